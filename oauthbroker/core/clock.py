@@ -1,4 +1,4 @@
-"""All time and all chance: nothing else in the house reads a clock or makes a random value."""
+"""Read the time and make random values. Only this module may do either."""
 
 from __future__ import annotations
 

@@ -13,14 +13,14 @@ from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.e2e import served
 from tests.e2e.person import Person
 from tests.kit import planted_records
-from tests.kit.running_broker import ALICE, BOB, TEAM, House, at, global_app, public, running, turn, user_app
+from tests.kit.running_broker import ALICE, BOB, TEAM, Harness, at, global_app, public, running, turn, user_app
 
 
 @dataclass
 class Desk:
-    """The house, its address, and browsers."""
+    """The harness, its address, and browsers."""
 
-    house: House
+    harness: Harness
     home: str
     browser: browsers.Browser
     canaries: Canaries
@@ -30,7 +30,7 @@ class Desk:
 
     async def visitor(self, **profile: object) -> Person:
         """Alice, on the page of what is connected for her and her team."""
-        url, _ = await self.house.broker.connections.link({"user": ALICE, "global": TEAM})
+        url, _ = await self.harness.broker.connections.link({"user": ALICE, "global": TEAM})
         self.canaries.add(url.rpartition("/")[2], "ticket")
         person = await self.person(**profile)
         await person.open(url)
@@ -40,7 +40,7 @@ class Desk:
 
     async def operator(self, **profile: object) -> Person:
         """Somebody with an operator's key, signed in."""
-        _, key = await self.house.broker.api_keys.create("ops", {"operator"})
+        _, key = await self.harness.broker.api_keys.create("ops", {"operator"})
         self.canaries.add(key, "API key")
         person = await self.person(**profile)
         await person.open(self.home + "/admin")
@@ -65,29 +65,29 @@ async def furnished(
     settings = public(home, admin_loopback=True)
     with door:
         async with (
-            running(idp, apps, clock=clock, settings=settings) as house,
-            served.listening(house.broker.web, door),
+            running(idp, apps, clock=clock, settings=settings) as harness,
+            served.listening(harness.broker.web, door),
         ):
-            await _furnish(house)
-            yield Desk(house, home, browser, canaries)
+            await _furnish(harness)
+            yield Desk(harness, home, browser, canaries)
 
 
-async def _furnish(house: House) -> None:
-    await planted_records.dead_letter(house, 1, "researcher")
-    await planted_records.dead_letter(house, 2, "planner", "notes")
-    await planted_records.grant(house, "mail", ALICE, scopes=("openid", "read"))
-    house.parts.uses.note(
-        (await planted_records.grant(house, "mail", ALICE)).id, "planner", "Tool/mail", house.clock.now()
+async def _furnish(harness: Harness) -> None:
+    await planted_records.dead_letter(harness, 1, "researcher")
+    await planted_records.dead_letter(harness, 2, "planner", "notes")
+    await planted_records.grant(harness, "mail", ALICE, scopes=("openid", "read"))
+    harness.parts.uses.note(
+        (await planted_records.grant(harness, "mail", ALICE)).id, "planner", "Tool/mail", harness.clock.now()
     )
-    await planted_records.dead_grant(house, "notes", ALICE)
-    await planted_records.ending_grant(house, "code", ALICE)
-    await planted_records.grant(house, "team", TEAM, authorized_by="idp:user:U345678")
-    await planted_records.ended_grant(house, "notes", BOB)
+    await planted_records.dead_grant(harness, "notes", ALICE)
+    await planted_records.ending_grant(harness, "code", ALICE)
+    await planted_records.grant(harness, "team", TEAM, authorized_by="idp:user:U345678")
+    await planted_records.ended_grant(harness, "notes", BOB)
     for number in range(60):
-        await planted_records.grant(house, "mail", f"idp:user:U9{number:05d}")
-    await house.ask_link("notes", of=turn(agent="researcher"))
-    await house.ask_link("notes", of=turn(BOB))
-    await house.ask_link("notes", of=turn("idp:user:" + "W" * 300, agent="A" * 200))
-    await planted_records.grant(house, "mail", "idp:user:" + "M" * 300, resume=ResumeTarget("A" * 200, "1"))
-    house.clock.advance(130)
-    planted_records.open_circuit(house, "code")
+        await planted_records.grant(harness, "mail", f"idp:user:U9{number:05d}")
+    await harness.ask_link("notes", of=turn(agent="researcher"))
+    await harness.ask_link("notes", of=turn(BOB))
+    await harness.ask_link("notes", of=turn("idp:user:" + "W" * 300, agent="A" * 200))
+    await planted_records.grant(harness, "mail", "idp:user:" + "M" * 300, resume=ResumeTarget("A" * 200, "1"))
+    harness.clock.advance(130)
+    planted_records.open_circuit(harness, "code")

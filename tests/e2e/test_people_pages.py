@@ -33,7 +33,7 @@ async def connections(desk: Desk, profile: dict[str, Any]) -> Person:
 
 
 async def invitation(desk: Desk, profile: dict[str, Any]) -> Person:
-    url, _ = await desk.house.broker.connections.link({"user": ALICE})
+    url, _ = await desk.harness.broker.connections.link({"user": ALICE})
     desk.canaries.add(url.rpartition("/")[2], "ticket")
     person = await desk.person(**profile)
     await person.open(url)
@@ -54,7 +54,7 @@ async def closed(desk: Desk, profile: dict[str, Any]) -> Person:
 
 
 async def connect(desk: Desk, profile: dict[str, Any]) -> Person:
-    asked = await desk.house.ask_link("notes")
+    asked = await desk.harness.ask_link("notes")
     assert isinstance(asked, AuthorizationRequired)
     person = await desk.person(**profile)
     await person.open(asked.authorization_url)
@@ -127,7 +127,7 @@ async def test_axe_finds_nothing_grave_by_day_or_night_wide_or_narrow(desk: Desk
 
 async def test_a_connection_is_ended_by_keyboard_alone(desk: Desk) -> None:
     """Every stop on the way shows where one is; the first one leads past the header."""
-    url, _ = await desk.house.broker.connections.link({"user": ALICE})
+    url, _ = await desk.harness.broker.connections.link({"user": ALICE})
     desk.canaries.add(url.rpartition("/")[2], "ticket")
     person = await desk.person()
     await person.open(url)
@@ -143,7 +143,7 @@ async def test_a_connection_is_ended_by_keyboard_alone(desk: Desk) -> None:
     assert "Disconnect" == await focused(person)
     await enter(person, "**/connections?done=disconnected")
     assert "Agents can no longer use it" in await person.page.get_by_role("status").inner_text()
-    assert isinstance(await desk.house.ask("mail"), AuthorizationRequired)
+    assert isinstance(await desk.harness.ask("mail"), AuthorizationRequired)
     assert [] == person.troubles
 
 

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from oauthbroker.model.settings import Settings
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock, connect_through
 from tests.kit import installed
-from tests.kit.running_broker import BASE, House, global_app, running, user_app
+from tests.kit.running_broker import BASE, Harness, global_app, running, user_app
 from tests.story.api.clients import TOOLS, listening
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -48,11 +48,11 @@ def _plain_environment() -> Mapping[str, str]:
 
 
 @asynccontextmanager
-async def person(house: House) -> AsyncIterator[str]:
+async def person(harness: Harness) -> AsyncIterator[str]:
     """Somebody who agrees to every link that is posted to this address."""
 
     async def agree(request: Request) -> Response:
-        page = await connect_through(house.browser(), house.idp, (await request.body()).decode(), "alice")
+        page = await connect_through(harness.browser(), harness.idp, (await request.body()).decode(), "alice")
         return Response(status_code=204 if page.status == 200 else 500)
 
     app = Starlette(routes=[Route("/", agree, methods=["POST"])])
@@ -88,11 +88,11 @@ async def test_its_own_tests_pass_against_a_real_broker(
         host = f"127.0.0.1:{door.getsockname()[1]}"
         settings = Settings(BASE, weaken=frozenset({"plainHttpProvider"}), allowed_hosts=(host,))
         async with (
-            running(identity_provider, apps, clock=test_clock, tools=TOOLS, settings=settings) as house,
-            listening(house.broker.doors.api, door) as url,
-            person(house) as agrees,
+            running(identity_provider, apps, clock=test_clock, tools=TOOLS, settings=settings) as harness,
+            listening(harness.broker.doors.api, door) as url,
+            person(harness) as agrees,
         ):
-            _, key = await house.broker.api_keys.create("typescript", ["runtime", "operator"])
+            _, key = await harness.broker.api_keys.create("typescript", ["runtime", "operator"])
             canaries.add(key, "API key")
             env = {"OAUTHBROKER_URL": url, "OAUTHBROKER_API_KEY": key.reveal(), "PERSON_URL": agrees}
             files = sorted(str(file.relative_to(HOME)) for file in (HOME / "build" / "test").glob("*.test.js"))

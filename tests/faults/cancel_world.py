@@ -34,7 +34,7 @@ from oauthbroker.testing.stores import open_keyring
 from oauthbroker.wiring.parts import Parts
 from oauthbroker.wiring.running import Running
 from tests.faults.cancel_model import Model
-from tests.kit.running_broker import BASE, TEAM, House, device_app, global_app, user_app
+from tests.kit.running_broker import BASE, TEAM, Harness, device_app, global_app, user_app
 from tests.story.api.kit import Callers
 from tests.story.binding_kit import RUNTIME
 
@@ -121,7 +121,7 @@ class Side:
     """One broker process, played in this one."""
 
     running: Running
-    home: House
+    home: Harness
     api: Callers
 
     @property
@@ -179,7 +179,7 @@ class World:
                     log=log,
                 )
             )
-            home = House(self.idp, self.clock, store, self.audit, self.log, running)
+            home = Harness(self.idp, self.clock, store, self.audit, self.log, running)
             await running.start(background=True)
             self.sides.append(Side(running, home, await Callers.of(home)))
 

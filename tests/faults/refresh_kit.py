@@ -21,7 +21,7 @@ from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from oauthbroker.testing.crashfs import HookedFs
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.broker_process import CHANGING, Process
-from tests.kit.running_broker import ALICE, House, running, turn, user_app
+from tests.kit.running_broker import ALICE, Harness, running, turn, user_app
 
 LIFETIME = 3600
 LIMITS = Limits(provider_seconds=2)  # nobody waits long for a flight that somebody else keeps
@@ -156,4 +156,4 @@ def is_live(story: Expired, result: TokenResult) -> bool:
     return isinstance(result, Ready) and story.idp.is_alive(result.access_token)
 
 
-__all__ = ["LIFETIME", "Expired", "FailFrom", "House", "Moment", "asked", "grant_in", "is_live"]
+__all__ = ["LIFETIME", "Expired", "FailFrom", "Harness", "Moment", "asked", "grant_in", "is_live"]

@@ -21,7 +21,7 @@ from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.crashfs import Crash
 from tests.faults.crash_kit import MOST_CHANGES, POWER_LOSS_STATES, BeforeCallback, CrashAtChange, before_callback
 from tests.kit.broker_process import Heard, Process
-from tests.kit.running_broker import BASE, House
+from tests.kit.running_broker import BASE, Harness
 from tests.story.api.kit import Caller
 
 LEASE_IS_OVER = Limits().queue_lease_seconds + 1
@@ -29,7 +29,7 @@ LEASE_IS_OVER = Limits().queue_lease_seconds + 1
 
 @dataclass(frozen=True)
 class Door:
-    """As much of a house as a caller needs."""
+    """The part of a harness that a caller needs."""
 
     broker: Broker
     origin: str = BASE
@@ -46,7 +46,7 @@ class Runtime:
 
     @property
     def caller(self) -> Caller:
-        return Caller(cast("House", Door(self.process.broker)), self.key)
+        return Caller(cast("Harness", Door(self.process.broker)), self.key)
 
     async def receive(self) -> dict[str, Any] | None:
         answer = await self.caller.get("/v1/agents/planner/events")

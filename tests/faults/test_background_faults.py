@@ -70,7 +70,7 @@ async def test_a_damaged_use_keeps_no_other_from_being_written_and_no_visit_from
     clock.advance(3600)
     for grant in ("a", "b"):
         parts.uses.note(grant, "writer", None, clock.now())
-    await process.house._tend()
+    await process.running._tend()
     assert 0 == await process.store.count("visits")
     seen: dict[str, GrantUse] = {use.grant: use async for use in parts.uses.all()}
     assert "writer" == seen["b"].agent
@@ -118,7 +118,7 @@ async def test_a_record_that_the_store_keeps_refusing_stops_no_other(kind):
         clock.advance(7 * 24 * 3600)
         entries = sorted([entry.key.name async for entry in store.scan(kind)])
         store.stuck = Key(kind, entries[number])
-        await process.house._tend()
+        await process.running._tend()
         if kind == "uses":
             assert 2 == sum([use.agent == "writer" async for use in process.parts.uses.all()])
         else:

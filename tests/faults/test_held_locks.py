@@ -221,7 +221,7 @@ async def token(world: World) -> Any:
 async def start(world: World) -> Any:
     """Another process comes up beside it, with all that runs in the background, and answers."""
     process = world.start()
-    await process.house.start(background=True)
+    await process.running.start(background=True)
     return await world.ask("mail", BOB, process)
 
 

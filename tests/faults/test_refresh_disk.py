@@ -98,15 +98,15 @@ async def test_a_disk_that_fails_before_the_request_keeps_the_refresh_token_unse
 ):
     story = await Expired.prepare(tmp_path, identity_provider, test_clock)
     fs = FailFrom()
-    async with story.running(story.folder / "store", fs) as house:
+    async with story.running(story.folder / "store", fs) as harness:
         fs.arm(0, number_of_error)
         for _ in range(3):
-            told = await house.ask("mail")
+            told = await harness.ask("mail")
             assert isinstance(told, Failed)
             assert (Code.STORE_UNAVAILABLE, True) == (told.code, told.retryable)
         assert 0 == story.requests
         fs.mend()
-        assert is_live(story, await house.ask("mail"))
+        assert is_live(story, await harness.ask("mail"))
         assert 1 == story.requests
 
 
@@ -120,27 +120,27 @@ async def test_a_disk_that_fails_after_the_answer_costs_nobody_the_token(
     story = await Expired.prepare(tmp_path, identity_provider, test_clock)
     number, before = await changes_before_the_request(story, tmp_path), story.requests
     fs, clock = FailFrom(), TestClock(test_clock.now(), frozen=True)
-    async with story.running(story.folder / "store", fs, clock) as house, story.running(tmp_path / "store") as other:
+    async with story.running(story.folder / "store", fs, clock) as harness, story.running(tmp_path / "store") as other:
         fs.arm(number, number_of_error)
-        served = await house.ask("mail")
+        served = await harness.ask("mail")
         assert is_live(story, served), served
-        again = await house.ask("mail")
+        again = await harness.ask("mail")
         assert isinstance(served, Ready)
         assert isinstance(again, Ready)
         assert served.access_token == again.access_token
-        assert 1 == house.log.getvalue().count(UNSTORED)
-        assert 1 == house.broker.metrics.value(Metric.RENEWALS_UNSTORED, "mail")
-        assert ("storeUnavailable",) == house.broker.health().problems
+        assert 1 == harness.log.getvalue().count(UNSTORED)
+        assert 1 == harness.broker.metrics.value(Metric.RENEWALS_UNSTORED, "mail")
+        assert ("storeUnavailable",) == harness.broker.health().problems
 
         elsewhere = await other.ask("mail")
         assert isinstance(elsewhere, Failed)
         assert (Code.REFRESH_IN_PROGRESS, True) == (elsewhere.code, elsewhere.retryable)
         assert story.requests == before + 1
 
-        await until(lambda: house.log.getvalue().count(UNSTORED) > 1, clock)
+        await until(lambda: harness.log.getvalue().count(UNSTORED) > 1, clock)
         fs.mend()
-        await until(lambda: house.broker.metrics.value(Metric.RENEWALS, "mail") == 1, clock)
-        assert "ok" == house.broker.health().status
+        await until(lambda: harness.broker.metrics.value(Metric.RENEWALS, "mail") == 1, clock)
+        assert "ok" == harness.broker.health().status
         found = await other.ask("mail")
         assert isinstance(found, Ready)
         assert (served.access_token, before + 1) == (found.access_token, story.requests)
@@ -162,16 +162,16 @@ async def test_a_disk_that_fills_up_while_the_provider_thinks_has_room_for_its_a
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ):
     story, fs = await Expired.prepare(tmp_path, identity_provider, test_clock), FullFromNowOn()
-    async with story.running(story.folder / "store", fs) as house:
+    async with story.running(story.folder / "store", fs) as harness:
         hold = story.idp.script.refresh.hang(after_work=True)
-        asking = asyncio.create_task(house.ask("mail"))
+        asking = asyncio.create_task(harness.ask("mail"))
         await hold.arrived()
         fs.is_full = True
         hold.release()
         served = await asking
         assert is_live(story, served)
-        assert UNSTORED not in house.log.getvalue()
-        assert (None, served.access_token) == stored(await house.grant())
+        assert UNSTORED not in harness.log.getvalue()
+        assert (None, served.access_token) == stored(await harness.grant())
 
 
 def stored(grant: Grant | None) -> tuple[object, object]:
@@ -190,14 +190,14 @@ async def test_leaving_the_broker_tries_once_more_and_at_once(
     number, before = await changes_before_the_request(story, tmp_path), story.requests
     fs, clock = FailFrom(), TestClock(test_clock.now(), frozen=True)  # no pause ever ends by itself
     async with asyncio.timeout(60):
-        async with story.running(story.folder / "store", fs, clock) as house:
+        async with story.running(story.folder / "store", fs, clock) as harness:
             fs.arm(number, errno.ENOSPC)
-            served = await house.ask("mail")
+            served = await harness.ask("mail")
             assert is_live(story, served), served
             if well:
                 fs.mend()
     fs.mend()
-    assert ("never stored" in house.log.getvalue()) is not well
+    assert ("never stored" in harness.log.getvalue()) is not well
     process = story.start(story.folder / "store")
     found = await asked(process)
     assert isinstance(served, Ready)

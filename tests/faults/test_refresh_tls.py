@@ -14,21 +14,21 @@ from oauthbroker.model.results import Failed, Ready
 from oauthbroker.records import Grant, Token
 from oauthbroker.testing import Authority, Canaries, IdentityProvider
 from oauthbroker.testing.authority import Certificate, Fault
-from tests.kit.running_broker import ALICE, House, running, user_app
+from tests.kit.running_broker import ALICE, Harness, running, user_app
 
 FAULTS: list[Fault] = [fault for fault in get_args(Fault) if fault]
 
 
-async def plant(house: House) -> Grant:
+async def plant(harness: Harness) -> Grant:
     """A grant whose token has just ended, as it would lie there had the certificate been good yesterday."""
-    app, now = house.broker.bundle.apps["mail"], house.clock.now()
+    app, now = harness.broker.bundle.apps["mail"], harness.clock.now()
     old = Token(Canaries.active().mint("access token"), "Bearer", Canaries.active().mint("refresh token"), now, 3600)
     grant = Grant(
         app="mail", provider="oidc", subject=ALICE, flow="authorization_code", scopes=app.scopes, token=old,
         created_at=now - timedelta(days=1), updated_at=now - timedelta(hours=1), registration=app.registration,
-        account=(house.idp.issuer, "U234567"),
+        account=(harness.idp.issuer, "U234567"),
     )  # fmt: skip
-    await house.repository.save_grant(grant, expect=0)
+    await harness.repository.save_grant(grant, expect=0)
     return grant
 
 
@@ -36,10 +36,10 @@ async def ask(certificate: Certificate, ca: str = "") -> tuple[object, Grant, Gr
     """What the tool is told, the grant before and after, and the provider to see what it got."""
     async with (
         IdentityProvider(tls=certificate) as idp,
-        running(idp, [replace(user_app(idp), provider_ca=ca)], background=False) as house,
+        running(idp, [replace(user_app(idp), provider_ca=ca)], background=False) as harness,
     ):
-        before = await plant(house)
-        return await house.ask("mail"), before, await house.grant("mail"), idp
+        before = await plant(harness)
+        return await harness.ask("mail"), before, await harness.grant("mail"), idp
 
 
 @pytest.fixture

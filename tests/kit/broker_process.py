@@ -48,7 +48,7 @@ class Heard:
 class Process:
     """One broker process, played in this one: `die` leaves everything as it lies."""
 
-    house: Running
+    running: Running
     store: FileStore
     clock: TestClock
     heard: Heard = field(default_factory=Heard)
@@ -67,7 +67,7 @@ class Process:
         settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}))
         bundle = Bundle(settings, {app.name: app for app in apps})
         log = json_log(io.StringIO(), clock)
-        house = Running(
+        running = Running(
             Parts(
                 bundle=bundle,
                 repository=Repository(store),
@@ -77,15 +77,15 @@ class Process:
                 log=log,
             )
         )
-        return cls(house, store, clock)
+        return cls(running, store, clock)
 
     @property
     def broker(self) -> Broker:
-        return self.house.broker
+        return self.running.broker
 
     @property
     def parts(self) -> Parts:
-        return self.house.parts
+        return self.running.parts
 
     def browser(self) -> Browser:
         return Browser(apps={BASE: self.broker.web})
@@ -117,7 +117,7 @@ class Process:
 
     async def die(self) -> None:
         """Gives back what the operating system would take: descriptors, threads, connections."""
-        await self.house.close()
+        await self.running.close()
         await self.store.close()
 
 

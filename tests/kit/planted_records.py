@@ -13,12 +13,12 @@ from oauthbroker.records import AgentEvent, Grant, Token
 from oauthbroker.records.refresh_state import RefreshState
 from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import Canaries
-from tests.kit.running_broker import House
+from tests.kit.running_broker import Harness
 
 
-async def grant(house: House, app: str, subject: str, **changes: Any) -> Grant:
+async def grant(harness: Harness, app: str, subject: str, **changes: Any) -> Grant:
     """A living grant, made two hours ago, that can be renewed; `changes` are of the record."""
-    now, configured = house.clock.now(), house.broker.bundle.apps[app]
+    now, configured = harness.clock.now(), harness.broker.bundle.apps[app]
     made = Grant(
         app=app,
         provider=configured.provider,
@@ -41,56 +41,56 @@ async def grant(house: House, app: str, subject: str, **changes: Any) -> Grant:
         resume=ResumeTarget("planner", "1700000000.000100"),
     )
     made = replace(made, **changes)
-    repository = Repository(house.store)
+    repository = Repository(harness.store)
     async with repository.pair(app, subject):
         held = await repository.grant(app, subject)
         await repository.save_grant(made, expect=0 if held is None else held.generation)
     return made
 
 
-async def dead_grant(house: House, app: str, subject: str) -> Grant:
+async def dead_grant(harness: Harness, app: str, subject: str) -> Grant:
     """Its provider has refused the refresh token."""
-    now = house.clock.now()
+    now = harness.clock.now()
     token = Token(_canary(f"planted-dead-{app}-{subject}", "access token"), "Bearer", None, now, 3600)
-    return await grant(house, app, subject, token=token, refresh_state=RefreshState(ended="dead"))
+    return await grant(harness, app, subject, token=token, refresh_state=RefreshState(ended="dead"))
 
 
-async def ending_grant(house: House, app: str, subject: str) -> Grant:
+async def ending_grant(harness: Harness, app: str, subject: str) -> Grant:
     """Nothing renews it, and it ends in three hours."""
-    ends = house.clock.now() + timedelta(hours=3)
+    ends = harness.clock.now() + timedelta(hours=3)
     token = Token(_canary(f"planted-ending-{app}-{subject}", "access token"), "Bearer", None, ends, 86_400)
-    return await grant(house, app, subject, token=token)
+    return await grant(harness, app, subject, token=token)
 
 
-async def ended_grant(house: House, app: str, subject: str) -> Grant:
+async def ended_grant(harness: Harness, app: str, subject: str) -> Grant:
     """Revoked, and its provider knows."""
-    return await grant(house, app, subject, token=None, revoked=True, revocation="done", account=None)
+    return await grant(harness, app, subject, token=None, revoked=True, revocation="done", account=None)
 
 
-async def dead_letter(house: House, number: int = 1, agent: str = "planner", app: str = "mail") -> AgentEvent:
+async def dead_letter(harness: Harness, number: int = 1, agent: str = "planner", app: str = "mail") -> AgentEvent:
     """An event that was nacked as often as it may be."""
     event = AgentEvent.about(
         f"as-{number:022d}",
         "auth.granted",
         ResumeTarget(agent, "1700000000.000100"),
         {"oauthAppRef": {"kind": "OAuthApp", "name": app}},
-        house.clock.now(),
+        harness.clock.now(),
     )
-    queues = house.parts.queues
+    queues = harness.parts.queues
     await queues.enqueue(event)
-    for _ in range(house.broker.bundle.settings.limits.queue_attempts):
+    for _ in range(harness.broker.bundle.settings.limits.queue_attempts):
         delivery = await queues.lease(agent)
         assert delivery is not None
         assert event.id == delivery.id
         await delivery.nack()
-        house.clock.advance(1000)
+        harness.clock.advance(1000)
     assert await queues.lease(agent) is None
     return event
 
 
-def open_circuit(house: House, app: str, code: Code = Code.APP_MISCONFIGURED) -> None:
+def open_circuit(harness: Harness, app: str, code: Code = Code.APP_MISCONFIGURED) -> None:
     """This process has just been told so by the app's provider."""
-    house.parts.manager.refresh.circuits.failed(app, BrokerError(code))
+    harness.parts.manager.refresh.circuits.failed(app, BrokerError(code))
 
 
 def _canary(text: str, kind: str) -> Secret:

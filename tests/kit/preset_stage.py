@@ -26,7 +26,7 @@ from tests.kit.callback_pages import assert_error_page
 from tests.kit.preset_demands import CLIENT_ID
 from tests.kit.preset_player import Player, playing
 from tests.kit.preset_plays import Play, Refusal
-from tests.kit.running_broker import BASE, House, running, turn
+from tests.kit.running_broker import BASE, Harness, running, turn
 
 LATER = 366 * 24 * 3600  # by then no token lives
 BUNDLE = {
@@ -48,12 +48,12 @@ class Stage:
 
     async def connect(self, play: Play) -> None:
         """A person agrees; the token, its scopes and its end are those of the play, and what is kept is kept."""
-        async with self._set(play) as (house, player):
-            page = await agree(house, player)
+        async with self._set(play) as (harness, player):
+            page = await agree(harness, player)
             assert page is None or page.status in {200, 303}, (page.text, player.complaints)
             expected = {"scopes": sorted(play.result.scopes), "lifetime": play.result.lifetime_seconds}
-            assert expected == told(play, await ask(house, play), player, "access")
-            grant = await house.grant("played", play.subject)
+            assert expected == told(play, await ask(harness, play), player, "access")
+            grant = await harness.grant("played", play.subject)
             assert grant is not None
             assert play.result.refreshable == (bool(grant.token and grant.token.refresh_token))
             body = play.answers.token.body
@@ -64,28 +64,28 @@ class Stage:
         """Twice: the second request shows which refresh token was kept."""
         after = play.result.after_refresh
         assert after is not None
-        async with self._set(play) as (house, player):
-            await agree(house, player)
+        async with self._set(play) as (harness, player):
+            await agree(harness, player)
             expected = {"scopes": sorted(after.scopes), "lifetime": after.lifetime_seconds}
-            assert expected == told(play, await ask_later(house, player, "access"), player, "access2")
-            assert expected == told(play, await ask_later(house, player, "access2"), player, "access3")
+            assert expected == told(play, await ask_later(harness, player, "access"), player, "access2")
+            assert expected == told(play, await ask_later(harness, player, "access2"), player, "access3")
             assert 2 == player.calls.count("refresh")
 
     async def refuse(self, play: Play, refusal: Refusal) -> None:
         """The provider says no; the person, or the tool where there is none, is told our code for it."""
-        async with self._set(play) as (house, player):
+        async with self._set(play) as (harness, player):
             if refusal.at == "refresh":
-                await agree(house, player)
+                await agree(harness, player)
             player.refusing[refusal.at] = refusal.answer
             if play.app.flow == "deviceCode" and refusal.at != "refresh":
-                asked = await ask(house, play)
-                assert (await agree_elsewhere(house, player, asked)).code is Code(refusal.code)
+                asked = await ask(harness, play)
+                assert (await agree_elsewhere(harness, player, asked)).code is Code(refusal.code)
                 return
-            page = await agree(house, player) if refusal.at != "refresh" else None
+            page = await agree(harness, player) if refusal.at != "refresh" else None
             if page is not None:
                 assert_error_page(page, Code(refusal.code))
                 return
-            result = await (ask_later(house, player, "access") if refusal.at == "refresh" else ask(house, play))
+            result = await (ask_later(harness, player, "access") if refusal.at == "refresh" else ask(harness, play))
             if refusal.code == "reauth":
                 assert isinstance(result, AuthorizationRequired), result
             else:
@@ -96,10 +96,10 @@ class Stage:
         """The provider hears of the tokens that it takes."""
         demand = play.expects.revoke
         assert demand is not None
-        async with self._set(play) as (house, player):
-            await agree(house, player)
-            assert isinstance(await ask(house, play), Ready)
-            assert await house.broker.revoke("played", subject=play.subject)
+        async with self._set(play) as (harness, player):
+            await agree(harness, player)
+            assert isinstance(await ask(harness, play), Ready)
+            assert await harness.broker.revoke("played", subject=play.subject)
             await _until(lambda: bool(player.revoked or player.complaints), seconds=2)
             both = {"access", "refresh"} if play.result.refreshable else {"access"}
             assert (both if demand.token == "both" else {demand.token}) == set(player.revoked)
@@ -110,11 +110,11 @@ class Stage:
             )
 
     @asynccontextmanager
-    async def _set(self, play: Play) -> AsyncIterator[tuple[House, Player]]:
+    async def _set(self, play: Play) -> AsyncIterator[tuple[Harness, Player]]:
         async with playing(play, app_of(play, self.folder, self.canaries), self.clock, self.canaries) as player:
             nobody = cast("IdentityProvider", None)  # the player is the provider
-            async with running(nobody, [self.change(player.app)], clock=self.clock) as house:
-                yield house, player
+            async with running(nobody, [self.change(player.app)], clock=self.clock) as harness:
+                yield harness, player
                 assert [] == player.complaints
 
 
@@ -141,32 +141,32 @@ def turn_of(play: Play) -> Turn:
     return turn(user=play.subject if is_user else None, team=None if is_user else play.subject)
 
 
-async def ask(house: House, play: Play) -> Any:
-    return await house.ask("played", of=turn_of(play))
+async def ask(harness: Harness, play: Play) -> Any:
+    return await harness.ask("played", of=turn_of(play))
 
 
-async def ask_later(house: House, player: Player, held: str) -> Any:
+async def ask_later(harness: Harness, player: Player, held: str) -> Any:
     """When the token `held` has ended; where none ever ends, the provider's API has refused it."""
     player.clock.advance(LATER)
-    answer = await ask(house, player.play)
+    answer = await ask(harness, player.play)
     if isinstance(answer, Ready) and player.secrets[held] == answer.access_token.reveal():
-        return await house.broker.oauth(turn_of(player.play)).report_rejected("played", answer.access_token)
+        return await harness.broker.oauth(turn_of(player.play)).report_rejected("played", answer.access_token)
     return answer
 
 
-async def agree(house: House, player: Player) -> Page | None:
+async def agree(harness: Harness, player: Player) -> Page | None:
     """A person goes all the way; nobody does where the flow needs nobody."""
-    result = await ask(house, player.play)
+    result = await ask(harness, player.play)
     if not isinstance(result, AuthorizationRequired):
         return None
     if result.device_code is not None:
-        await agree_elsewhere(house, player, result)
+        await agree_elsewhere(harness, player, result)
         return None
-    browser = house.browser()
-    return await browser.follow(player.authorize(await house.to_provider(result, browser)))
+    browser = harness.browser()
+    return await browser.follow(player.authorize(await harness.to_provider(result, browser)))
 
 
-async def agree_elsewhere(house: House, player: Player, result: AuthorizationRequired) -> SessionOutcome:
+async def agree_elsewhere(harness: Harness, player: Player, result: AuthorizationRequired) -> SessionOutcome:
     """A person types the code into some other screen between our first poll and the second. How it ended."""
     said = player.play.answers.device
     assert result.device_code is not None
@@ -181,7 +181,7 @@ async def agree_elsewhere(house: House, player: Player, result: AuthorizationReq
             await _until(partial(_has_polled, player, heard), seconds=3)
         if player.complaints:
             return SessionOutcome("pending")
-        return await house.broker.wait(result.auth_session_id, timeout=600)
+        return await harness.broker.wait(result.auth_session_id, timeout=600)
 
 
 def _has_polled(player: Player, before: int) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-HOUSE = ROOT / "oauthbroker"
+PACKAGE = ROOT / "oauthbroker"
 PAGE = ROOT / "docs" / "README.md"
 BEGIN, END = "<!-- rooms: written by `make rooms` -->\n", "<!-- end of rooms -->\n"
 Imports = dict[str, set[str]]
@@ -47,8 +47,8 @@ ROOMS = {
 }
 
 
-def module_name(path: Path, house: Path) -> str:
-    parts = [house.name, *path.relative_to(house).with_suffix("").parts]
+def module_name(path: Path, package: Path) -> str:
+    parts = [package.name, *path.relative_to(package).with_suffix("").parts]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -74,9 +74,9 @@ def names_used(path: Path, module: str, spelled: Container[str] = ()) -> Iterato
                 yield f"{owner}.{attr}"
 
 
-def modules(house: Path) -> dict[str, Path]:
-    """Return every module below `house` with its file."""
-    return {module_name(path, house): path for path in sorted(house.rglob("*.py"))}
+def modules(package: Path) -> dict[str, Path]:
+    """Return every module below `package` with its file."""
+    return {module_name(path, package): path for path in sorted(package.rglob("*.py"))}
 
 
 def nearest(name: str, files: Container[str]) -> str | None:
@@ -90,9 +90,9 @@ def room_of(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
 
 
-def room_imports(house: Path) -> Imports:
+def room_imports(package: Path) -> Imports:
     """Return the rooms that each room imports."""
-    files = modules(house)
+    files = modules(package)
     found: Imports = {room_of(module): set() for module in files}
     for module, path in files.items():
         targets = {nearest(name, files) for name in names_used(path, module)} - {None}
@@ -137,4 +137,4 @@ def page(text: str, imports: Imports) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text("utf-8"), room_imports(HOUSE)), "utf-8")
+    PAGE.write_text(page(PAGE.read_text("utf-8"), room_imports(PACKAGE)), "utf-8")

@@ -1,4 +1,4 @@
-"""The whole house for a test: a scripted provider, a broker on it, people with browsers, turns of agents."""
+"""The test harness: a scripted provider, a broker on it, people with browsers, turns of agents."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def turn(
 
 
 @dataclass
-class House:
+class Harness:
     """One running broker and the world around it. `corp` is where people log in to the broker itself."""
 
     idp: IdentityProvider
@@ -272,7 +272,7 @@ async def running(
     login: BrokerLogin | None = None,
     corp: IdentityProvider | None = None,
     metrics_folder: Path | None = None,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[Harness]:
     clock = clock or TestClock()
     settings = settings or Settings(
         public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), limits=limits or Limits()
@@ -291,7 +291,7 @@ async def running(
         metrics_folder=metrics_folder,
     ) as running:
         try:
-            yield House(idp, clock, store, audit, log, running, corp=corp)
+            yield Harness(idp, clock, store, audit, log, running, corp=corp)
         finally:
             look = Canaries.active().look
             look(log.getvalue(), "the broker's log")
@@ -348,13 +348,13 @@ def tree(folder: Path) -> dict[str, bytes]:
     }
 
 
-async def stored_grant(house: House) -> Any:
-    grant = await house.grant()
+async def stored_grant(harness: Harness) -> Any:
+    grant = await harness.grant()
     assert grant is not None
     return grant
 
 
-def scopes_last_asked_for(house: House) -> list[str]:
-    scope = house.idp.seen("authorize")[-1].form["scope"]
+def scopes_last_asked_for(harness: Harness) -> list[str]:
+    scope = harness.idp.seen("authorize")[-1].form["scope"]
     assert isinstance(scope, str)
     return sorted(scope.split())

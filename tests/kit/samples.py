@@ -1,4 +1,4 @@
-"""Nouns for tests that need no house: an app, a turn, a grant, a session, made in one line."""
+"""Nouns for tests that need no harness: an app, a turn, a grant, a session, made in one line."""
 
 from __future__ import annotations
 

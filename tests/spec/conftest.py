@@ -1,7 +1,7 @@
-"""The specification's rules are shown on the houses that the stories use."""
+"""The specification's rules are shown on the harnesses that the stories use."""
 
 from __future__ import annotations
 
-from tests.story.conftest import filed, house
+from tests.story.conftest import filed, harness
 
-__all__ = ["filed", "house"]
+__all__ = ["filed", "harness"]

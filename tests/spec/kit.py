@@ -6,28 +6,28 @@ import json
 from typing import Any
 
 from oauthbroker.store.port import Key
-from tests.kit.running_broker import House
+from tests.kit.running_broker import Harness
 
 
-async def printed(house: House, key: Key) -> dict[str, Any]:
+async def printed(harness: Harness, key: Key) -> dict[str, Any]:
     """A record's plaintext, which exists only inside the broker."""
-    entry = await house.store.get(key)
+    entry = await harness.store.get(key)
     assert entry is not None
     found = json.loads(entry.body)
     assert isinstance(found, dict)
     return found
 
 
-async def secrets_of(house: House) -> dict[str, str]:
+async def secrets_of(harness: Harness) -> dict[str, str]:
     """Every secret that the store's records hold right now, by what it is."""
     found: dict[str, str] = {}
-    async for session in house.repository.sessions():
+    async for session in harness.repository.sessions():
         attempt, ticket = session.record.attempt, session.record.ticket
         found[f"state {len(found)}"] = attempt.state.reveal()
         for kind, secret in (("code verifier", attempt.verifier), ("nonce", attempt.nonce), ("ticket", ticket)):
             if secret is not None:
                 found[f"{kind} {len(found)}"] = secret.reveal()
-    async for grant in house.repository.grants():
+    async for grant in harness.repository.grants():
         token = grant.record.token
         if token is not None:
             found[f"access token {len(found)}"] = token.access_token.reveal()

@@ -14,7 +14,7 @@ from oauthbroker.config import load
 from oauthbroker.core.errors import Code
 from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.running_broker import ALICE, House, device_app, running, turn, user_app
+from tests.kit.running_broker import ALICE, Harness, device_app, running, turn, user_app
 from tests.unit.config.bundles import APP, BROKER, GLOBAL, edited, problems_in, write
 
 FLOW = ("flow: authorizationCode", "flow: deviceCode")
@@ -27,11 +27,11 @@ NOBODY = ('identity:\n      user: {from: tokenResponse, template: "acme:user:{us
 
 
 @pytest.fixture
-async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
     """The same app twice: once with the flow that has a browser, once with a code."""
     apps = [user_app(identity_provider), device_app(identity_provider)]
-    async with running(identity_provider, apps, clock=test_clock) as house:
-        yield house
+    async with running(identity_provider, apps, clock=test_clock) as harness:
+        yield harness
 
 
 @pytest.mark.rule("12.5.7")
@@ -114,23 +114,23 @@ def test_may_an_app_that_can_have_the_flow_loads(bundle: str, tmp_path: Path) ->
 
 
 @pytest.mark.rule("12.5.7")
-async def test_should_the_answer_has_the_address_and_the_code(house: House) -> None:
-    answer: dict[str, Any] = await house.broker.oauth(turn()).getAccessToken({"oauthAppRef": "OAuthApp/tv"})
+async def test_should_the_answer_has_the_address_and_the_code(harness: Harness) -> None:
+    answer: dict[str, Any] = await harness.broker.oauth(turn()).getAccessToken({"oauthAppRef": "OAuthApp/tv"})
     assert "authorization_required" == answer["status"]
-    assert house.idp.url("/device") == answer["deviceCode"]["verificationUri"]
-    assert house.idp.user_codes == [answer["deviceCode"]["userCode"]]
-    other = await house.broker.oauth(turn()).getAccessToken({"oauthAppRef": "OAuthApp/mail"})
+    assert harness.idp.url("/device") == answer["deviceCode"]["verificationUri"]
+    assert harness.idp.user_codes == [answer["deviceCode"]["userCode"]]
+    other = await harness.broker.oauth(turn()).getAccessToken({"oauthAppRef": "OAuthApp/mail"})
     assert set(answer) - set(other) == {"deviceCode"}
 
 
 @pytest.mark.rule("12.5.7", "12.5.4", "12.5.6-6")
-async def test_should_the_grant_is_stored_as_the_other_flows_is(house: House) -> None:
+async def test_should_the_grant_is_stored_as_the_other_flows_is(harness: Harness) -> None:
     """The same record, the same checks on the way; only the word for the flow differs."""
     grants = {}
     for app in ("mail", "tv"):
-        asked = await house.ask_link(app)
-        await _agree(house, asked)
-        grant = await house.grant(app)
+        asked = await harness.ask_link(app)
+        await _agree(harness, asked)
+        grant = await harness.grant(app)
         assert grant is not None
         grants[app] = json.loads(grant.to_plaintext())
     assert ("authorization_code", "device_code") == tuple(grants[app]["spec"]["flow"] for app in ("mail", "tv"))
@@ -140,12 +140,12 @@ async def test_should_the_grant_is_stored_as_the_other_flows_is(house: House) ->
 
 
 @pytest.mark.rule("12.5.7", "12.5.6-7")
-async def test_should_the_agent_is_resumed_as_in_the_other_flow(house: House) -> None:
+async def test_should_the_agent_is_resumed_as_in_the_other_flow(harness: Harness) -> None:
     events = {}
     for app in ("mail", "tv"):
-        await _agree(house, await house.ask_link(app))
-        events[app] = await house.event()
-        assert isinstance(await house.ask(app), Ready)
+        await _agree(harness, await harness.ask_link(app))
+        events[app] = await harness.event()
+        assert isinstance(await harness.ask(app), Ready)
     mail, tv = events["mail"], events["tv"]
     assert mail is not None
     assert tv is not None
@@ -155,29 +155,29 @@ async def test_should_the_agent_is_resumed_as_in_the_other_flow(house: House) ->
 
 
 @pytest.mark.rule("12.5.7", "12.5.5", "12.5.3-1")
-async def test_the_session_keeps_the_device_code_until_it_ends_and_no_longer(house: House) -> None:
-    asked = await house.ask_link("tv")
-    flow = json.loads((await house.session(asked)).to_plaintext())["spec"]["flow"]
-    assert ("device_code", house.idp.user_codes[0]) == (flow["type"], flow["userCode"])
+async def test_the_session_keeps_the_device_code_until_it_ends_and_no_longer(harness: Harness) -> None:
+    asked = await harness.ask_link("tv")
+    flow = json.loads((await harness.session(asked)).to_plaintext())["spec"]["flow"]
+    assert ("device_code", harness.idp.user_codes[0]) == (flow["type"], flow["userCode"])
     assert flow["deviceCode"]
-    await _agree(house, asked)
-    assert json.loads((await house.session(asked)).to_plaintext())["spec"]["flow"]["deviceCode"] is None
+    await _agree(harness, asked)
+    assert json.loads((await harness.session(asked)).to_plaintext())["spec"]["flow"]["deviceCode"] is None
 
 
-async def _agree(house: House, asked: AuthorizationRequired) -> None:
+async def _agree(harness: Harness, asked: AuthorizationRequired) -> None:
     if asked.device_code is None:
-        assert 200 == (await house.connect(asked)).status
+        assert 200 == (await harness.connect(asked)).status
         return
-    house.idp.device_approve(asked.device_code.user_code)
-    house.clock.advance(asked.device_code.interval)
-    assert "completed" == (await _end(house, asked)).status
+    harness.idp.device_approve(asked.device_code.user_code)
+    harness.clock.advance(asked.device_code.interval)
+    assert "completed" == (await _end(harness, asked)).status
 
 
-async def _end(house: House, asked: AuthorizationRequired) -> Any:
+async def _end(harness: Harness, asked: AuthorizationRequired) -> Any:
     """The poller runs by itself, in real time; the broker's clock stands still."""
     for _ in range(40):
-        found = await house.broker.wait(asked.auth_session_id, timeout=0)
+        found = await harness.broker.wait(asked.auth_session_id, timeout=0)
         if found.status != "pending":
             return found
-        await house.clock.sleep(0.001)
+        await harness.clock.sleep(0.001)
     raise AssertionError("nothing came of it")

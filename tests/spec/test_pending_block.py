@@ -9,17 +9,17 @@ import pytest
 from oauthbroker import Turn
 from oauthbroker.core.clock import printed
 from oauthbroker.testing import Canaries
-from tests.kit.running_broker import BOB, House, turn
+from tests.kit.running_broker import BOB, Harness, turn
 from tests.spec.kit import secrets_of
 
 
 @pytest.mark.rule("12.5.8")
 @pytest.mark.parametrize("app, mode", [("mail", "user"), ("team", "global")])
 async def test_a_waiting_session_is_told_with_the_members_of_the_specification(
-    house: House, app: str, mode: str
+    harness: Harness, app: str, mode: str
 ) -> None:
     """And `provider`, a member of ours; the link is the one the tool was given."""
-    asked = await house.ask_link(app)
+    asked = await harness.ask_link(app)
     assert {
         "type": "auth.pending",
         "items": [
@@ -33,30 +33,30 @@ async def test_a_waiting_session_is_told_with_the_members_of_the_specification(
                 "message": asked.message,
             }
         ],
-    } == await house.broker.pending(turn())
+    } == await harness.broker.pending(turn())
 
 
 @pytest.mark.rule("12.5.8")
-async def test_nothing_waits_nothing_is_told(house: House) -> None:
+async def test_nothing_waits_nothing_is_told(harness: Harness) -> None:
     """No block rather than an empty one."""
-    assert None is await house.broker.pending(turn())
-    await house.connected()
-    assert None is await house.broker.pending(turn())
+    assert None is await harness.broker.pending(turn())
+    await harness.connected()
+    assert None is await harness.broker.pending(turn())
 
 
 @pytest.mark.rule("12.5.8")
 @pytest.mark.case("91")
-async def test_a_block_holds_the_opaque_link_and_no_other_secret(house: House, canaries: Canaries) -> None:
+async def test_a_block_holds_the_opaque_link_and_no_other_secret(harness: Harness, canaries: Canaries) -> None:
     """No state, no verifier, no nonce, no client id, no provider's URL, also after a browser has taken it up."""
-    asked = await house.ask_link()
-    await house.to_provider(asked, house.browser())
-    for kind, secret in (await secrets_of(house)).items():
+    asked = await harness.ask_link()
+    await harness.to_provider(asked, harness.browser())
+    for kind, secret in (await secrets_of(harness)).items():
         if not kind.startswith("ticket"):
             canaries.add(secret, kind.rpartition(" ")[0])
-    said = json.dumps(await house.broker.pending(turn()))
+    said = json.dumps(await harness.broker.pending(turn()))
     assert asked.authorization_url in said
     assert [] == canaries.search(said, "the block", allow=["ticket"])
-    for word in ("client-mail", house.idp.base_url, "state=", "code_challenge", "U234567"):
+    for word in ("client-mail", harness.idp.base_url, "state=", "code_challenge", "U234567"):
         assert word not in said
 
 
@@ -73,22 +73,22 @@ async def test_a_block_holds_the_opaque_link_and_no_other_secret(house: House, c
     ],
     ids=["another person", "another agent", "another conversation", "nobody", "no auth", "another swarm"],
 )
-async def test_a_link_is_told_to_nobody_else(house: House, of: Turn) -> None:
+async def test_a_link_is_told_to_nobody_else(harness: Harness, of: Turn) -> None:
     """Only the same agent in the same conversation, acting for the same subject, may hand the link out."""
-    await house.ask_link()
-    assert None is await house.broker.pending(of)
+    await harness.ask_link()
+    assert None is await harness.broker.pending(of)
 
 
 @pytest.mark.rule("12.5.8")
-async def test_what_was_agreed_denied_cancelled_or_has_expired_is_told_no_more(house: House) -> None:
+async def test_what_was_agreed_denied_cancelled_or_has_expired_is_told_no_more(harness: Harness) -> None:
     """A block never sends a person to a page that says no."""
-    links = [await house.ask_link(scopes=[scope]) for scope in ("read", "write", "admin")]
-    other = await house.ask_link("files")
-    await house.connect(links[0])
-    await house.connect(links[1], deny=True)
-    assert await house.broker.cancel(links[2].auth_session_id)
-    block = await house.broker.pending(turn())
+    links = [await harness.ask_link(scopes=[scope]) for scope in ("read", "write", "admin")]
+    other = await harness.ask_link("files")
+    await harness.connect(links[0])
+    await harness.connect(links[1], deny=True)
+    assert await harness.broker.cancel(links[2].auth_session_id)
+    block = await harness.broker.pending(turn())
     assert block is not None
     assert [other.auth_session_id] == [item["authSessionId"] for item in block["items"]]
-    house.clock.advance(601)
-    assert None is await house.broker.pending(turn())
+    harness.clock.advance(601)
+    assert None is await harness.broker.pending(turn())

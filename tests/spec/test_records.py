@@ -11,7 +11,7 @@ import pytest
 from oauthbroker.core.clock import to_iso
 from oauthbroker.model.links import locator_of
 from oauthbroker.records import AuthSession, Grant, grant_id
-from tests.kit.running_broker import ALICE, TEAM, House
+from tests.kit.running_broker import ALICE, TEAM, Harness
 from tests.spec.kit import printed
 
 HEAD = {"apiVersion": "agents.example.io/v1alpha1", "schema": 1}
@@ -19,11 +19,11 @@ HEAD = {"apiVersion": "agents.example.io/v1alpha1", "schema": 1}
 
 @pytest.mark.rule("12.5.4")
 @pytest.mark.parametrize("app, subject", [("mail", ALICE), ("team", TEAM)])
-async def test_a_grant_is_kept_as_the_specification_prints_it(house: House, app: str, subject: str) -> None:
+async def test_a_grant_is_kept_as_the_specification_prints_it(harness: Harness, app: str, subject: str) -> None:
     """Every member of its example, nothing more in `spec`; what we keep beside it stands in `status`."""
-    ready = await house.connected(app)
-    record = await printed(house, house.repository.grant_key(app, subject))
-    now = to_iso(house.clock.now())
+    ready = await harness.connected(app)
+    record = await printed(harness, harness.repository.grant_key(app, subject))
+    now = to_iso(harness.clock.now())
     token = record["spec"].pop("token")
     assert {"metadata": {"name": grant_id(app, subject)}, "kind": "OAuthGrantRecord", **HEAD} == {
         name: value for name, value in record.items() if name not in {"spec", "status"}
@@ -41,24 +41,24 @@ async def test_a_grant_is_kept_as_the_specification_prints_it(house: House, app:
     } == record["spec"]
     assert ready.access_token.matches(token.pop("accessToken"))
     assert token.pop("refreshToken")
-    assert {"tokenType": "bearer", "expiresAt": to_iso(house.clock.now() + timedelta(seconds=3600))} == token
+    assert {"tokenType": "bearer", "expiresAt": to_iso(harness.clock.now() + timedelta(seconds=3600))} == token
 
 
 @pytest.mark.rule("12.5.4")
-async def test_a_grant_without_refresh_token_or_end_has_no_such_members(house: House) -> None:
+async def test_a_grant_without_refresh_token_or_end_has_no_such_members(harness: Harness) -> None:
     """What the provider did not give is left out, not null."""
-    house.idp.change("client-mail", access_lifetime=None, issue_refresh=False)
-    await house.connected()
-    record = await printed(house, house.repository.grant_key("mail", ALICE))
+    harness.idp.change("client-mail", access_lifetime=None, issue_refresh=False)
+    await harness.connected()
+    record = await printed(harness, harness.repository.grant_key("mail", ALICE))
     assert {"tokenType", "accessToken"} == record["spec"]["token"].keys()
 
 
 @pytest.mark.rule("12.5.4")
-async def test_a_grants_name_is_a_hash_of_app_and_subject_and_tells_neither(house: House) -> None:
+async def test_a_grants_name_is_a_hash_of_app_and_subject_and_tells_neither(harness: Harness) -> None:
     """Written `sha256:` and 64 hex digits; it is the grantId of events and lists."""
-    await house.connected()
-    [event] = await house.events()
-    record = await printed(house, house.repository.grant_key("mail", ALICE))
+    await harness.connected()
+    [event] = await harness.events()
+    record = await printed(harness, harness.repository.grant_key("mail", ALICE))
     name = record["metadata"]["name"]
     assert name == event["payload"]["grantId"]
     kind, _, digits = name.partition(":")
@@ -66,35 +66,35 @@ async def test_a_grants_name_is_a_hash_of_app_and_subject_and_tells_neither(hous
 
 
 @pytest.mark.rule("12.5.4")
-async def test_a_grant_keeps_its_beginning_when_it_is_refreshed(house: House) -> None:
+async def test_a_grant_keeps_its_beginning_when_it_is_refreshed(harness: Harness) -> None:
     """Connecting again updates the one record: createdAt stays, updatedAt moves."""
-    await house.connected(scopes=["read"])
-    begun = to_iso(house.clock.now())
-    house.clock.advance(60)
-    await house.connected(scopes=["write"])
-    spec = (await printed(house, house.repository.grant_key("mail", ALICE)))["spec"]
-    assert (begun, to_iso(house.clock.now())) == (spec["createdAt"], spec["updatedAt"])
+    await harness.connected(scopes=["read"])
+    begun = to_iso(harness.clock.now())
+    harness.clock.advance(60)
+    await harness.connected(scopes=["write"])
+    spec = (await printed(harness, harness.repository.grant_key("mail", ALICE)))["spec"]
+    assert (begun, to_iso(harness.clock.now())) == (spec["createdAt"], spec["updatedAt"])
     assert ["read", "write"] == spec["scopesGranted"]
-    assert [ALICE] == [grant.subject async for grant in house.broker.grants.list()]
+    assert [ALICE] == [grant.subject async for grant in harness.broker.grants.list()]
 
 
 @pytest.mark.rule("12.5.4")
-async def test_a_revoked_grant_says_so_and_forgets_its_tokens(house: House) -> None:
+async def test_a_revoked_grant_says_so_and_forgets_its_tokens(harness: Harness) -> None:
     """The record stays as a tombstone, so that nothing older can come back in its place."""
-    await house.connected()
-    await house.broker.revoke("mail", subject=ALICE)
-    spec = (await printed(house, house.repository.grant_key("mail", ALICE)))["spec"]
+    await harness.connected()
+    await harness.broker.revoke("mail", subject=ALICE)
+    spec = (await printed(harness, harness.repository.grant_key("mail", ALICE)))["spec"]
     assert (True, {}) == (spec["revoked"], spec["token"])
 
 
 @pytest.mark.rule("12.5.5")
 @pytest.mark.parametrize("app, mode, subject", [("mail", "user", ALICE), ("team", "global", TEAM)])
 async def test_a_session_is_kept_as_the_specification_prints_it(
-    house: House, app: str, mode: str, subject: str
+    harness: Harness, app: str, mode: str, subject: str
 ) -> None:
     """Every member of its example, the resume block with origin and auth included."""
-    asked = await house.ask_link(app)
-    record = await printed(house, house.repository.session_key(locator_of(asked.auth_session_id)))
+    asked = await harness.ask_link(app)
+    record = await printed(harness, harness.repository.session_key(locator_of(asked.auth_session_id)))
     flow = record["spec"].pop("flow")
     assert {"metadata": {"name": asked.auth_session_id}, "kind": "AuthSessionRecord", **HEAD} == {
         name: value for name, value in record.items() if name not in {"spec", "status"}
@@ -106,7 +106,7 @@ async def test_a_session_is_kept_as_the_specification_prints_it(
         "subject": subject,
         "requestedScopes": ["read", "write", "admin"],
         "status": "pending",
-        "createdAt": to_iso(house.clock.now()),
+        "createdAt": to_iso(harness.clock.now()),
         "expiresAt": to_iso(asked.expires_at),
         "resume": {
             "swarmRef": {"kind": "Swarm", "name": "default"},
@@ -132,14 +132,14 @@ async def test_a_session_is_kept_as_the_specification_prints_it(
 
 
 @pytest.mark.rule("12.5.5")
-async def test_a_session_ends_in_one_of_three_words_and_its_one_time_secrets_end_with_it(house: House) -> None:
+async def test_a_session_ends_in_one_of_three_words_and_its_one_time_secrets_end_with_it(harness: Harness) -> None:
     """completed, failed and expired are final; verifier, nonce and ticket are gone from the record then."""
-    done, denied, over = [await house.ask_link(scopes=[scope]) for scope in ("read", "write", "admin")]
-    await house.connect(done)
-    await house.connect(denied, deny=True)
-    await house.broker.cancel(over.auth_session_id)
+    done, denied, over = [await harness.ask_link(scopes=[scope]) for scope in ("read", "write", "admin")]
+    await harness.connect(done)
+    await harness.connect(denied, deny=True)
+    await harness.broker.cancel(over.auth_session_id)
     for asked, word in ((done, "completed"), (denied, "failed"), (over, "expired")):
-        session = await house.session(asked)
+        session = await harness.session(asked)
         assert (word, None, None, None) == (
             session.status,
             session.ticket,
@@ -149,28 +149,28 @@ async def test_a_session_ends_in_one_of_three_words_and_its_one_time_secrets_end
 
 
 @pytest.mark.rule("12.5.5")
-async def test_a_finished_session_is_cleaned_up_after_a_while(house: House) -> None:
+async def test_a_finished_session_is_cleaned_up_after_a_while(harness: Harness) -> None:
     """It stays an hour for whoever still asks how it ended, and then goes."""
-    asked = await house.ask_link()
-    await house.connect(asked)
-    await house.events()
-    assert "completed" == (await house.broker.wait(asked.auth_session_id, timeout=1)).status
-    house.clock.advance(house.broker.bundle.settings.limits.keep_finished_seconds + 1)
-    await _swept(house)
-    assert [] == [held async for held in house.repository.sessions()]
+    asked = await harness.ask_link()
+    await harness.connect(asked)
+    await harness.events()
+    assert "completed" == (await harness.broker.wait(asked.auth_session_id, timeout=1)).status
+    harness.clock.advance(harness.broker.bundle.settings.limits.keep_finished_seconds + 1)
+    await _swept(harness)
+    assert [] == [held async for held in harness.repository.sessions()]
 
 
-async def _swept(house: House) -> None:
+async def _swept(harness: Harness) -> None:
     """One pass of the broker's own sweeper."""
-    await house.parts.sweep.once()
+    await harness.parts.sweep.once()
 
 
 @pytest.mark.rule("12.5.4", "12.5.5")
-async def test_both_records_come_back_as_they_went(house: House) -> None:
+async def test_both_records_come_back_as_they_went(harness: Harness) -> None:
     """Reading what was written gives the same record, so that nothing is lost on the way through the seal."""
-    asked = await house.ask_link("files")
-    await house.connected()
-    session, grant = await house.session(asked), await house.grant()
+    asked = await harness.ask_link("files")
+    await harness.connected()
+    session, grant = await harness.session(asked), await harness.grant()
     assert grant is not None
     assert session == AuthSession.from_plaintext(session.to_plaintext())
     assert grant == Grant.from_plaintext(grant.to_plaintext())

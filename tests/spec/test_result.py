@@ -12,61 +12,61 @@ import pytest
 from oauthbroker.core.clock import printed
 from oauthbroker.model.settings import Settings
 from oauthbroker.testing import IdentityProvider
-from tests.kit.running_broker import BASE, House, running, turn, user_app
+from tests.kit.running_broker import BASE, Harness, running, turn, user_app
 
 MAIL: dict[str, Any] = {"oauthAppRef": {"kind": "OAuthApp", "name": "mail"}}
 LINK = re.compile(re.escape(BASE) + r"/connect/[A-Za-z0-9_-]{65}")
 
 
 @pytest.fixture
-async def korean(identity_provider: IdentityProvider) -> AsyncIterator[House]:
+async def korean(identity_provider: IdentityProvider) -> AsyncIterator[Harness]:
     settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), locale="ko")
-    async with running(identity_provider, [user_app(identity_provider)], settings=settings) as house:
-        yield house
+    async with running(identity_provider, [user_app(identity_provider)], settings=settings) as harness:
+        yield harness
 
 
 @pytest.mark.rule("12.5.2")
-async def test_ready_carries_token_type_end_and_scopes_and_nothing_else(house: House) -> None:
+async def test_ready_carries_token_type_end_and_scopes_and_nothing_else(harness: Harness) -> None:
     """A full answer has five members; the token is the one the provider knows."""
-    await house.connected()
-    answer = await house.broker.oauth(turn()).getAccessToken({**MAIL, "scopes": ["read"], "minTtlSeconds": 60})
+    await harness.connected()
+    answer = await harness.broker.oauth(turn()).getAccessToken({**MAIL, "scopes": ["read"], "minTtlSeconds": 60})
     token = answer.pop("accessToken")
-    assert house.idp.is_alive(token)
+    assert harness.idp.is_alive(token)
     assert {
         "status": "ready",
         "tokenType": "bearer",
-        "expiresAt": printed(house.clock.now() + timedelta(seconds=3600)),
+        "expiresAt": printed(harness.clock.now() + timedelta(seconds=3600)),
         "scopes": ["read", "write", "admin"],
     } == answer
 
 
 @pytest.mark.rule("12.5.2")
-async def test_a_token_without_an_end_has_no_end_in_the_answer(house: House) -> None:
+async def test_a_token_without_an_end_has_no_end_in_the_answer(harness: Harness) -> None:
     """`expiresAt` is left out rather than made up."""
-    house.idp.change("client-mail", access_lifetime=None)
-    await house.connected()
-    answer = await house.broker.oauth(turn()).getAccessToken(MAIL)
+    harness.idp.change("client-mail", access_lifetime=None)
+    await harness.connected()
+    answer = await harness.broker.oauth(turn()).getAccessToken(MAIL)
     assert {"status", "accessToken", "tokenType", "scopes"} == answer.keys()
 
 
 @pytest.mark.rule("12.5.2")
-async def test_authorization_required_carries_session_link_end_and_message(house: House) -> None:
+async def test_authorization_required_carries_session_link_end_and_message(harness: Harness) -> None:
     """And one member of ours, `reason`, that an agent may use to choose its words."""
-    answer = await house.broker.oauth(turn()).getAccessToken(MAIL)
+    answer = await harness.broker.oauth(turn()).getAccessToken(MAIL)
     assert re.fullmatch(r"as-[A-Za-z0-9_-]{22}", answer.pop("authSessionId"))
     assert LINK.fullmatch(answer.pop("authorizationUrl"))
     assert {
         "status": "authorization_required",
-        "expiresAt": printed(house.clock.now() + timedelta(seconds=600)),
+        "expiresAt": printed(harness.clock.now() + timedelta(seconds=600)),
         "message": "A connection to Mail is needed. Open the link below and agree. The work then continues by itself.",
         "reason": "noGrant",
     } == answer
 
 
 @pytest.mark.rule("12.5.2")
-async def test_error_carries_one_object_with_code_and_message(house: House) -> None:
+async def test_error_carries_one_object_with_code_and_message(harness: Harness) -> None:
     """And `retryable`, a member of ours, because a machine should not have to read the sentence."""
-    answer = await house.broker.oauth(turn(user=None)).getAccessToken(MAIL)
+    answer = await harness.broker.oauth(turn(user=None)).getAccessToken(MAIL)
     assert {
         "status": "error",
         "error": {
@@ -78,7 +78,7 @@ async def test_error_carries_one_object_with_code_and_message(house: House) -> N
 
 
 @pytest.mark.rule("12.5.2")
-async def test_the_same_shapes_speak_korean(korean: House) -> None:
+async def test_the_same_shapes_speak_korean(korean: Harness) -> None:
     """The sentences say what the specification's examples say."""
     asked = await korean.broker.oauth(turn()).getAccessToken(MAIL)
     assert (
@@ -93,9 +93,9 @@ async def test_the_same_shapes_speak_korean(korean: House) -> None:
 
 
 @pytest.mark.rule("12.5.2")
-async def test_both_spellings_of_the_call_give_the_same_answer(house: House) -> None:
+async def test_both_spellings_of_the_call_give_the_same_answer(harness: Harness) -> None:
     """The Python call is the same call: its answer printed is the specification's JSON."""
-    oauth = house.broker.oauth(turn())
+    oauth = harness.broker.oauth(turn())
     assert await oauth.getAccessToken(MAIL) == (await oauth.get_access_token("OAuthApp/mail")).to_json()
-    await house.connected()
+    await harness.connected()
     assert await oauth.getAccessToken(MAIL) == (await oauth.get_access_token("OAuthApp/mail")).to_json()

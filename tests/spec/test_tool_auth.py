@@ -11,7 +11,7 @@ from oauthbroker.config import load
 from oauthbroker.core.errors import Code
 from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.testing import IdentityProvider
-from tests.kit.running_broker import House, running, turn, user_app
+from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.unit.config.bundles import APP, CONNECTOR, TOOL, edited, problems_in, write
 
 BUNDLE = edited(
@@ -24,7 +24,7 @@ ENTRY = "Connector/chat"
 
 
 @pytest.fixture
-async def tooled(identity_provider: IdentityProvider, tmp_path: Path) -> AsyncIterator[House]:
+async def tooled(identity_provider: IdentityProvider, tmp_path: Path) -> AsyncIterator[Harness]:
     """The tools as YAML says them, over a live provider."""
     connector = edited(
         CONNECTOR, ("staticToken: {valueFrom: {env: CHAT_TOKEN}}", "oauthAppRef: OAuthApp/mail, scopes: [read]")
@@ -37,12 +37,12 @@ async def tooled(identity_provider: IdentityProvider, tmp_path: Path) -> AsyncIt
     )
     loaded = load(write(tmp_path / "b", app=MAIL, tool=BUNDLE, wide=wide, connector=connector))
     apps = [user_app(identity_provider), user_app(identity_provider, "files")]
-    async with running(identity_provider, apps, tools=dict(loaded.tools)) as house:
-        yield house
+    async with running(identity_provider, apps, tools=dict(loaded.tools)) as harness:
+        yield harness
 
 
-async def ask(house: House, tool: str, app: str = "mail", scopes: list[str] | None = None) -> TokenResult:
-    return await house.broker.oauth(turn(), tool).get_access_token(app, scopes)
+async def ask(harness: Harness, tool: str, app: str = "mail", scopes: list[str] | None = None) -> TokenResult:
+    return await harness.broker.oauth(turn(), tool).get_access_token(app, scopes)
 
 
 @pytest.mark.rule("Tool.spec.auth")
@@ -57,7 +57,7 @@ async def ask(house: House, tool: str, app: str = "mail", scopes: list[str] | No
         (ENTRY, ("read",)),
     ],
 )
-async def test_left_out_scopes_are_those_that_were_declared(tooled: House, tool: str, asked: tuple[str, ...]) -> None:
+async def test_left_out_scopes_are_those_that_were_declared(tooled: Harness, tool: str, asked: tuple[str, ...]) -> None:
     """The export's, else the tool's, else the app's; a person is asked for no more than that."""
     result = await ask(tooled, tool)
     assert isinstance(result, AuthorizationRequired)
@@ -77,7 +77,7 @@ async def test_left_out_scopes_are_those_that_were_declared(tooled: House, tool:
     ],
 )
 async def test_asking_beyond_what_was_declared_is_an_error_even_when_the_grant_has_it(
-    tooled: House, tool: str, scopes: list[str]
+    tooled: Harness, tool: str, scopes: list[str]
 ) -> None:
     """The grant of the subject may be wide; this tool's view of it is not."""
     await tooled.connected()
@@ -89,7 +89,7 @@ async def test_asking_beyond_what_was_declared_is_an_error_even_when_the_grant_h
 
 @pytest.mark.rule("Tool.spec.auth")
 @pytest.mark.parametrize("tool", ["Tool/hammer", "Tool/hammer:hit", "Tool/nobody", "Tool/hammer:unknown", "hammer", ""])
-async def test_an_app_that_was_not_declared_is_out_of_reach(tooled: House, tool: str) -> None:
+async def test_an_app_that_was_not_declared_is_out_of_reach(tooled: Harness, tool: str) -> None:
     """An unknown tool or export has declared nothing and gets nothing."""
     result = await ask(tooled, tool, "files")
     assert isinstance(result, Failed)
@@ -97,7 +97,7 @@ async def test_an_app_that_was_not_declared_is_out_of_reach(tooled: House, tool:
 
 
 @pytest.mark.rule("Tool.spec.auth")
-async def test_one_grant_serves_a_narrow_tool_and_a_wide_one(tooled: House) -> None:
+async def test_one_grant_serves_a_narrow_tool_and_a_wide_one(tooled: Harness) -> None:
     """Narrowing is about asking: the grant stays one per app and subject, and a step-up asks for both together."""
     await tooled.connect(await tooled.ask_link(scopes=["read"]))
     assert isinstance(await ask(tooled, "Tool/hammer:hit"), Ready)

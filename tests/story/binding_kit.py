@@ -20,7 +20,7 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, leave
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.provider.nouns import Client as Registration
-from tests.kit.running_broker import BASE, SUBS, House, running, turn, user_app
+from tests.kit.running_broker import BASE, SUBS, Harness, running, turn, user_app
 from tests.unit.web import kit
 
 RUNTIME = "https://runtime.test/oauth/confirm"
@@ -65,11 +65,11 @@ def broker_login(corp: IdentityProvider, base: str = BASE, **changes: Any) -> Br
 @asynccontextmanager
 async def parking(
     idp: IdentityProvider, clock: TestClock, binding: str, *, app: OAuthApp | None = None, **more: Any
-) -> AsyncIterator[House]:
-    """A house with one app of this binding."""
+) -> AsyncIterator[Harness]:
+    """A harness with one app of this binding."""
     apps = [app or parked_app(idp, binding)]
-    async with running(idp, apps, clock=clock, **{"settings": settings_for(), **more}) as house:
-        yield house
+    async with running(idp, apps, clock=clock, **{"settings": settings_for(), **more}) as harness:
+        yield harness
 
 
 def of_alice(**more: Any) -> Turn:
@@ -80,9 +80,9 @@ def of_mallory() -> Turn:
     return turn(user=MALLORY, team=None, agent="minion", instance="mallorys.1")
 
 
-async def came_back(house: House, asked: AuthorizationRequired, browser: Browser, account: str = "alice") -> Page:
+async def came_back(harness: Harness, asked: AuthorizationRequired, browser: Browser, account: str = "alice") -> Page:
     """A person went all the way and agreed; the page after the callback."""
-    return await house.connect(asked, account, browser)
+    return await harness.connect(asked, account, browser)
 
 
 def handle_on(page: Page) -> str:
@@ -101,14 +101,14 @@ def code_on(page: Page) -> str:
     return str(code)
 
 
-async def vouch(house: House, page: Page, subject: str, of: Turn | None = None) -> SessionOutcome:
+async def vouch(harness: Harness, page: Page, subject: str, of: Turn | None = None) -> SessionOutcome:
     """What the honest runtime does with a browser of `subject`'s that came to this page: its page confirms who is
     logged in, or its conversation relays what the person read."""
     if CODE.search(page.text):
-        return await house.broker.relay_code(
+        return await harness.broker.relay_code(
             of or replace(of_alice(), auth=turn(user=subject, team=None).auth), code_on(page)
         )
-    return await house.broker.confirm(handle_on(page), subject)
+    return await harness.broker.confirm(handle_on(page), subject)
 
 
 def corp_turn(name: str = "alice", **more: Any) -> Turn:
@@ -119,29 +119,31 @@ def login_app(idp: IdentityProvider, **changes: Any) -> OAuthApp:
     return parked_app(idp, "brokerLogin", **changes)
 
 
-def in_corp(house: House) -> IdentityProvider:
-    assert house.corp is not None
-    return house.corp
+def in_corp(harness: Harness) -> IdentityProvider:
+    assert harness.corp is not None
+    return harness.corp
 
 
-async def at_the_login(house: House, asked: AuthorizationRequired, person: Browser) -> str:
+async def at_the_login(harness: Harness, asked: AuthorizationRequired, person: Browser) -> str:
     """The person pressed the button; where that leads."""
     page = await leave(person, asked.authorization_url)
     assert 200 == page.status, page.text
     assert page.next_url is not None
-    assert page.next_url.startswith(in_corp(house).url("/authorize?"))
+    assert page.next_url.startswith(in_corp(harness).url("/authorize?"))
     return page.next_url
 
 
-async def login_callback(house: House, asked: AuthorizationRequired, person: Browser, account: str = "alice") -> str:
+async def login_callback(
+    harness: Harness, asked: AuthorizationRequired, person: Browser, account: str = "alice"
+) -> str:
     """The person logged in; the login's callback, not visited."""
-    await at_the_login(house, asked, person)
-    return await house.logged_in(asked, person, account)
+    await at_the_login(harness, asked, person)
+    return await harness.logged_in(asked, person, account)
 
 
-async def relay_refused(house: House, code: str, of: Turn | None = None, **more: object) -> Code:
+async def relay_refused(harness: Harness, code: str, of: Turn | None = None, **more: object) -> Code:
     with pytest.raises(BrokerError) as caught:
-        await house.broker.relay_code(of or of_alice(), code, **more)  # type: ignore[arg-type]
+        await harness.broker.relay_code(of or of_alice(), code, **more)  # type: ignore[arg-type]
     return caught.value.code
 
 
@@ -150,10 +152,10 @@ def another_code(code: str) -> str:
     return code[:-1] + ("3" if code[-1] == "2" else "2")
 
 
-async def raw_callback(house: House, url: str, *cookies: str) -> kit.Answer:
+async def raw_callback(harness: Harness, url: str, *cookies: str) -> kit.Answer:
     headers = [("cookie", cookie) for cookie in cookies]
     return await kit.ask(
-        house.broker.web,
+        harness.broker.web,
         "/oauth/callback/mail",
         query=urlsplit(url).query.encode(),
         host="broker.test",

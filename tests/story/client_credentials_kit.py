@@ -8,7 +8,7 @@ from typing import Any
 from oauthbroker.model.apps import OAuthApp, Owner, Redirect
 from oauthbroker.model.results import Failed, Ready
 from oauthbroker.testing import IdentityProvider
-from tests.kit.running_broker import BASE, House, turn, user_app
+from tests.kit.running_broker import BASE, Harness, turn, user_app
 
 MACHINE = "machine"
 
@@ -24,13 +24,13 @@ def team_turn(**more: Any) -> Any:
     return turn(user=None, **more)
 
 
-async def machine_ready(house: House, scopes: list[str] | None = None, **more: Any) -> Ready:
-    result = await house.ask(MACHINE, scopes, team_turn(), **more)
+async def machine_ready(harness: Harness, scopes: list[str] | None = None, **more: Any) -> Ready:
+    result = await harness.ask(MACHINE, scopes, team_turn(), **more)
     assert isinstance(result, Ready), result
     return result
 
 
-async def machine_failed(house: House, scopes: list[str] | None = None, **more: Any) -> Failed:
-    result = await house.ask(MACHINE, scopes, team_turn(), **more)
+async def machine_failed(harness: Harness, scopes: list[str] | None = None, **more: Any) -> Failed:
+    result = await harness.ask(MACHINE, scopes, team_turn(), **more)
     assert isinstance(result, Failed), result
     return result

@@ -1,4 +1,4 @@
-"""The houses most stories need: two apps in user mode, one in global mode; in memory, or on files."""
+"""The harnesses most stories need: two apps in user mode, one in global mode; in memory, or on files."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from oauthbroker.model.apps import OAuthApp
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.broker_process import Process
-from tests.kit.running_broker import House, file_store, global_app, running, user_app
+from tests.kit.running_broker import Harness, file_store, global_app, running, user_app
 from tests.story.revocation_kit import Start
 
 
 @pytest.fixture
-async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
     apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
-    async with running(identity_provider, apps, clock=test_clock) as house:
-        yield house
+    async with running(identity_provider, apps, clock=test_clock) as harness:
+        yield harness
 
 
 @pytest.fixture
-async def filed(identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path) -> AsyncIterator[House]:
+async def filed(identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path) -> AsyncIterator[Harness]:
     """The same on a file store below `tmp_path`, where `tree(tmp_path)` shows every byte. Nothing runs in the
     background: what has changed there was changed by what the test did."""
     apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
     store = file_store(tmp_path, test_clock)
-    async with running(identity_provider, apps, clock=test_clock, store=store, background=False) as house:
-        yield house
+    async with running(identity_provider, apps, clock=test_clock, store=store, background=False) as harness:
+        yield harness
 
 
 @pytest.fixture

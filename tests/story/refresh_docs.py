@@ -12,14 +12,14 @@ from typing import Any
 
 from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.model.settings import Limits
-from tests.kit.running_broker import House, UnwellStore, running, turn
+from tests.kit.running_broker import Harness, UnwellStore, running, turn
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS.joinpath("refresh.md").read_text("utf-8")
 HOUR, SHORT = 3600.0, 200.0  # a token's life, and what is left of it when the page says that it lives
 LIMITS = Limits(provider_seconds=2)
 Words = tuple[str, ...]
-Scenario = Callable[[House], Awaitable[list[TokenResult]]]
+Scenario = Callable[[Harness], Awaitable[list[TokenResult]]]
 SCENARIOS: dict[str, list[Scenario]] = {}
 
 
@@ -59,46 +59,46 @@ def told(answer: TokenResult) -> Words:
 # What the scenarios share
 
 
-async def lives(house: House) -> Ready:
+async def lives(harness: Harness) -> Ready:
     """A grant whose token lives, but for less than a call needs."""
-    first = await house.connected()
-    house.clock.advance(HOUR - SHORT)
+    first = await harness.connected()
+    harness.clock.advance(HOUR - SHORT)
     return first
 
 
-async def ended(house: House) -> Ready:
-    first = await house.connected()
-    house.clock.advance(HOUR)
+async def ended(harness: Harness) -> Ready:
+    first = await harness.connected()
+    harness.clock.advance(HOUR)
     return first
 
 
-def requests(house: House) -> int:
-    return house.idp.count("refresh_token")
+def requests(harness: Harness) -> int:
+    return harness.idp.count("refresh_token")
 
 
-async def report(house: House, rejected: Ready) -> TokenResult:
-    return await house.broker.oauth(turn()).report_rejected("mail", rejected.access_token)
+async def report(harness: Harness, rejected: Ready) -> TokenResult:
+    return await harness.broker.oauth(turn()).report_rejected("mail", rejected.access_token)
 
 
-async def during_a_refresh(house: House, act: Callable[[], Awaitable[Any]]) -> TokenResult:
+async def during_a_refresh(harness: Harness, act: Callable[[], Awaitable[Any]]) -> TokenResult:
     """What a call is told while whose renewal was under way `act` happened."""
-    hanging = house.idp.script.refresh.hang(after_work=True)
-    caller: asyncio.Task[TokenResult] = asyncio.create_task(house.ask())
+    hanging = harness.idp.script.refresh.hang(after_work=True)
+    caller: asyncio.Task[TokenResult] = asyncio.create_task(harness.ask())
     await hanging.arrived()
     await act()
     hanging.release()
     return await caller
 
 
-async def without_refresh_token(house: House, *, left: float) -> Ready:
-    house.idp.change("client-mail", issue_refresh=False)
-    first = await house.connected()
-    house.clock.advance(HOUR - left)
+async def without_refresh_token(harness: Harness, *, left: float) -> Ready:
+    harness.idp.change("client-mail", issue_refresh=False)
+    first = await harness.connected()
+    harness.clock.advance(HOUR - left)
     return first
 
 
-def troubled(house: House, trouble: str, *, times: int | None = 1) -> None:
-    refresh = house.idp.script.refresh
+def troubled(harness: Harness, trouble: str, *, times: int | None = 1) -> None:
+    refresh = harness.idp.script.refresh
     match trouble:
         case "slow":
             refresh.hang(times=times)
@@ -121,12 +121,12 @@ class LastingStore(UnwellStore):
         pass
 
 
-def another(house: House, limits: Limits = LIMITS, **changes: Any) -> AbstractAsyncContextManager[House]:
+def another(harness: Harness, limits: Limits = LIMITS, **changes: Any) -> AbstractAsyncContextManager[Harness]:
     """Another broker on the same store, as another process would be; its apps may be changed in some ways."""
-    apps = [replace(app, **changes) for app in house.broker.bundle.apps.values()]
-    return running(house.idp, apps, clock=house.clock, store=house.store, limits=limits, background=False)
+    apps = [replace(app, **changes) for app in harness.broker.bundle.apps.values()]
+    return running(harness.idp, apps, clock=harness.clock, store=harness.store, limits=limits, background=False)
 
 
-def disk_of(house: House) -> UnwellStore:
-    assert isinstance(house.store, UnwellStore)
-    return house.store
+def disk_of(harness: Harness) -> UnwellStore:
+    assert isinstance(harness.store, UnwellStore)
+    return harness.store

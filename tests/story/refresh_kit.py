@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from oauthbroker.model.results import Ready
-from tests.kit.running_broker import House
+from tests.kit.running_broker import Harness
 
 LIFETIME = 3600
 PAUSE = 400  # longer than any pause that a refusal leads to
 
 
-async def connected_and_resumed(house: House, app: str = "mail") -> Ready:
-    first = await house.connected(app)
-    await house.event()
+async def connected_and_resumed(harness: Harness, app: str = "mail") -> Ready:
+    first = await harness.connected(app)
+    await harness.event()
     return first
 
 
-async def with_expired_token(house: House, app: str = "mail") -> Ready:
+async def with_expired_token(harness: Harness, app: str = "mail") -> Ready:
     """A grant whose token has just ended."""
-    first = await connected_and_resumed(house, app)
-    house.clock.advance(3600)
+    first = await connected_and_resumed(harness, app)
+    harness.clock.advance(3600)
     return first

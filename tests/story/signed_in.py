@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from oauthbroker.testing import Browser
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.canary import Canaries
-from tests.kit.running_broker import BASE, House
+from tests.kit.running_broker import BASE, Harness
 
 ADMIN = f"{BASE}/admin"
 ADMIN_LOGIN = f"{ADMIN}/login"
@@ -15,26 +15,26 @@ PROXY_HEADERS = ("x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "fo
 CONNECTIONS = f"{BASE}/connections"
 
 
-async def try_key(house: House, key: str, browser: Browser | None = None) -> Browser:
-    person = browser or house.browser()
+async def try_key(harness: Harness, key: str, browser: Browser | None = None) -> Browser:
+    person = browser or harness.browser()
     await person.open(ADMIN_LOGIN)
     await person.submit({"key": key})
     return person
 
 
-async def operator_browser(house: House) -> Browser:
+async def operator_browser(harness: Harness) -> Browser:
     """Somebody with an operator's key, signed in."""
-    _, key = await house.broker.api_keys.create("ops", {"operator"})
-    person = await try_key(house, key.reveal())
+    _, key = await harness.broker.api_keys.create("ops", {"operator"})
+    person = await try_key(harness, key.reveal())
     assert (303, ADMIN) == (person.page.status, person.page.location), person.page.text
     assert 200 == (await person.follow()).status
     return person
 
 
-async def connections_browser(house: House, subjects: Mapping[str, str], browser: Browser | None = None) -> Browser:
+async def connections_browser(harness: Harness, subjects: Mapping[str, str], browser: Browser | None = None) -> Browser:
     """A person who has opened the link that the runtime made."""
-    person = browser or house.browser()
-    url, _ = await house.broker.connections.link(subjects)
+    person = browser or harness.browser()
+    url, _ = await harness.broker.connections.link(subjects)
     Canaries.active().add(url.rpartition("/")[2], "ticket")
     await person.open(url)
     page = await person.submit()

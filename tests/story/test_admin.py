@@ -18,7 +18,7 @@ from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit import planted_records
 from tests.kit.callback_pages import HOST, assert_error_page
-from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, House, global_app, public, running, turn, user_app
+from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, Harness, global_app, public, running, turn, user_app
 from tests.story.signed_in import ADMIN, ADMIN_LOGIN, PROXY_HEADERS, operator_browser, submit_form, try_key
 from tests.unit.web import kit
 
@@ -26,12 +26,12 @@ PLACES = ("", "/grants", "/waiting", "/queues", "/circuits", "/audit")
 
 
 @pytest.fixture
-async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
     """Where operators on this machine need no key."""
     apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
     settings = public(BASE, admin_loopback=True)
-    async with running(identity_provider, apps, clock=test_clock, settings=settings) as house:
-        yield house
+    async with running(identity_provider, apps, clock=test_clock, settings=settings) as harness:
+        yield harness
 
 
 async def is_out(person: Browser) -> bool:
@@ -43,102 +43,102 @@ async def is_out(person: Browser) -> bool:
 # who comes in
 
 
-async def test_an_operators_key_opens_the_pages_and_is_kept_nowhere(house: House) -> None:
-    person = await operator_browser(house)
+async def test_an_operators_key_opens_the_pages_and_is_kept_nowhere(harness: Harness) -> None:
+    person = await operator_browser(harness)
     for place in PLACES:
         assert 200 == (await person.open(ADMIN + place)).status
-    (entered,) = [entry for entry in house.audit.entries if isinstance(entry, OperatorEntered)]
+    (entered,) = [entry for entry in harness.audit.entries if isinstance(entry, OperatorEntered)]
     assert "ops" == entered.name
-    _, key = await house.broker.api_keys.create("later", {"operator"})
-    again = await try_key(house, key.reveal())
-    held = again.cookies["oab-admin"].value + "".join([str(entry.body) async for entry in house.store.scan("visits")])
+    _, key = await harness.broker.api_keys.create("later", {"operator"})
+    again = await try_key(harness, key.reveal())
+    held = again.cookies["oab-admin"].value + "".join([str(entry.body) async for entry in harness.store.scan("visits")])
     assert not [part for part in key.reveal().split(".")[1:] if part in again.cookies["oab-admin"].value]
     assert key.reveal().rpartition(".")[2] not in held
 
 
 @pytest.mark.parametrize("roles", [{"runtime"}])
-async def test_a_runtimes_key_is_refused(house: House, roles: Any) -> None:
-    _, key = await house.broker.api_keys.create("runtime", roles)
-    person = await try_key(house, key.reveal())
+async def test_a_runtimes_key_is_refused(harness: Harness, roles: Any) -> None:
+    _, key = await harness.broker.api_keys.create("runtime", roles)
+    person = await try_key(harness, key.reveal())
     assert 403 == person.page.status
     assert "does not have the role operator" in person.page.text
     assert await is_out(person)
 
 
 @pytest.mark.parametrize("key", ["", "oabk.x.y", "oabk." + "A" * 22 + "." + "B" * 43, "Bearer x", "x" * 5000])
-async def test_what_is_no_key_is_refused(house: House, key: str) -> None:
-    person = await try_key(house, key)
+async def test_what_is_no_key_is_refused(harness: Harness, key: str) -> None:
+    person = await try_key(harness, key)
     assert 401 == person.page.status
     assert "This key is not valid" in person.page.text
     assert await is_out(person)
 
 
-async def test_a_turn_token_is_no_key(house: House) -> None:
-    begun = await house.broker.turns.begin(turn())
-    assert 401 == (await try_key(house, begun.token.reveal())).page.status
+async def test_a_turn_token_is_no_key(harness: Harness) -> None:
+    begun = await harness.broker.turns.begin(turn())
+    assert 401 == (await try_key(harness, begun.token.reveal())).page.status
 
 
-async def test_a_removed_or_expired_key_ends_its_visits_at_once(house: House) -> None:
-    key, text = await house.broker.api_keys.create("ops", {"operator"})
-    person = await try_key(house, text.reveal())
+async def test_a_removed_or_expired_key_ends_its_visits_at_once(harness: Harness) -> None:
+    key, text = await harness.broker.api_keys.create("ops", {"operator"})
+    person = await try_key(harness, text.reveal())
     assert 200 == (await person.open(ADMIN)).status
-    await house.broker.api_keys.remove(key.id)
+    await harness.broker.api_keys.remove(key.id)
     assert await is_out(person)
-    _, short = await house.broker.api_keys.create("short", {"operator"}, lives_seconds=60)
-    person = await try_key(house, short.reveal())
+    _, short = await harness.broker.api_keys.create("short", {"operator"}, lives_seconds=60)
+    person = await try_key(harness, short.reveal())
     assert 200 == (await person.open(ADMIN)).status
-    house.clock.advance(61)
+    harness.clock.advance(61)
     assert await is_out(person)
 
 
-def turned_away(house: House) -> list[CallRefused]:
-    return [entry for entry in house.audit.entries if isinstance(entry, CallRefused)]
+def turned_away(harness: Harness) -> list[CallRefused]:
+    return [entry for entry in harness.audit.entries if isinstance(entry, CallRefused)]
 
 
-async def test_logins_that_fail_are_counted_and_a_minute_later_forgotten(house: House) -> None:
-    person = house.browser()
+async def test_logins_that_fail_are_counted_and_a_minute_later_forgotten(harness: Harness) -> None:
+    person = harness.browser()
     for _ in range(20):
-        await try_key(house, "wrong", person)
+        await try_key(harness, "wrong", person)
         assert 401 == person.page.status
-    await try_key(house, "wrong", person)
+    await try_key(harness, "wrong", person)
     assert_error_page(person.page, Code.RATE_LIMITED)
     assert person.page.header("retry-after")
-    assert [CallRefused("POST /admin/login", "unauthenticated", None, None, None)] * 20 == turned_away(house)
-    house.clock.advance(61)
-    await try_key(house, "wrong", person)
+    assert [CallRefused("POST /admin/login", "unauthenticated", None, None, None)] * 20 == turned_away(harness)
+    harness.clock.advance(61)
+    await try_key(harness, "wrong", person)
     assert 401 == person.page.status
 
 
 @pytest.mark.case("91")
-async def test_nobody_keeps_an_operator_out_by_being_wrong(house: House) -> None:
-    _, key = await house.broker.api_keys.create("ops", {"operator"})
-    stranger = house.browser()
+async def test_nobody_keeps_an_operator_out_by_being_wrong(harness: Harness) -> None:
+    _, key = await harness.broker.api_keys.create("ops", {"operator"})
+    stranger = harness.browser()
     for _ in range(30):
-        await try_key(house, "wrong", stranger)
+        await try_key(harness, "wrong", stranger)
     assert_error_page(stranger.page, Code.RATE_LIMITED)
-    assert 303 == (await try_key(house, key.reveal())).page.status, "from the same address"
+    assert 303 == (await try_key(harness, key.reveal())).page.status, "from the same address"
 
 
-async def test_whoever_is_turned_away_is_in_the_audit_log(house: House) -> None:
-    _, key = await house.broker.api_keys.create("runtime", {"runtime"})
-    await try_key(house, key.reveal())
-    assert [CallRefused("POST /admin/login", "notAllowed", None, None, None)] == turned_away(house)
+async def test_whoever_is_turned_away_is_in_the_audit_log(harness: Harness) -> None:
+    _, key = await harness.broker.api_keys.create("runtime", {"runtime"})
+    await try_key(harness, key.reveal())
+    assert [CallRefused("POST /admin/login", "notAllowed", None, None, None)] == turned_away(harness)
 
 
-async def test_on_this_machine_no_key_is_needed_where_the_settings_say_so(house: House) -> None:
-    person = house.browser()
+async def test_on_this_machine_no_key_is_needed_where_the_settings_say_so(harness: Harness) -> None:
+    person = harness.browser()
     page = await person.open(ADMIN_LOGIN)
     assert "Continue without a key" in page.text
     await submit_form(person, "/enter")
     assert (303, ADMIN) == (person.page.status, person.page.location)
     assert 200 == (await person.follow()).status
-    (entered,) = [entry for entry in house.audit.entries if isinstance(entry, OperatorEntered)]
+    (entered,) = [entry for entry in harness.audit.entries if isinstance(entry, OperatorEntered)]
     assert "loopback" == entered.name
 
 
 async def test_elsewhere_a_key_is_needed(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
-    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock) as house:
-        person = house.browser()
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock) as harness:
+        person = harness.browser()
         assert "Continue without a key" not in (await person.open(ADMIN_LOGIN)).text
         field = dict(person.page.form("csrf").fields)["csrf"]
         answer = await person.post(f"{ADMIN}/enter", [("csrf", field)], initiator=person.page)
@@ -162,20 +162,22 @@ async def test_who_is_not_here_needs_a_key(
 ) -> None:
     names, proxies = ("broker.example",), ("127.0.0.9",)
     settings = public(BASE, admin_loopback=True, allowed_hosts=names, trusted_proxies=proxies)
-    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, settings=settings) as house:
+    async with running(
+        identity_provider, [user_app(identity_provider)], clock=test_clock, settings=settings
+    ) as harness:
 
         async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
             headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
             headers += [(b"host", host.encode()), *([(header.encode(), b"203.0.113.9")] if header else [])]
             given = {"client": (client, 1), "headers": headers}
-            await house.broker.web({**scope, **given}, receive, send)
+            await harness.broker.web({**scope, **given}, receive, send)
 
-        person, inside = Browser(apps={BASE: elsewhere}), house.browser()
+        person, inside = Browser(apps={BASE: elsewhere}), harness.browser()
         assert "Continue without a key" not in (await person.open(ADMIN_LOGIN)).text
         form = next(form for form in (await inside.open(ADMIN_LOGIN)).document.forms if form.action.endswith("/enter"))
         person.cookies.set("oab", inside.cookies["oab"].value, "127.0.0.1")
         assert 403 == (await person.post(f"{ADMIN}/enter", form.fields, initiator=person.page)).status
-        assert ["POST /admin/enter"] == [entry.route for entry in turned_away(house)]
+        assert ["POST /admin/enter"] == [entry.route for entry in turned_away(harness)]
         await submit_form(inside, "/enter")
         person.cookies.set("oab-admin", inside.cookies["oab-admin"].value, "127.0.0.1")
         assert await is_out(person), "and a cookie that was given here is of no use there"
@@ -186,19 +188,19 @@ async def test_who_is_not_here_needs_a_key(
     "host", ["evil.example", "127.0.0.1.evil.example:8420", "localhost.evil.example", "", "127.0.0.1"]
 )
 @pytest.mark.parametrize("path", ["/admin", "/admin/login", "/admin/grants", "/connections"])
-async def test_a_page_of_another_name_is_served_to_nobody(house: House, host: str, path: str) -> None:
+async def test_a_page_of_another_name_is_served_to_nobody(harness: Harness, host: str, path: str) -> None:
     """DNS rebinding: an attacker's name that leads to this machine. The browser sends no cookie of ours along, and
     we do not even look."""
-    person = await operator_browser(house)
+    person = await operator_browser(harness)
     cookie = f"oab-admin={person.cookies['oab-admin'].value}"
-    answer = await kit.ask(house.broker.web, path, host=host, headers=[("cookie", cookie), ("accept", "text/html")])
+    answer = await kit.ask(harness.broker.web, path, host=host, headers=[("cookie", cookie), ("accept", "text/html")])
     assert 421 == answer.status
     assert "location" not in answer.headers
     assert "evil" not in answer.text
 
 
-async def test_who_signs_out_is_out(house: House) -> None:
-    person = await operator_browser(house)
+async def test_who_signs_out_is_out(harness: Harness) -> None:
+    person = await operator_browser(harness)
     cookie = person.cookies["oab-admin"].value
     assert f"{ADMIN}/left" == (await submit_form(person, "/leave")).location
     assert "Signed out" in (await person.follow()).text
@@ -207,19 +209,19 @@ async def test_who_signs_out_is_out(house: House) -> None:
     assert await is_out(person)
 
 
-async def test_a_visit_ends_after_half_an_hour(house: House) -> None:
-    person = await operator_browser(house)
-    house.clock.advance(30 * 60)
+async def test_a_visit_ends_after_half_an_hour(harness: Harness) -> None:
+    person = await operator_browser(harness)
+    harness.clock.advance(30 * 60)
     assert await is_out(person)
 
 
-async def test_a_person_with_a_connections_page_is_no_operator_and_the_other_way_round(house: House) -> None:
-    person, url = house.browser(), (await house.broker.connections.link({"user": ALICE}))[0]
+async def test_a_person_with_a_connections_page_is_no_operator_and_the_other_way_round(harness: Harness) -> None:
+    person, url = harness.browser(), (await harness.broker.connections.link({"user": ALICE}))[0]
     await person.open(url)
     await person.submit()
     person.cookies.set("oab-admin", person.cookies["oab-connections"].value, "127.0.0.1")
     assert await is_out(person)
-    office = await operator_browser(house)
+    office = await operator_browser(harness)
     office.cookies.set("oab-connections", office.cookies["oab-admin"].value, "127.0.0.1")
     assert 401 == (await office.open(f"{BASE}/connections")).status
 
@@ -227,11 +229,11 @@ async def test_a_person_with_a_connections_page_is_no_operator_and_the_other_way
 # what they see
 
 
-async def test_the_overview_has_a_light_for_every_app(house: House) -> None:
-    await planted_records.grant(house, "mail", ALICE)
-    await planted_records.dead_grant(house, "files", ALICE)
-    planted_records.open_circuit(house, "team")
-    page = (await operator_browser(house)).page
+async def test_the_overview_has_a_light_for_every_app(harness: Harness) -> None:
+    await planted_records.grant(harness, "mail", ALICE)
+    await planted_records.dead_grant(harness, "files", ALICE)
+    planted_records.open_circuit(harness, "team")
+    page = (await operator_browser(harness)).page
     rows = {row[0]: row for row in table(page)}
     assert "Healthy" in rows["mail Mail"]
     assert "Needs attention" in rows["files Files"]
@@ -252,12 +254,12 @@ def table(page: Page) -> list[list[str]]:
     return rows
 
 
-async def test_grants_are_found_by_subject_app_and_state_fifty_a_page(house: House) -> None:
+async def test_grants_are_found_by_subject_app_and_state_fifty_a_page(harness: Harness) -> None:
     for number in range(101):
-        await planted_records.grant(house, "mail", f"idp:user:U9{number:04d}")
-    await planted_records.dead_grant(house, "files", ALICE)
-    await planted_records.ended_grant(house, "files", BOB)
-    person = await operator_browser(house)
+        await planted_records.grant(harness, "mail", f"idp:user:U9{number:04d}")
+    await planted_records.dead_grant(harness, "files", ALICE)
+    await planted_records.ended_grant(harness, "files", BOB)
+    person = await operator_browser(harness)
     for query, count, shown in [
         ("", 103, 50),
         ("?page=3", 103, 3),
@@ -276,38 +278,38 @@ async def test_grants_are_found_by_subject_app_and_state_fifty_a_page(house: Hou
         assert (f"{count} found" in page.text, shown) == (True, len(table(page))), query
 
 
-async def test_a_grants_page_tells_all_but_its_tokens(house: House) -> None:
-    grant = await planted_records.grant(house, "mail", ALICE)
-    house.parts.uses.note(grant.id, "researcher", "Tool/mail", house.clock.now())
-    page = await (await operator_browser(house)).open(f"{ADMIN}/grants/{grant.id}")
+async def test_a_grants_page_tells_all_but_its_tokens(harness: Harness) -> None:
+    grant = await planted_records.grant(harness, "mail", ALICE)
+    harness.parts.uses.note(grant.id, "researcher", "Tool/mail", harness.clock.now())
+    page = await (await operator_browser(harness)).open(f"{ADMIN}/grants/{grant.id}")
     for words in (
         ALICE,
         "researcher",
         "Tool/mail",
         grant.id,
-        house.broker.audit_trail.name("grant", grant.id),
+        harness.broker.audit_trail.name("grant", grant.id),
         "<bdi>read<",
     ):
         assert words in page.source, words
     assert "planted-" not in page.source
-    assert_error_page(await house.browsers[-1].open(f"{ADMIN}/grants/sha256:{'0' * 64}"), Code.GRANT_NOT_FOUND)
+    assert_error_page(await harness.browsers[-1].open(f"{ADMIN}/grants/sha256:{'0' * 64}"), Code.GRANT_NOT_FOUND)
 
 
-async def test_who_waits_is_shown_without_the_link_and_can_be_cancelled(house: House) -> None:
-    asked = await house.ask_link()
-    person = await operator_browser(house)
+async def test_who_waits_is_shown_without_the_link_and_can_be_cancelled(harness: Harness) -> None:
+    asked = await harness.ask_link()
+    person = await operator_browser(harness)
     page = await person.open(f"{ADMIN}/waiting")
     assert [[ALICE, "mail", "planner", "not opened"]] == [row[:4] for row in table(page)]
     assert asked.authorization_url.rpartition("/")[2] not in page.source
     assert "cancelled" in str((await submit_form(person, "/cancel")).location)
     assert "The request was withdrawn" in (await person.follow()).text
     assert "No requests are open" in person.page.text
-    assert_error_page(await house.browser().open(asked.authorization_url), Code.STATE_UNKNOWN)
+    assert_error_page(await harness.browser().open(asked.authorization_url), Code.STATE_UNKNOWN)
 
 
-async def test_a_dead_letter_is_tried_again_or_dropped(house: House) -> None:
-    first, second = await planted_records.dead_letter(house, 1), await planted_records.dead_letter(house, 2)
-    person = await operator_browser(house)
+async def test_a_dead_letter_is_tried_again_or_dropped(harness: Harness) -> None:
+    first, second = await planted_records.dead_letter(harness, 1), await planted_records.dead_letter(harness, 2)
+    person = await operator_browser(harness)
     page = await person.open(f"{ADMIN}/queues")
     assert ["planner", "0", "0", "2", "none"] == table(page)[0]
     assert ["auth.granted", "auth.granted"] == [row[0].split()[0] for row in table(page)[1:]]
@@ -319,12 +321,12 @@ async def test_a_dead_letter_is_tried_again_or_dropped(house: House) -> None:
     assert "Drop this event permanently?" in page.text
     await submit_form(person, "/drop")
     assert "The event was dropped" in (await person.follow()).text
-    assert [] == await house.broker.events.dead("planner")
-    event = await house.event()
+    assert [] == await harness.broker.events.dead("planner")
+    event = await harness.event()
     assert event is not None
     assert first.id == event["eventId"]
     assert f"{ADMIN}/queues?done=nothing" == (await person.open(f"{ADMIN}/queues/drop?queue=eA==&event=x")).location
-    said = [entry for entry in house.audit.entries if isinstance(entry, PageAction | DeadLetterChanged)]
+    said = [entry for entry in harness.audit.entries if isinstance(entry, PageAction | DeadLetterChanged)]
     assert [("retryEvent", first.id), ("dropEvent", second.id)] == [
         (each.action, each.target) for each in said if isinstance(each, PageAction)
     ]
@@ -334,13 +336,13 @@ async def test_a_dead_letter_is_tried_again_or_dropped(house: House) -> None:
 
 
 @pytest.mark.parametrize("agent", ["a\r\nb", "a\x00b", "a\nb", " a ", "\U0001f600\u202e"], ids=ascii)
-async def test_a_queue_is_found_again_whatever_its_agents_name_is(house: House, agent: str) -> None:
+async def test_a_queue_is_found_again_whatever_its_agents_name_is(harness: Harness, agent: str) -> None:
     """Browsers write CR LF for each line break of a field, and other characters as they like."""
     first, second = (
-        await planted_records.dead_letter(house, 1, agent),
-        await planted_records.dead_letter(house, 2, agent),
+        await planted_records.dead_letter(harness, 1, agent),
+        await planted_records.dead_letter(harness, 2, agent),
     )
-    person = await operator_browser(house)
+    person = await operator_browser(harness)
     page = await person.open(f"{ADMIN}/queues")
     (form,) = [each for each in page.document.forms if ("event", first.id) in each.fields]
     assert all(re.fullmatch(r"[A-Za-z0-9_=.-]*", value) for _, value in form.fields)
@@ -352,26 +354,26 @@ async def test_a_queue_is_found_again_whatever_its_agents_name_is(house: House, 
 
 
 @pytest.mark.parametrize("queue", ["", "x", "\u00e4", "_w==", "planner"])
-async def test_a_queue_that_is_none_has_no_letter_to_drop(house: House, queue: str) -> None:
-    letter = await planted_records.dead_letter(house)
-    person = await operator_browser(house)
+async def test_a_queue_that_is_none_has_no_letter_to_drop(harness: Harness, queue: str) -> None:
+    letter = await planted_records.dead_letter(harness)
+    person = await operator_browser(harness)
     await person.open((await drop_links(person, letter.id))[0])
     (form,) = [each for each in person.page.document.forms if each.action.endswith("/drop")]
     page = await person.submit({"queue": queue}, form=form)
     assert f"{ADMIN}/queues?done=nothing" == page.location
-    assert [letter.id] == [each["eventId"] for each in await house.broker.events.dead("planner")]
+    assert [letter.id] == [each["eventId"] for each in await harness.broker.events.dead("planner")]
 
 
 async def drop_links(person: Browser, event: str) -> list[str]:
     return [link for link in (await person.open(f"{ADMIN}/queues")).document.links if event in link]
 
 
-async def test_open_circuits_say_why_and_for_how_long(house: House) -> None:
-    planted_records.open_circuit(house, "mail")
-    person = await operator_browser(house)
+async def test_open_circuits_say_why_and_for_how_long(harness: Harness) -> None:
+    planted_records.open_circuit(harness, "mail")
+    person = await operator_browser(harness)
     (row,) = table(await person.open(f"{ADMIN}/circuits"))
     assert ["mail all grants", "token refresh", "appMisconfigured", "1", "30 s", "1"] == row
-    house.clock.advance(31)
+    harness.clock.advance(31)
     assert "No circuit is open" in (await person.open(f"{ADMIN}/circuits")).text
 
 
@@ -405,10 +407,10 @@ async def test_circuits_of_every_worker_are_told_whichever_is_asked(
         assert "No circuit is open" in (await person.open(f"{ADMIN}/circuits")).text
 
 
-async def test_the_audit_log_is_read_newest_first_by_app_and_type(house: House) -> None:
-    await house.connected()
-    await house.connected("files")
-    person = await operator_browser(house)
+async def test_the_audit_log_is_read_newest_first_by_app_and_type(harness: Harness) -> None:
+    await harness.connected()
+    await harness.connected("files")
+    person = await operator_browser(harness)
     types = [row[0] for row in table(await person.open(f"{ADMIN}/audit"))]
     assert "OperatorEntered" == types[0]
     page = await person.open(f"{ADMIN}/audit?app=files&type=Connected")
@@ -417,12 +419,12 @@ async def test_the_audit_log_is_read_newest_first_by_app_and_type(house: House) 
     assert "No entries match" in (await person.open(f"{ADMIN}/audit?type=%3Cscript%3E")).text
 
 
-async def test_the_audit_log_tells_each_lines_moment_and_is_narrowed_to_some(house: House) -> None:
-    first = house.clock.now()
-    await house.connected()
-    house.clock.advance(3600)
-    await house.connected("files")
-    person, grant = await operator_browser(house), await house.grant()
+async def test_the_audit_log_tells_each_lines_moment_and_is_narrowed_to_some(harness: Harness) -> None:
+    first = harness.clock.now()
+    await harness.connected()
+    harness.clock.advance(3600)
+    await harness.connected("files")
+    person, grant = await operator_browser(harness), await harness.grant()
     assert grant is not None
     later = f"{first + timedelta(minutes=30):%Y-%m-%dT%H:%M}"
     for query, apps in [
@@ -433,7 +435,7 @@ async def test_the_audit_log_tells_each_lines_moment_and_is_narrowed_to_some(hou
         (f"until={first:%Y-%m-%dT%H:%M:%S}", {"mail"}),
         ("since=yesterday&until=99999-01-01T00:00", {"mail", "files"}),
         (f"grant={grant.id}", {"mail"}),
-        (f"grant={house.broker.audit_trail.name('grant', grant.id)}", {"mail"}),
+        (f"grant={harness.broker.audit_trail.name('grant', grant.id)}", {"mail"}),
         (f"grant=sha256:{'0' * 64}", set[str]()),
     ]:
         page = await person.open(f"{ADMIN}/audit?type=Connected&{query}")
@@ -443,23 +445,23 @@ async def test_the_audit_log_tells_each_lines_moment_and_is_narrowed_to_some(hou
     assert f'value="{first:%Y-%m-%dT%H:%M}:00"' in page.source, "what was asked for stays in the form"
 
 
-async def test_a_persons_own_no_is_no_trouble_of_the_app(house: House) -> None:
+async def test_a_persons_own_no_is_no_trouble_of_the_app(harness: Harness) -> None:
     for name in ("mail", "files"):
-        asked = await house.ask_link(name)
-        person = house.browser()
+        asked = await harness.ask_link(name)
+        person = harness.browser()
         await person.open(asked.authorization_url)
         await person.submit({"decision": "cancel"})
-    house.audit.write(ConnectFailed("files", "as-x", "tokenResponseInvalid"), house.clock.now())
-    rows = {row[0]: row for row in table((await operator_browser(house)).page)}
+    harness.audit.write(ConnectFailed("files", "as-x", "tokenResponseInvalid"), harness.clock.now())
+    rows = {row[0]: row for row in table((await operator_browser(harness)).page)}
     assert ("Healthy", "none") == (rows["mail Mail"][1], rows["mail Mail"][-1])
     assert "Needs attention" in rows["files Files"]
 
 
-async def test_a_line_of_the_audit_log_leads_to_the_grant_it_speaks_of_while_there_is_one(house: House) -> None:
-    await house.connected()
-    grant = await house.grant()
+async def test_a_line_of_the_audit_log_leads_to_the_grant_it_speaks_of_while_there_is_one(harness: Harness) -> None:
+    await harness.connected()
+    grant = await harness.grant()
     assert grant is not None
-    person, link = await operator_browser(house), f'href="{ADMIN}/grants/{grant.id}"'
+    person, link = await operator_browser(harness), f'href="{ADMIN}/grants/{grant.id}"'
     page = await person.open(f"{ADMIN}/audit?type=TokenIssued")
     assert (1, True) == (page.source.count(link), ALICE in page.text)
     await person.open(f"{ADMIN}/grants/{grant.id}/revoke")
@@ -468,7 +470,7 @@ async def test_a_line_of_the_audit_log_leads_to_the_grant_it_speaks_of_while_the
     assert (1, True) == (page.source.count(link), ALICE in page.text), "what an operator did it to"
     page = await person.open(f"{ADMIN}/audit?type=OperatorEntered")
     assert (0, False) == (page.source.count("/grants/sha256:"), ALICE in page.text)
-    house.audit.write(TokenRenewed("mail", f"sha256:{'0' * 64}"), house.clock.now())
+    harness.audit.write(TokenRenewed("mail", f"sha256:{'0' * 64}"), harness.clock.now())
     page = await person.open(f"{ADMIN}/audit?type=TokenRenewed")
     assert (1, 0) == (len(table(page)), page.source.count("/grants/sha256:")), "nobody knows it any more"
 
@@ -476,22 +478,22 @@ async def test_a_line_of_the_audit_log_leads_to_the_grant_it_speaks_of_while_the
 # what they do
 
 
-async def test_revoke_asks_first_and_ends_the_grant(house: House) -> None:
-    await house.connected()
-    await house.events()
-    grant = await house.grant()
+async def test_revoke_asks_first_and_ends_the_grant(harness: Harness) -> None:
+    await harness.connected()
+    await harness.events()
+    grant = await harness.grant()
     assert grant is not None
-    person = await operator_browser(house)
+    person = await operator_browser(harness)
     await person.open(f"{ADMIN}/grants/{grant.id}")
     page = await person.open(f"{ADMIN}/grants/{grant.id}/revoke")
-    assert isinstance(await house.ask(), Ready), "a question changes nothing"
+    assert isinstance(await harness.ask(), Ready), "a question changes nothing"
     assert ALICE in page.text
     page = await submit_form(person, "/revoke")
     assert f"{ADMIN}/grants/{grant.id}?done=revoked" == page.location
     assert "The grant has ended" in (await person.follow()).text
-    assert isinstance(await house.ask(), AuthorizationRequired)
-    assert ["auth.revoked"] == [event["type"] for event in await house.events()]
-    (entry,) = [each for each in house.audit.entries if isinstance(each, PageAction)]
+    assert isinstance(await harness.ask(), AuthorizationRequired)
+    assert ["auth.revoked"] == [event["type"] for event in await harness.events()]
+    (entry,) = [each for each in harness.audit.entries if isinstance(each, PageAction)]
     assert ("mail", "revoke", grant.id) == (entry.app, entry.action, entry.target)
     assert entry.visit.startswith("visit-")
 
@@ -505,17 +507,17 @@ async def test_an_unconfigured_apps_grant_is_seen_and_can_be_ended(
         grant = await planted_records.grant(first, "files", ALICE)
         async with running(
             identity_provider, both[:1], clock=test_clock, settings=settings, store=first.store
-        ) as house:
-            person = await operator_browser(house)
+        ) as harness:
+            person = await operator_browser(harness)
             assert "no longer configured" in person.page.text
             await person.open(f"{ADMIN}/grants/{grant.id}/revoke")
             assert 303 == (await submit_form(person, "/revoke")).status
-            kept = await house.grant("files")
+            kept = await harness.grant("files")
             assert kept is not None
             assert kept.revoked
 
 
-async def test_team_grants_are_there_too(house: House) -> None:
-    await planted_records.grant(house, "team", TEAM, authorized_by=ALICE)
-    page = await (await operator_browser(house)).open(f"{ADMIN}/grants?app=team")
+async def test_team_grants_are_there_too(harness: Harness) -> None:
+    await planted_records.grant(harness, "team", TEAM, authorized_by=ALICE)
+    page = await (await operator_browser(harness)).open(f"{ADMIN}/grants?app=team")
     assert TEAM in page.text

@@ -15,64 +15,64 @@ from oauthbroker.core.errors import BrokerError
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.results import Ready
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.running_broker import ALICE, House, running, turn, user_app
+from tests.kit.running_broker import ALICE, Harness, running, turn, user_app
 
 
 @pytest.fixture
-async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
     async with running(identity_provider, [user_app(identity_provider)], clock=test_clock) as made:
         yield made
 
 
 @pytest.mark.rule("12.5.6-7")
-async def test_the_reference_of_an_event_fits_every_call(house: House) -> None:
-    await house.connected("mail")
-    event = await house.event()
+async def test_the_reference_of_an_event_fits_every_call(harness: Harness) -> None:
+    await harness.connected("mail")
+    event = await harness.event()
     assert event is not None
     ref = event["payload"]["oauthAppRef"]
     assert {"kind": "OAuthApp", "name": "mail"} == ref
-    ctx = house.broker.oauth(turn())
-    issued = await house.broker.audit_trail.tail(50, app="mail")
+    ctx = harness.broker.oauth(turn())
+    issued = await harness.broker.audit_trail.tail(50, app="mail")
     for form in (ref, "OAuthApp/mail", "mail", {**ref, "apiVersion": "agents.example.io/v1alpha1"}):
         assert isinstance(await ctx.get_access_token(form), Ready)
         assert "ready" == (await ctx.getAccessToken({"oauthAppRef": form}))["status"]
         assert isinstance(await ctx.report_rejected(form, "another token"), Ready)
         assert isinstance(await asyncio.to_thread(ctx.sync.get_access_token, form), Ready)
-        assert ["mail"] == [grant.app async for grant in house.broker.grants.list(app=form)]
-        assert {"mail"} == {session.app for session in await house.broker.sessions.list(app=form)}
-        assert issued == (await house.broker.audit_trail.tail(50, app=form))[: len(issued)]
-        begun = await house.broker.turns.begin(turn(), tools={"Tool/own": [ToolAuth(form)]})  # type: ignore[arg-type]
-        guest = await house.broker.turns.admit(begun.tool_tokens["Tool/own"].reveal())
-        assert isinstance(await house.broker.oauth_for(guest).get_access_token(form), Ready)
+        assert ["mail"] == [grant.app async for grant in harness.broker.grants.list(app=form)]
+        assert {"mail"} == {session.app for session in await harness.broker.sessions.list(app=form)}
+        assert issued == (await harness.broker.audit_trail.tail(50, app=form))[: len(issued)]
+        begun = await harness.broker.turns.begin(turn(), tools={"Tool/own": [ToolAuth(form)]})  # type: ignore[arg-type]
+        guest = await harness.broker.turns.admit(begun.tool_tokens["Tool/own"].reveal())
+        assert isinstance(await harness.broker.oauth_for(guest).get_access_token(form), Ready)
         with pytest.raises(BrokerError, match="stateUnknown"):
-            await house.broker.relay_code(turn(), "ABCD-EFGH", apps=[form])
-    assert await house.broker.revoke(ref, subject=ALICE)
-    await house.connected("mail")
-    assert "done" == await house.broker.grants.revoke("OAuthApp/mail", ALICE)
-    await house.connected("mail")
-    assert 1 == (await house.broker.grants.revoke_all(app=ref)).chosen
+            await harness.broker.relay_code(turn(), "ABCD-EFGH", apps=[form])
+    assert await harness.broker.revoke(ref, subject=ALICE)
+    await harness.connected("mail")
+    assert "done" == await harness.broker.grants.revoke("OAuthApp/mail", ALICE)
+    await harness.connected("mail")
+    assert 1 == (await harness.broker.grants.revoke_all(app=ref)).chosen
 
 
 @pytest.mark.parametrize("ref", ["Tool/mail", "", {"kind": "Tool", "name": "mail"}, {"name": "mail", "x": 1}, 5])
-async def test_what_names_no_app_is_refused_wherever_an_app_is_named(house: House, ref: Any) -> None:
+async def test_what_names_no_app_is_refused_wherever_an_app_is_named(harness: Harness, ref: Any) -> None:
     calls: list[Callable[[], Awaitable[Any]]] = [
-        lambda: house.broker.sessions.list(app=ref),
-        lambda: house.broker.audit_trail.tail(1, app=ref),
-        lambda: house.broker.revoke(ref, subject=ALICE),
-        lambda: house.broker.grants.revoke(ref, ALICE),
-        lambda: house.broker.grants.revoke_all(app=ref),
-        lambda: house.broker.relay_code(turn(), "ABCD-EFGH", apps=[ref]),
-        lambda: house.broker.turns.begin(turn(), tools={"Tool/own": [ToolAuth(ref)]}),
-        lambda: anext(house.broker.grants.list(app=ref)),
+        lambda: harness.broker.sessions.list(app=ref),
+        lambda: harness.broker.audit_trail.tail(1, app=ref),
+        lambda: harness.broker.revoke(ref, subject=ALICE),
+        lambda: harness.broker.grants.revoke(ref, ALICE),
+        lambda: harness.broker.grants.revoke_all(app=ref),
+        lambda: harness.broker.relay_code(turn(), "ABCD-EFGH", apps=[ref]),
+        lambda: harness.broker.turns.begin(turn(), tools={"Tool/own": [ToolAuth(ref)]}),
+        lambda: anext(harness.broker.grants.list(app=ref)),
     ]
     for call in calls:
         with pytest.raises(BrokerError, match="requestInvalid"):
             await call()
 
 
-async def test_an_event_has_the_members_that_its_page_prints(house: House) -> None:
-    await house.connected("mail")
-    event = await house.event()
+async def test_an_event_has_the_members_that_its_page_prints(harness: Harness) -> None:
+    await harness.connected("mail")
+    event = await harness.event()
     assert event is not None
     page = (Path(__file__).parents[2] / "docs/embedding.md").read_text("utf-8")
     printed = json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])

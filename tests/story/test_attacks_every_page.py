@@ -19,7 +19,7 @@ from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.html import Form
 from tests.kit import planted_records
-from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, House, global_app, public, running, turn, user_app
+from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, Harness, global_app, public, running, turn, user_app
 from tests.story.hostile_web import EVIL, FOREIGN_TARGETS, HOSTILE_TEXTS, REDIRECT_PARAMETERS
 from tests.story.signed_in import connections_browser, operator_browser
 from tests.unit.web.kit import Document
@@ -80,30 +80,30 @@ class Walk:
 class World:
     """A broker with something of everything, a person at her connections and an operator."""
 
-    house: House
+    harness: Harness
     agent: str = "planner"
     subject: str = ALICE
     arrivals: dict[str, str] = field(default_factory=dict)
 
     async def furnish(self) -> None:
-        house, of = self.house, turn(user=self.subject, agent=self.agent, instance=self.agent)
+        harness, of = self.harness, turn(user=self.subject, agent=self.agent, instance=self.agent)
         for app in ("mail", "team"):
-            await planted_records.grant(house, app, self.subject if app == "mail" else TEAM)
-        await planted_records.dead_grant(house, "files", self.subject)
-        await planted_records.ending_grant(house, "mail", BOB)
-        await planted_records.ended_grant(house, "files", BOB)
-        await planted_records.dead_letter(house, agent=self.agent)
-        planted_records.open_circuit(house, "files")
+            await planted_records.grant(harness, app, self.subject if app == "mail" else TEAM)
+        await planted_records.dead_grant(harness, "files", self.subject)
+        await planted_records.ending_grant(harness, "mail", BOB)
+        await planted_records.ended_grant(harness, "files", BOB)
+        await planted_records.dead_letter(harness, agent=self.agent)
+        planted_records.open_circuit(harness, "files")
         for connected in (False, True):
             await self.come_back("files", connected=connected)
         await self.come_with_wrong_account("files")
-        await house.broker.api_keys.create("ops", {"operator"})
-        self.asked = await house.ask_link("files", of=of)
+        await harness.broker.api_keys.create("ops", {"operator"})
+        self.asked = await harness.ask_link("files", of=of)
 
     async def person(self) -> Walk:
         """Somebody with a link to what is connected for her, and one to agree to something."""
-        walk = Walk(await connections_browser(self.house, {"user": self.subject, "global": TEAM}))
-        url, _ = await self.house.broker.connections.link({"user": self.subject})
+        walk = Walk(await connections_browser(self.harness, {"user": self.subject, "global": TEAM}))
+        url, _ = await self.harness.broker.connections.link({"user": self.subject})
         session = self.asked.auth_session_id
         places = ("/connections/left", f"/next/{session}", "/connect")
         for place, arrival in self.arrivals.items():
@@ -117,32 +117,32 @@ class World:
 
     async def come_back(self, app: str, *, connected: bool) -> None:
         """A browser comes from a session that ended so; `arrivals` keeps what it is known by."""
-        house, browser = self.house, self.house.browser()
-        asked = await house.ask_link(app, of=turn(user=self.subject, agent=self.agent, instance=f"ended {connected}"))
+        harness, browser = self.harness, self.harness.browser()
+        asked = await harness.ask_link(app, of=turn(user=self.subject, agent=self.agent, instance=f"ended {connected}"))
         await browser.open(asked.authorization_url)
         await browser.submit({"decision": "cancel"})
-        held = await house.repository.session(locator_of(asked.auth_session_id))
+        held = await harness.repository.session(locator_of(asked.auth_session_id))
         assert held is not None
         if connected:
             done = replace(held.record, status="completed", failure=None)
-            await house.repository.save_session(done, expect=held.generation)
+            await harness.repository.save_session(done, expect=held.generation)
         place = f"/{'connected' if connected else 'declined'}/{app}"
         self.arrivals[place] = browser.cookies["oab_arrival"].value
 
     async def come_with_wrong_account(self, app: str) -> None:
         """A browser whose session failed for its account; `ended` is its cookie, and the link."""
-        house, browser = self.house, self.house.browser()
-        asked = await house.ask_link(app, of=turn(user=self.subject, agent=self.agent, instance="wrong account"))
-        await house.to_provider(asked, browser)
+        harness, browser = self.harness, self.harness.browser()
+        asked = await harness.ask_link(app, of=turn(user=self.subject, agent=self.agent, instance="wrong account"))
+        await harness.to_provider(asked, browser)
         locator = locator_of(asked.auth_session_id)
-        held = await house.repository.session(locator)
+        held = await harness.repository.session(locator)
         assert held is not None
-        failed = held.record.failed(house.clock.now(), Code.SUBJECT_MISMATCH)
-        await house.repository.save_session(failed, expect=held.generation)
+        failed = held.record.failed(harness.clock.now(), Code.SUBJECT_MISMATCH)
+        await harness.repository.save_session(failed, expect=held.generation)
         self.ended = (f"oab-{locator}", browser.cookies[f"oab-{locator}"].value, asked.authorization_url)
 
     async def operator(self) -> Walk:
-        walk = Walk(await operator_browser(self.house))
+        walk = Walk(await operator_browser(self.harness))
         return await walk.go(f"{BASE}/admin", f"{BASE}/admin/login", f"{BASE}/admin/left")
 
     async def stranger(self) -> Walk:
@@ -156,7 +156,7 @@ class World:
             "/admin",
             "/connections",
         )
-        return await Walk(self.house.browser()).go(*(BASE + each for each in places))
+        return await Walk(self.harness.browser()).go(*(BASE + each for each in places))
 
     async def walks(self) -> list[Walk]:
         return [await self.person(), await self.operator(), await self.stranger()]
@@ -164,7 +164,7 @@ class World:
     async def state(self) -> dict[str, int]:
         """What a pressed button could change: every record but those of who visits."""
         kinds = ("grants", "sessions", "waiting", "events", "queues", "due", "turns", "apikeys")
-        return {f"{kind}/{it.key.name}": it.generation for kind in kinds async for it in self.house.store.scan(kind)}
+        return {f"{kind}/{it.key.name}": it.generation for kind in kinds async for it in self.harness.store.scan(kind)}
 
 
 @asynccontextmanager
@@ -175,10 +175,10 @@ async def world(idp: IdentityProvider, clock: TestClock, payload: str = "") -> A
         scope = "".join(character for character in payload if character.isprintable() and character != " ")[:200] or "x"
         apps = [replace(app, title=payload, provider=payload, scopes=("read", scope)) for app in apps]
     settings = public(BASE, admin_loopback=True)
-    async with running(idp, apps, clock=clock, settings=settings, background=False) as house:
-        made = World(house)
+    async with running(idp, apps, clock=clock, settings=settings, background=False) as harness:
+        made = World(harness)
         if payload:
-            made = World(house, payload[:500], f"idp:user:{payload.replace(':', ';')[:100]}")
+            made = World(harness, payload[:500], f"idp:user:{payload.replace(':', ';')[:100]}")
         await made.furnish()
         yield made
 
@@ -194,10 +194,10 @@ async def test_the_walk_comes_by_every_page_and_every_form(here: World) -> None:
     seen, pressed = set[str](), set[str]()
     for walk in await here.walks():
         pressed |= {await template_of(here, button.target) for button in walk.buttons if button.form.method == "post"}
-    for metric, labels in here.house.broker.metrics.counts:
+    for metric, labels in here.harness.broker.metrics.counts:
         if metric is Metric.HTTP_REQUESTS and labels[1] == "GET":
             seen.add(labels[0])
-    routes = [each for each in here.house.broker.web.router.routes if isinstance(each, Route)]  # type: ignore[attr-defined]
+    routes = [each for each in here.harness.broker.web.router.routes if isinstance(each, Route)]  # type: ignore[attr-defined]
     ours = [(route.path, route.methods or set()) for route in routes if not route.path.startswith(API)]
     assert len(ours) > 30
     assert set() == {path for path, methods in ours if "GET" in methods} - seen - OTHER_APPS
@@ -209,7 +209,7 @@ ONLY_WITHOUT_KEY = set[str]()
 
 
 async def template_of(here: World, url: str) -> str:
-    for route in here.house.broker.web.router.routes:  # type: ignore[attr-defined]
+    for route in here.harness.broker.web.router.routes:  # type: ignore[attr-defined]
         path = urlsplit(url).path
         if isinstance(route, Route) and route.path_regex.match(path) and "POST" in (route.methods or set()):
             return route.path
@@ -280,7 +280,7 @@ async def test_no_field_of_any_form_leads_anywhere(here: World) -> None:
 
 def replace_refresh(here: World, page: Page) -> Page:
     """The way out of the connect page leads to the app's own provider, and says so."""
-    provider = here.house.idp.url("/authorize?")
+    provider = here.harness.idp.url("/authorize?")
     assert page.document.refresh is None or page.document.refresh.startswith((provider, BASE, "/"))
     return page
 

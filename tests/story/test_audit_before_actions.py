@@ -17,12 +17,12 @@ from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.html import Form
 from tests.kit.callback_pages import assert_error_page
-from tests.kit.running_broker import ALICE, BASE, TEAM, House, endpoints_of, global_app, public, running, user_app
+from tests.kit.running_broker import ALICE, BASE, TEAM, Harness, endpoints_of, global_app, public, running, user_app
 from tests.story.signed_in import ADMIN, ADMIN_LOGIN, CONNECTIONS, connections_browser, operator_browser
 
 
 @pytest.fixture
-async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
     """A broker without background work, whose provider takes pushed requests of the app `files`."""
     identity_provider.par = "offered"
     team = global_app(identity_provider)
@@ -33,73 +33,73 @@ async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> A
         replace(team, owner=replace(team.owner, authorizers="anyone")),
     ]
     settings = public(BASE, admin_loopback=True)
-    async with running(identity_provider, apps, clock=test_clock, settings=settings, background=False) as house:
-        yield house
+    async with running(identity_provider, apps, clock=test_clock, settings=settings, background=False) as harness:
+        yield harness
 
 
 Button = tuple[Browser, str, dict[str, str] | None]  # a browser, the end of its form's path, and the fields to fill in
 
 
-async def sign_in_with_a_key(house: House) -> Button:
-    _, key = await house.broker.api_keys.create("ops", {"operator"})
-    person = house.browser()
+async def sign_in_with_a_key(harness: Harness) -> Button:
+    _, key = await harness.broker.api_keys.create("ops", {"operator"})
+    person = harness.browser()
     await person.open(ADMIN_LOGIN)
     return person, "/login", {"key": key.reveal()}
 
 
-async def sign_in_from_here(house: House) -> Button:
-    person = house.browser()
+async def sign_in_from_here(harness: Harness) -> Button:
+    person = harness.browser()
     await person.open(ADMIN_LOGIN)
     return person, "/enter", None
 
 
-async def open_the_link(house: House) -> Button:
-    person = house.browser()
-    url, _ = await house.broker.connections.link({"user": ALICE})
+async def open_the_link(harness: Harness) -> Button:
+    person = harness.browser()
+    url, _ = await harness.broker.connections.link({"user": ALICE})
     await person.open(url)
     return person, "", None
 
 
-def start(app: str) -> Callable[[House], Awaitable[Button]]:
-    async def prepared(house: House) -> Button:
-        person = house.browser()
-        await person.open((await house.ask_link(app)).authorization_url)
+def start(app: str) -> Callable[[Harness], Awaitable[Button]]:
+    async def prepared(harness: Harness) -> Button:
+        person = harness.browser()
+        await person.open((await harness.ask_link(app)).authorization_url)
         return person, "", None
 
     return prepared
 
 
-async def revoke(house: House) -> Button:
-    await house.connected()
-    grant = await house.grant()
+async def revoke(harness: Harness) -> Button:
+    await harness.connected()
+    grant = await harness.grant()
     assert grant is not None
-    person = await operator_browser(house)
+    person = await operator_browser(harness)
     await person.open(f"{ADMIN}/grants/{grant.id}/revoke")
     return person, "/revoke", None
 
 
-async def cancel(house: House) -> Button:
-    await house.ask_link()
-    person = await operator_browser(house)
+async def cancel(harness: Harness) -> Button:
+    await harness.ask_link()
+    person = await operator_browser(harness)
     await person.open(f"{ADMIN}/waiting")
     return person, "/cancel", None
 
 
-async def disconnect(house: House) -> Button:
-    await house.connected()
-    grant = await house.grant()
+async def disconnect(harness: Harness) -> Button:
+    await harness.connected()
+    grant = await harness.grant()
     assert grant is not None
-    person = await connections_browser(house, {"user": ALICE})
+    person = await connections_browser(harness, {"user": ALICE})
     await person.open(f"{CONNECTIONS}/{grant.id}/disconnect")
     return person, "/disconnect", None
 
 
-async def switch(house: House) -> Button:
-    await house.connected("team")
-    return await connections_browser(house, {"global": TEAM}), "/switch", None
+async def switch(harness: Harness) -> Button:
+    await harness.connected("team")
+    return await connections_browser(harness, {"global": TEAM}), "/switch", None
 
 
-ACTIONS: dict[str, tuple[Callable[[House], Awaitable[Button]], type[AuditEntry], str | None]] = {
+ACTIONS: dict[str, tuple[Callable[[Harness], Awaitable[Button]], type[AuditEntry], str | None]] = {
     "an operator signs in with a key": (sign_in_with_a_key, OperatorEntered, None),
     "an operator signs in from this machine": (sign_in_from_here, OperatorEntered, None),
     "a link to the connections is used": (open_the_link, ConnectionsOpened, None),
@@ -112,10 +112,10 @@ ACTIONS: dict[str, tuple[Callable[[House], Awaitable[Button]], type[AuditEntry],
 }
 
 
-async def everything(house: House) -> tuple[list[Any], int]:
+async def everything(harness: Harness) -> tuple[list[Any], int]:
     """Return all records with their generations, and how many requests the provider has seen."""
-    entries = [entry for kind in sorted(KINDS) async for entry in house.store.scan(kind)]
-    return [(entry.key, entry.generation) for entry in entries], len(house.idp.requests)
+    entries = [entry for kind in sorted(KINDS) async for entry in harness.store.scan(kind)]
+    return [(entry.key, entry.generation) for entry in entries], len(harness.idp.requests)
 
 
 async def press(person: Browser, opened: Page, form: Form, fields: dict[str, str] | None) -> Page:
@@ -125,9 +125,9 @@ async def press(person: Browser, opened: Page, form: Form, fields: dict[str, str
     return await person.post(urljoin(opened.url, form.action), pairs, initiator=opened)
 
 
-def refuses_only(house: House, kind: type[AuditEntry]) -> Callable[[AuditEntry, datetime], None]:
+def refuses_only(harness: Harness, kind: type[AuditEntry]) -> Callable[[AuditEntry, datetime], None]:
     """Return the `write` of a log that takes all entries but those of one type."""
-    write = house.audit.write
+    write = harness.audit.write
 
     def refusing(entry: AuditEntry, at: datetime) -> None:
         if isinstance(entry, kind):
@@ -139,23 +139,23 @@ def refuses_only(house: House, kind: type[AuditEntry]) -> Callable[[AuditEntry, 
 
 @pytest.mark.parametrize(("prepared", "kind", "action"), ACTIONS.values(), ids=ACTIONS.keys())
 async def test_a_refused_entry_leaves_the_action_undone(
-    house: House,
-    prepared: Callable[[House], Awaitable[Button]],
+    harness: Harness,
+    prepared: Callable[[Harness], Awaitable[Button]],
     kind: type[AuditEntry],
     action: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    person, path, fields = await prepared(house)
+    person, path, fields = await prepared(harness)
     opened = person.page
     form = next(form for form in opened.document.forms if path in form.action)
-    before, written = await everything(house), list(house.audit.entries)
+    before, written = await everything(harness), list(harness.audit.entries)
     with monkeypatch.context() as patch:
-        patch.setattr(house.audit, "write", refuses_only(house, kind))
+        patch.setattr(harness.audit, "write", refuses_only(harness, kind))
         assert_error_page(await press(person, opened, form, fields), Code.STORE_UNAVAILABLE)
-    assert before == await everything(house)
-    assert written == house.audit.entries
+    assert before == await everything(harness)
+    assert written == harness.audit.entries
     page = await press(person, opened, form, fields)
     assert page.status < 400, page.text
-    assert before != await everything(house), "the same button works once the log does"
-    added = [entry for entry in house.audit.entries[len(written) :] if isinstance(entry, kind)]
+    assert before != await everything(harness), "the same button works once the log does"
+    added = [entry for entry in harness.audit.entries[len(written) :] if isinstance(entry, kind)]
     assert [action] == [getattr(entry, "action", None) for entry in added]

@@ -225,9 +225,9 @@ async def test_the_log_that_is_full_is_continued_in_the_next_file_while_tokens_l
 
 
 async def test_a_broker_without_a_disk_has_a_trail_too(identity_provider: IdentityProvider) -> None:
-    async with running(identity_provider, [user_app(identity_provider)]) as house:
-        await house.connected()
-        trail = house.broker.audit_trail
+    async with running(identity_provider, [user_app(identity_provider)]) as harness:
+        await harness.connected()
+        trail = harness.broker.audit_trail
         assert [] == await trail.tail(5, app="other")
         [line] = await trail.tail(5, app="mail", type="TokenIssued")
         assert (trail.name("grant", grant_id("mail", ALICE)), "planner", True) == (

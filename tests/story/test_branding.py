@@ -19,10 +19,12 @@ async def test_every_page_bears_them_and_a_browser_may_load_the_logo(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     settings = replace(public(BASE), branding=BRANDING)
-    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, settings=settings) as house:
-        asked = await house.ask_link()
-        link, _ = await house.broker.connections.link({"user": ALICE})
-        person = house.browser()
+    async with running(
+        identity_provider, [user_app(identity_provider)], clock=test_clock, settings=settings
+    ) as harness:
+        asked = await harness.ask_link()
+        link, _ = await harness.broker.connections.link({"user": ALICE})
+        person = harness.browser()
         logos = set()
         for url, status in {
             asked.authorization_url: 200,

@@ -23,7 +23,7 @@ from tests.kit.callback_pages import (
     assert_leads_to_connected,
     without_request_id,
 )
-from tests.kit.running_broker import BASE, House, running, tree, user_app
+from tests.kit.running_broker import BASE, Harness, running, tree, user_app
 from tests.unit.web import kit
 
 
@@ -33,7 +33,7 @@ def fields_of(url: str) -> dict[str, str]:
 
 @pytest.mark.case("1")
 @pytest.mark.parametrize("query", ["", "?", "?code=abc", "?code=abc&state=", "?state=short&code=abc", "?error=x"])
-async def test_a_callback_without_a_state_touches_nothing(filed: House, tmp_path: Path, query: str) -> None:
+async def test_a_callback_without_a_state_touches_nothing(filed: Harness, tmp_path: Path, query: str) -> None:
     await filed.ask_link()
     before = tree(tmp_path)
     assert_error_page(await filed.browser().open(CALLBACK + query), Code.CALLBACK_MALFORMED)
@@ -42,31 +42,31 @@ async def test_a_callback_without_a_state_touches_nothing(filed: House, tmp_path
 
 
 @pytest.mark.case("2", "3", "4")
-async def test_unknown_made_up_used_expired_and_foreign_states_look_the_same_to_a_stranger(house: House) -> None:
+async def test_unknown_made_up_used_expired_and_foreign_states_look_the_same_to_a_stranger(harness: Harness) -> None:
     """Only the request id differs: nobody learns by asking which sessions there are."""
-    used, expired, foreign = [await house.ask_link(scopes=[scope]) for scope in ("read", "write", "admin")]
-    person = house.browser()
-    used_url = await house.way_back(used, person)
+    used, expired, foreign = [await harness.ask_link(scopes=[scope]) for scope in ("read", "write", "admin")]
+    person = harness.browser()
+    used_url = await harness.way_back(used, person)
     await person.follow(used_url)
-    foreign_url = await house.way_back(foreign, person)
+    foreign_url = await harness.way_back(foreign, person)
     made_up = used.auth_session_id.removeprefix("as-") + "x" * 43
     answers = [
-        await house.browser().open(f"{CALLBACK}?{urlencode({'code': 'abc', 'state': state})}")
+        await harness.browser().open(f"{CALLBACK}?{urlencode({'code': 'abc', 'state': state})}")
         for state in (UNKNOWN_STATE, made_up)
     ]
-    answers.append(await house.browser().open(used_url))
-    answers.append(await house.browser().open(foreign_url.replace("callback/mail", "callback/files")))
-    expired_url = await house.way_back(expired, person)
-    house.clock.advance(601)
-    answers.append(await house.browser().open(expired_url))
+    answers.append(await harness.browser().open(used_url))
+    answers.append(await harness.browser().open(foreign_url.replace("callback/mail", "callback/files")))
+    expired_url = await harness.way_back(expired, person)
+    harness.clock.advance(601)
+    answers.append(await harness.browser().open(expired_url))
     assert_error_page(answers[0], Code.STATE_UNKNOWN)
     assert [without_request_id(answers[0])] * 5 == [without_request_id(page) for page in answers]
-    assert 1 == house.idp.count("token"), "only the first one, by its own browser"
+    assert 1 == harness.idp.count("token"), "only the first one, by its own browser"
 
 
 @pytest.mark.case("2")
 async def test_a_state_made_from_a_public_session_id_is_unknown_and_changes_nothing(
-    filed: House, tmp_path: Path
+    filed: Harness, tmp_path: Path
 ) -> None:
     asked = await filed.ask_link()
     person = filed.browser()
@@ -81,78 +81,80 @@ async def test_a_state_made_from_a_public_session_id_is_unknown_and_changes_noth
 
 
 @pytest.mark.case("3")
-async def test_a_finished_callback_replayed_is_used_and_not_exchanged_again(house: House) -> None:
-    asked = await house.ask_link()
-    person = house.browser()
-    url = await house.way_back(asked, person)
+async def test_a_finished_callback_replayed_is_used_and_not_exchanged_again(harness: Harness) -> None:
+    asked = await harness.ask_link()
+    person = harness.browser()
+    url = await harness.way_back(asked, person)
     assert_leads_to_connected(await person.follow(url))
     page = await person.follow(url)
     assert_error_page(page, Code.STATE_USED)
     assert "Mail is connected" in page.text
-    assert 1 == house.idp.count("token")
-    assert 1 == len(await house.events())
-    ready = await house.ask()
+    assert 1 == harness.idp.count("token")
+    assert 1 == len(await harness.events())
+    ready = await harness.ask()
     assert isinstance(ready, Ready)
-    assert house.idp.is_alive(ready.access_token), "a replayed code would have revoked it"
+    assert harness.idp.is_alive(ready.access_token), "a replayed code would have revoked it"
 
 
 @pytest.mark.case("4")
 @pytest.mark.parametrize("late", [600, 601, 86_400])
-async def test_after_its_time_a_session_is_over_and_the_code_is_not_sent(house: House, late: int) -> None:
-    asked = await house.ask_link()
-    person = house.browser()
-    url = await house.way_back(asked, person)
-    house.clock.advance(late)
+async def test_after_its_time_a_session_is_over_and_the_code_is_not_sent(harness: Harness, late: int) -> None:
+    asked = await harness.ask_link()
+    person = harness.browser()
+    url = await harness.way_back(asked, person)
+    harness.clock.advance(late)
     assert_error_page(await person.follow(url), Code.STATE_EXPIRED)
-    assert 0 == house.idp.count("token")
-    session = await house.session(asked)
+    assert 0 == harness.idp.count("token")
+    session = await harness.session(asked)
     assert ("expired", None, None) == (session.status, session.ticket, session.attempt.verifier)
-    assert "expired" == (await house.broker.wait(asked.auth_session_id, 0)).status
+    assert "expired" == (await harness.broker.wait(asked.auth_session_id, 0)).status
 
 
 @pytest.mark.case("5")
 @pytest.mark.parametrize("cookie", [None, "wrong"])
-async def test_a_valid_state_in_another_browser_ends_the_session_unexchanged(house: House, cookie: str | None) -> None:
-    asked = await house.ask_link()
-    person, other = house.browser(), house.browser()
-    url = await house.way_back(asked, person)
+async def test_a_valid_state_in_another_browser_ends_the_session_unexchanged(
+    harness: Harness, cookie: str | None
+) -> None:
+    asked = await harness.ask_link()
+    person, other = harness.browser(), harness.browser()
+    url = await harness.way_back(asked, person)
     if cookie is not None:
         (name,) = [name for name in person.cookies if name.startswith("oab-")]
         other.cookies.set(name, "w" * 43, "127.0.0.1")
     assert_error_page(await other.open(url), Code.OWNER_BINDING_FAILED)
-    assert 0 == house.idp.count("token")
-    session = await house.session(asked)
+    assert 0 == harness.idp.count("token")
+    session = await harness.session(asked)
     assert ("failed", Code.OWNER_BINDING_FAILED) == (session.status, session.failure)
-    (event,) = await house.events()
+    (event,) = await harness.events()
     assert ("auth.failed", "ownerBindingFailed") == (event["type"], event["payload"]["code"])
-    failures = [entry for entry in house.audit.entries if isinstance(entry, ConnectFailed)]
+    failures = [entry for entry in harness.audit.entries if isinstance(entry, ConnectFailed)]
     assert [ConnectFailed("mail", session.id, "ownerBindingFailed")] == failures
     assert_error_page(await person.follow(url), Code.STATE_USED)
-    assert await house.grant() is None
+    assert await harness.grant() is None
 
 
 @pytest.mark.case("6")
-async def test_a_state_on_another_apps_path_is_refused_and_stays_good_on_its_own(house: House) -> None:
-    mail, files = await house.ask_link("mail"), await house.ask_link("files")
-    person = house.browser()
-    url = await house.way_back(mail, person)
-    await house.to_provider(files, person)
+async def test_a_state_on_another_apps_path_is_refused_and_stays_good_on_its_own(harness: Harness) -> None:
+    mail, files = await harness.ask_link("mail"), await harness.ask_link("files")
+    person = harness.browser()
+    url = await harness.way_back(mail, person)
+    await harness.to_provider(files, person)
     assert_error_page(await person.follow(url.replace("/mail?", "/files?")), Code.APP_MISMATCH)
-    assert 0 == house.idp.count("token")
-    assert ["pending", "pending"] == [(await house.session(asked)).status for asked in (mail, files)]
-    assert [None, None] == [await house.grant("mail"), await house.grant("files")]
+    assert 0 == harness.idp.count("token")
+    assert ["pending", "pending"] == [(await harness.session(asked)).status for asked in (mail, files)]
+    assert [None, None] == [await harness.grant("mail"), await harness.grant("files")]
     assert_leads_to_connected(await person.follow(url))
 
 
 @pytest.mark.case("7")
-async def test_a_code_under_another_issuers_name_goes_to_nobody(house: House, canaries: Canaries) -> None:
+async def test_a_code_under_another_issuers_name_goes_to_nobody(harness: Harness, canaries: Canaries) -> None:
     with IdentityProvider(canaries=canaries) as evil:
-        house.idp.script.authorize.fields(iss=evil.issuer)
-        asked = await house.ask_link()
-        assert_error_page(await house.connect(asked), Code.ISSUER_MISMATCH)
-        assert (0, []) == (house.idp.count("token"), evil.requests)
-    assert Code.ISSUER_MISMATCH is (await house.session(asked)).failure
-    (event,) = await house.events()
+        harness.idp.script.authorize.fields(iss=evil.issuer)
+        asked = await harness.ask_link()
+        assert_error_page(await harness.connect(asked), Code.ISSUER_MISMATCH)
+        assert (0, []) == (harness.idp.count("token"), evil.requests)
+    assert Code.ISSUER_MISMATCH is (await harness.session(asked)).failure
+    (event,) = await harness.events()
     assert ("auth.failed", "issuerMismatch") == (event["type"], event["payload"]["code"])
 
 
@@ -177,16 +179,16 @@ async def test_an_error_without_the_promised_issuer_is_the_persons_no_and_under_
     """RFC 9207 promises `iss` on error responses too; some providers leave it out of those alone. There is no code to
     lose, and state and cookie are this browser's own."""
     app = user_app(identity_provider, habits=Habits(always_scopes=("openid",), issuer_promised=True))
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        authorize = house.idp.script.authorize
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        authorize = harness.idp.script.authorize
         authorize.fields(error="access_denied") if beside_a_code else authorize.error()
         authorize.fields(iss=iss)
-        asked = await house.ask_link()
-        assert_error_page(await house.connect(asked), code)
-        assert 0 == house.idp.count("token")
-        session = await house.session(asked)
+        asked = await harness.ask_link()
+        assert_error_page(await harness.connect(asked), code)
+        assert 0 == harness.idp.count("token")
+        session = await harness.session(asked)
         assert ("failed", code) == (session.status, session.failure)
-        (event,) = await house.events()
+        (event,) = await harness.events()
         kind = "auth.denied" if code is Code.PROVIDER_DENIED else "auth.failed"
         assert (kind, code.value) == (event["type"], event["payload"]["code"])
 
@@ -213,22 +215,22 @@ async def test_an_error_without_the_promised_issuer_in_another_browser_is_not_th
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     app = user_app(identity_provider, habits=Habits(always_scopes=("openid",), issuer_promised=True))
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        house.idp.script.authorize.error()
-        house.idp.script.authorize.fields(iss=None)
-        asked, person = await house.ask_link(), house.browser()
-        url = await house.way_back(asked, person)
-        assert_error_page(await house.browser().open(url), Code.OWNER_BINDING_FAILED)
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        harness.idp.script.authorize.error()
+        harness.idp.script.authorize.fields(iss=None)
+        asked, person = await harness.ask_link(), harness.browser()
+        url = await harness.way_back(asked, person)
+        assert_error_page(await harness.browser().open(url), Code.OWNER_BINDING_FAILED)
 
 
 @pytest.mark.case("9")
-async def test_an_error_beats_a_code_beside_it(house: House) -> None:
-    house.idp.script.authorize.fields(error="access_denied")
-    asked = await house.ask_link()
-    assert_error_page(await house.connect(asked), Code.PROVIDER_DENIED)
-    assert 1 == house.idp.count("authorize")
-    assert 0 == house.idp.count("token")
-    assert Code.PROVIDER_DENIED is (await house.session(asked)).failure
+async def test_an_error_beats_a_code_beside_it(harness: Harness) -> None:
+    harness.idp.script.authorize.fields(error="access_denied")
+    asked = await harness.ask_link()
+    assert_error_page(await harness.connect(asked), Code.PROVIDER_DENIED)
+    assert 1 == harness.idp.count("authorize")
+    assert 0 == harness.idp.count("token")
+    assert Code.PROVIDER_DENIED is (await harness.session(asked)).failure
 
 
 @pytest.mark.case("10")
@@ -247,7 +249,7 @@ async def test_an_error_beats_a_code_beside_it(house: House) -> None:
         "state={state}&error=a&error=b",
     ],
 )
-async def test_a_parameter_that_comes_twice_is_no_parameter(filed: House, tmp_path: Path, spoil: str) -> None:
+async def test_a_parameter_that_comes_twice_is_no_parameter(filed: Harness, tmp_path: Path, spoil: str) -> None:
     asked = await filed.ask_link()
     person = filed.browser()
     url = await filed.way_back(asked, person)
@@ -283,7 +285,7 @@ async def test_a_parameter_that_comes_twice_is_no_parameter(filed: House, tmp_pa
     ],
 )
 async def test_oversized_and_unprintable_queries_end_before_the_store(
-    filed: House, tmp_path: Path, query: bytes, status: int
+    filed: Harness, tmp_path: Path, query: bytes, status: int
 ) -> None:
     asked = await filed.ask_link()
     person = filed.browser()
@@ -305,7 +307,7 @@ async def test_oversized_and_unprintable_queries_end_before_the_store(
 
 @pytest.mark.case("13")
 @pytest.mark.parametrize("method", ["POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "get"])
-async def test_only_a_get_is_a_callback(filed: House, tmp_path: Path, method: str) -> None:
+async def test_only_a_get_is_a_callback(filed: Harness, tmp_path: Path, method: str) -> None:
     asked = await filed.ask_link()
     person = filed.browser()
     url = await filed.way_back(asked, person)
@@ -337,7 +339,7 @@ async def test_only_a_get_is_a_callback(filed: House, tmp_path: Path, method: st
     ],
 )
 async def test_a_browser_that_fetches_ahead_consumes_nothing(
-    filed: House, tmp_path: Path, headers: dict[str, str]
+    filed: Harness, tmp_path: Path, headers: dict[str, str]
 ) -> None:
     asked = await filed.ask_link()
     person = filed.browser()
@@ -349,7 +351,7 @@ async def test_a_browser_that_fetches_ahead_consumes_nothing(
 
 
 @pytest.mark.case("13")
-async def test_a_form_post_from_the_provider_consumes_nothing(filed: House, tmp_path: Path) -> None:
+async def test_a_form_post_from_the_provider_consumes_nothing(filed: Harness, tmp_path: Path) -> None:
     """`response_mode=form_post`, which we never ask for: a cross-site POST, so without the cookie."""
     asked = await filed.ask_link()
     person = filed.browser()

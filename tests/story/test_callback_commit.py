@@ -14,16 +14,16 @@ from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
 from tests.kit.callback_pages import assert_error_page
-from tests.kit.running_broker import ALICE, House, running, user_app
+from tests.kit.running_broker import ALICE, Harness, running, user_app
 
-Break = Callable[[House, pytest.MonkeyPatch], None]
+Break = Callable[[Harness, pytest.MonkeyPatch], None]
 
 
 def disk_full(*_: object, **__: object) -> None:
     raise BrokerError(Code.STORE_UNAVAILABLE, note="no space left")
 
 
-def at_the_session(house: House, patch: pytest.MonkeyPatch) -> None:
+def at_the_session(harness: Harness, patch: pytest.MonkeyPatch) -> None:
     """The grant is written; then the disk is full."""
     save = Repository.save_session
 
@@ -35,7 +35,7 @@ def at_the_session(house: House, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Repository, "save_session", save_or_fail)
 
 
-def after_the_grant(house: House, patch: pytest.MonkeyPatch) -> None:
+def after_the_grant(harness: Harness, patch: pytest.MonkeyPatch) -> None:
     """The grant reached its place, and the disk failed before it could say so."""
     save = Repository.save_grant
 
@@ -50,49 +50,49 @@ def after_the_grant(house: House, patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.case("36")
 @pytest.mark.parametrize("break_down", [at_the_session, after_the_grant])
 async def test_a_grant_that_is_durable_serves_whatever_failed_after_it(
-    house: House, monkeypatch: pytest.MonkeyPatch, break_down: Break
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, break_down: Break
 ) -> None:
-    asked = await house.ask_link()
+    asked = await harness.ask_link()
     with monkeypatch.context() as patch:
-        break_down(house, patch)
-        assert 200 == (await house.connect(asked)).status
-    ready = await house.ask()
+        break_down(harness, patch)
+        assert 200 == (await harness.connect(asked)).status
+    ready = await harness.ask()
     assert isinstance(ready, Ready)
-    assert house.idp.is_alive(ready.access_token), "and was not revoked"
-    assert 0 == house.idp.count("revoke")
-    session = await house.session(asked)
+    assert harness.idp.is_alive(ready.access_token), "and was not revoked"
+    assert 0 == harness.idp.count("revoke")
+    session = await harness.session(asked)
     assert session.claim is not None
-    house.clock.set(session.claim.until)
-    async with running(house.idp, [user_app(house.idp)], clock=house.clock, store=house.store) as successor:
+    harness.clock.set(session.claim.until)
+    async with running(harness.idp, [user_app(harness.idp)], clock=harness.clock, store=harness.store) as successor:
         assert "completed" == (await successor.session(asked)).status
         assert ["auth.granted"] == [event["type"] for event in await successor.events()]
 
 
 @pytest.mark.case("36")
 async def test_a_grant_that_could_not_be_written_is_not_there_and_its_tokens_are_revoked(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = await house.ask_link()
+    asked = await harness.ask_link()
     with monkeypatch.context() as patch:
         patch.setattr(Repository, "save_grant", disk_full)
-        assert_error_page(await house.connect(asked), Code.STORE_UNAVAILABLE)
-    assert (None, Code.STORE_UNAVAILABLE) == (await house.grant(), (await house.session(asked)).failure)
-    assert 0 == house.idp.living_tokens("client-mail")
-    assert isinstance(await house.ask(), AuthorizationRequired)
-    assert ["storeUnavailable"] == [event["payload"]["code"] for event in await house.events()]
+        assert_error_page(await harness.connect(asked), Code.STORE_UNAVAILABLE)
+    assert (None, Code.STORE_UNAVAILABLE) == (await harness.grant(), (await harness.session(asked)).failure)
+    assert 0 == harness.idp.living_tokens("client-mail")
+    assert isinstance(await harness.ask(), AuthorizationRequired)
+    assert ["storeUnavailable"] == [event["payload"]["code"] for event in await harness.events()]
 
 
 @pytest.mark.case("36")
-async def test_without_an_audit_entry_there_is_no_grant(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_an_audit_entry_there_is_no_grant(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The audit file is full when the provider has answered: nothing is stored, and nothing stays alive unseen."""
-    asked = await house.ask_link()
-    person = house.browser()
-    url = await house.way_back(asked, person)
+    asked = await harness.ask_link()
+    person = harness.browser()
+    url = await harness.way_back(asked, person)
     with monkeypatch.context() as patch:
         patch.setattr(AuditList, "write", disk_full)
         assert_error_page(await person.follow(url), Code.STORE_UNAVAILABLE)
-    assert (None, Code.STORE_UNAVAILABLE) == (await house.grant(), (await house.session(asked)).failure)
-    assert 0 == house.idp.living_tokens("client-mail")
+    assert (None, Code.STORE_UNAVAILABLE) == (await harness.grant(), (await harness.session(asked)).failure)
+    assert 0 == harness.idp.living_tokens("client-mail")
 
 
 def another_writer_first(patch: pytest.MonkeyPatch, times: int) -> None:
@@ -111,34 +111,34 @@ def another_writer_first(patch: pytest.MonkeyPatch, times: int) -> None:
 @pytest.mark.case("36")
 @pytest.mark.parametrize("times", [1, 2])
 async def test_a_login_that_meets_a_newer_grant_is_stored_above_it(
-    house: House, monkeypatch: pytest.MonkeyPatch, times: int
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    asked = await house.ask_link()
+    asked = await harness.ask_link()
     with monkeypatch.context() as patch:
         another_writer_first(patch, times)
-        assert 200 == (await house.connect(asked)).status
-    assert isinstance(await house.ask(), Ready)
-    assert 1 == sum(isinstance(entry, Connected) for entry in house.audit.entries)
+        assert 200 == (await harness.connect(asked)).status
+    assert isinstance(await harness.ask(), Ready)
+    assert 1 == sum(isinstance(entry, Connected) for entry in harness.audit.entries)
 
 
 @pytest.mark.case("36")
 async def test_a_login_that_cannot_be_stored_for_other_writers_is_refused_and_its_tokens_end(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = await house.ask_link()
+    asked = await harness.ask_link()
     with monkeypatch.context() as patch:
         another_writer_first(patch, 1000)
-        assert_error_page(await house.connect(asked), Code.STORE_LOCKED)
-    assert (None, Code.STORE_LOCKED) == (await house.grant(), (await house.session(asked)).failure)
-    assert 0 == house.idp.living_tokens("client-mail")
-    assert isinstance(await house.ask(), AuthorizationRequired)
+        assert_error_page(await harness.connect(asked), Code.STORE_LOCKED)
+    assert (None, Code.STORE_LOCKED) == (await harness.grant(), (await harness.session(asked)).failure)
+    assert 0 == harness.idp.living_tokens("client-mail")
+    assert isinstance(await harness.ask(), AuthorizationRequired)
 
 
 async def test_a_revocation_that_meets_a_newer_grant_ends_that_one(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await house.connected()
+    await harness.connected()
     with monkeypatch.context() as patch:
         another_writer_first(patch, 1)
-        assert await house.broker.grants.revoke("mail", ALICE)
-    assert 0 == house.idp.living_tokens("client-mail")
+        assert await harness.broker.grants.revoke("mail", ALICE)
+    assert 0 == harness.idp.living_tokens("client-mail")

@@ -20,7 +20,7 @@ from oauthbroker.core.errors import Code
 from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from tests.kit.callback_pages import HOST, assert_error_page
-from tests.kit.running_broker import House, file_store, running, user_app
+from tests.kit.running_broker import Harness, file_store, running, user_app
 from tests.story.http_server import cookie_header, served_over_http
 from tests.unit.web import kit
 
@@ -42,7 +42,7 @@ def go(process: Process) -> None:
 
 
 @pytest.fixture
-async def start(filed: House, tmp_path: Path) -> AsyncIterator[Start]:
+async def start(filed: Harness, tmp_path: Path) -> AsyncIterator[Start]:
     """Starts a broker process that will receive a callback `times` times; returns once it is ready."""
     started: list[Process] = []
     environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
@@ -75,15 +75,15 @@ async def start(filed: House, tmp_path: Path) -> AsyncIterator[Start]:
 
 
 @pytest.mark.case("12")
-async def test_the_same_callback_sixty_times_at_once_is_exchanged_once(house: House) -> None:
-    asked = await house.ask_link()
-    person = house.browser()
-    url = await house.way_back(asked, person)
-    hold = house.idp.script.token.hang()
+async def test_the_same_callback_sixty_times_at_once_is_exchanged_once(harness: Harness) -> None:
+    asked = await harness.ask_link()
+    person = harness.browser()
+    url = await harness.way_back(asked, person)
+    hold = harness.idp.script.token.hang()
     tabs = [
         asyncio.create_task(
             kit.ask(
-                house.broker.web,
+                harness.broker.web,
                 "/oauth/callback/mail",
                 query=urlsplit(url).query.encode(),
                 host=HOST,
@@ -97,16 +97,16 @@ async def test_the_same_callback_sixty_times_at_once_is_exchanged_once(house: Ho
     answers = await asyncio.gather(*tabs)
     assert Counter({303: 1, 409: 59}) == Counter(answer.status for answer in answers)
     assert {"stateUsed"} == {answer.json["code"] for answer in answers if answer.status == 409}
-    assert 1 == house.idp.count("token")
-    assert ["auth.granted"] == [event["type"] for event in await house.events()]
-    ready = await house.ask()
+    assert 1 == harness.idp.count("token")
+    assert ["auth.granted"] == [event["type"] for event in await harness.events()]
+    ready = await harness.ask()
     assert isinstance(ready, Ready)
-    assert house.idp.is_alive(ready.access_token)
+    assert harness.idp.is_alive(ready.access_token)
 
 
 @pytest.mark.slow
 @pytest.mark.case("12")
-async def test_four_processes_receive_the_same_callback_and_one_exchanges_it(filed: House, start: Start) -> None:
+async def test_four_processes_receive_the_same_callback_and_one_exchanges_it(filed: Harness, start: Start) -> None:
     asked = await filed.ask_link()
     person = filed.browser()
     url = await filed.way_back(asked, person)
@@ -123,43 +123,43 @@ async def test_four_processes_receive_the_same_callback_and_one_exchanges_it(fil
 
 
 @pytest.mark.case("36")
-async def test_a_browser_that_leaves_in_mid_exchange_changes_nothing(house: House) -> None:
+async def test_a_browser_that_leaves_in_mid_exchange_changes_nothing(harness: Harness) -> None:
     """The tab is closed while the provider thinks: grant, session and event come all the same."""
-    asked = await house.ask_link()
-    person = house.browser()
-    url = await house.way_back(asked, person)
-    hold = house.idp.script.token.hang(after_work=True)
+    asked = await harness.ask_link()
+    person = harness.browser()
+    url = await harness.way_back(asked, person)
+    hold = harness.idp.script.token.hang(after_work=True)
     tab = asyncio.create_task(person.follow(url))
     await hold.arrived()
     tab.cancel()
     with pytest.raises(asyncio.CancelledError):
         await tab
-    assert await house.grant() is None
+    assert await harness.grant() is None
     hold.release()
-    (event,) = await house.events()
+    (event,) = await harness.events()
     assert ("auth.granted", asked.auth_session_id) == (event["type"], event["payload"]["authSessionId"])
-    assert "completed" == (await house.session(asked)).status
-    assert isinstance(await house.ask(), Ready)
-    assert 1 == house.idp.count("token")
+    assert "completed" == (await harness.session(asked)).status
+    assert isinstance(await harness.ask(), Ready)
+    assert 1 == harness.idp.count("token")
 
 
 @pytest.mark.case("36")
-async def test_a_connection_that_breaks_in_mid_exchange_changes_nothing(house: House) -> None:
+async def test_a_connection_that_breaks_in_mid_exchange_changes_nothing(harness: Harness) -> None:
     """The same on the wire, behind the server that people run."""
-    asked = await house.ask_link()
-    person = house.browser()
-    target = urlsplit(await house.way_back(asked, person))
-    hold = house.idp.script.token.hang(after_work=True)
-    async with served_over_http(house) as port:
+    asked = await harness.ask_link()
+    person = harness.browser()
+    target = urlsplit(await harness.way_back(asked, person))
+    hold = harness.idp.script.token.hang(after_work=True)
+    async with served_over_http(harness) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         head = f"GET {target.path}?{target.query} HTTP/1.1\r\nHost: {HOST}\r\nCookie: {cookie_header(person)}\r\n\r\n"
         writer.write(head.encode())
         await hold.arrived()
         writer.transport.abort()
         hold.release()
-        (event,) = await house.events()
+        (event,) = await harness.events()
     assert ("auth.granted", asked.auth_session_id) == (event["type"], event["payload"]["authSessionId"])
-    assert isinstance(await house.ask(), Ready)
+    assert isinstance(await harness.ask(), Ready)
 
 
 @pytest.mark.case("36")
@@ -168,33 +168,33 @@ async def test_a_broker_that_stops_in_mid_exchange_commits_first(
 ) -> None:
     async with running(
         identity_provider, [user_app(identity_provider)], clock=test_clock, store=file_store(tmp_path, test_clock)
-    ) as house:
-        asked = await house.ask_link()
-        person = house.browser()
-        url = await house.way_back(asked, person)
-        hold = house.idp.script.token.hang(after_work=True)
+    ) as harness:
+        asked = await harness.ask_link()
+        person = harness.browser()
+        url = await harness.way_back(asked, person)
+        hold = harness.idp.script.token.hang(after_work=True)
         tab = asyncio.create_task(person.follow(url))
         await hold.arrived()
         asyncio.get_running_loop().call_later(0.05, hold.release)
     assert 303 == (await tab).status
     async with running(
         identity_provider, [user_app(identity_provider)], clock=test_clock, store=file_store(tmp_path, test_clock)
-    ) as house:
-        assert isinstance(await house.ask(), Ready)
-        assert ["auth.granted"] == [event["type"] for event in await house.events()]
+    ) as harness:
+        assert isinstance(await harness.ask(), Ready)
+        assert ["auth.granted"] == [event["type"] for event in await harness.events()]
 
 
-async def claimed_until(house: House, asked: AuthorizationRequired) -> datetime:
-    claim = (await house.session(asked)).claim
+async def claimed_until(harness: Harness, asked: AuthorizationRequired) -> datetime:
+    claim = (await harness.session(asked)).claim
     assert claim is not None
     return claim.until
 
 
-async def killed_in_mid_exchange(house: House, start: Start) -> AuthorizationRequired:
-    asked = await house.ask_link()
-    person = house.browser()
-    url = await house.way_back(asked, person)
-    hold = house.idp.script.token.hang(after_work=True)
+async def killed_in_mid_exchange(harness: Harness, start: Start) -> AuthorizationRequired:
+    asked = await harness.ask_link()
+    person = harness.browser()
+    url = await harness.way_back(asked, person)
+    hold = harness.idp.script.token.hang(after_work=True)
     process = await start(url, person)
     go(process)
     await hold.arrived(30)
@@ -207,7 +207,7 @@ async def killed_in_mid_exchange(house: House, start: Start) -> AuthorizationReq
 @pytest.mark.slow
 @pytest.mark.case("36")
 async def test_a_broker_killed_after_the_providers_answer_leaves_no_half_grant(
-    filed: House, start: Start, tmp_path: Path
+    filed: Harness, start: Start, tmp_path: Path
 ) -> None:
     """The code is burnt and the answer lost: until the claim runs out nobody touches the session, then it fails."""
     asked = await killed_in_mid_exchange(filed, start)
@@ -230,7 +230,7 @@ async def test_a_broker_killed_after_the_providers_answer_leaves_no_half_grant(
 
 @pytest.mark.slow
 @pytest.mark.case("36")
-async def test_a_claim_of_the_living_is_left_alone_by_the_sweeper(filed: House, tmp_path: Path) -> None:
+async def test_a_claim_of_the_living_is_left_alone_by_the_sweeper(filed: Harness, tmp_path: Path) -> None:
     asked = await filed.ask_link()
     person = filed.browser()
     url = await filed.way_back(asked, person)
@@ -246,7 +246,7 @@ async def test_a_claim_of_the_living_is_left_alone_by_the_sweeper(filed: House, 
 
 
 @pytest.mark.case("36")
-async def test_a_commit_that_comes_after_its_claim_ran_out_stores_nothing(filed: House, tmp_path: Path) -> None:
+async def test_a_commit_that_comes_after_its_claim_ran_out_stores_nothing(filed: Harness, tmp_path: Path) -> None:
     """Somebody ended the session meanwhile; two ends would be worse than one lost login."""
     asked = await filed.ask_link()
     person = filed.browser()
@@ -266,7 +266,7 @@ async def test_a_commit_that_comes_after_its_claim_ran_out_stores_nothing(filed:
 @pytest.mark.slow
 @pytest.mark.case("36")
 async def test_a_broker_killed_between_grant_and_session_is_finished_by_the_next_one(
-    filed: House, start: Start, tmp_path: Path
+    filed: Harness, start: Start, tmp_path: Path
 ) -> None:
     asked = await filed.ask_link()
     person = filed.browser()

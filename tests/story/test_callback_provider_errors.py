@@ -12,7 +12,7 @@ from oauthbroker.model.results import Ready
 from oauthbroker.testing import Canaries
 from oauthbroker.web.headers import REFUSAL_LIMIT, TARGET_LIMIT
 from tests.kit.callback_pages import HOST, assert_error_page
-from tests.kit.running_broker import House
+from tests.kit.running_broker import Harness
 from tests.story.http_server import cookie_header, served_over_http
 
 
@@ -25,49 +25,49 @@ def page_of_text(canary: str) -> str:
 @pytest.mark.parametrize("error", ["access_denied", "consent_required", "our_own_word", "x" * 100])
 @pytest.mark.rule("12.5.6-3")
 async def test_a_refusal_is_told_to_the_person_and_the_agent_in_our_words(
-    house: House, canaries: Canaries, error: str
+    harness: Harness, canaries: Canaries, error: str
 ) -> None:
     canary = canaries.mint("provider text").reveal()
-    house.idp.script.authorize.error(
+    harness.idp.script.authorize.error(
         error, error_description=page_of_text(canary), error_uri=f"https://x.example/{canary}"
     )
-    asked = await house.ask_link()
-    assert_error_page(await house.connect(asked), Code.PROVIDER_DENIED)
-    assert 0 == house.idp.count("token")
-    session = await house.session(asked)
+    asked = await harness.ask_link()
+    assert_error_page(await harness.connect(asked), Code.PROVIDER_DENIED)
+    assert 0 == harness.idp.count("token")
+    session = await harness.session(asked)
     assert ("failed", Code.PROVIDER_DENIED) == (session.status, session.failure)
     assert canary.encode() not in session.to_plaintext(), "not even sealed"
-    (event,) = await house.events()
+    (event,) = await harness.events()
     assert ("auth.denied", "providerDenied") == (event["type"], event["payload"]["code"])
-    await house.connected()
+    await harness.connected()
 
 
 @pytest.mark.case("8")
-async def test_saying_no_at_the_provider_is_such_a_refusal(house: House) -> None:
-    assert_error_page(await house.connect(await house.ask_link(), deny=True), Code.PROVIDER_DENIED)
-    assert ["auth.denied"] == [event["type"] for event in await house.events()]
+async def test_saying_no_at_the_provider_is_such_a_refusal(harness: Harness) -> None:
+    assert_error_page(await harness.connect(await harness.ask_link(), deny=True), Code.PROVIDER_DENIED)
+    assert ["auth.denied"] == [event["type"] for event in await harness.events()]
 
 
 @pytest.mark.case("8")
-async def test_saying_no_on_our_own_page_is_such_a_refusal_without_a_provider(house: House) -> None:
-    asked = await house.ask_link()
-    person = house.browser()
+async def test_saying_no_on_our_own_page_is_such_a_refusal_without_a_provider(harness: Harness) -> None:
+    asked = await harness.ask_link()
+    person = harness.browser()
     await person.open(asked.authorization_url)
     page = await person.submit({"decision": "cancel"})
     assert 303 == page.status
     page = await person.follow()
     assert (200, True) == (page.status, "Nothing was connected" in page.text)
-    assert ["auth.denied"] == [event["type"] for event in await house.events()]
-    assert 0 == house.idp.count("authorize")
+    assert ["auth.denied"] == [event["type"] for event in await harness.events()]
+    assert 0 == harness.idp.count("authorize")
     assert_error_page(await person.open(asked.authorization_url), Code.STATE_UNKNOWN)
 
 
 @pytest.mark.case("5", "8")
-async def test_a_stranger_cannot_say_no_for_somebody(house: House) -> None:
+async def test_a_stranger_cannot_say_no_for_somebody(harness: Harness) -> None:
     """Without the cookie an error is another browser's, whatever it says."""
-    asked = await house.ask_link()
-    url = await house.way_back(asked, house.browser(), deny=True)
-    assert_error_page(await house.browser().open(url), Code.OWNER_BINDING_FAILED)
+    asked = await harness.ask_link()
+    url = await harness.way_back(asked, harness.browser(), deny=True)
+    assert_error_page(await harness.browser().open(url), Code.OWNER_BINDING_FAILED)
 
 
 async def get(port: int, target: str, cookies: str) -> tuple[int, str]:
@@ -82,15 +82,17 @@ async def get(port: int, target: str, cookies: str) -> tuple[int, str]:
 
 
 @pytest.mark.case("8", "11")
-async def test_the_server_lets_a_long_refusal_in_and_nothing_else_that_long(house: House, canaries: Canaries) -> None:
+async def test_the_server_lets_a_long_refusal_in_and_nothing_else_that_long(
+    harness: Harness, canaries: Canaries
+) -> None:
     canary = canaries.mint("provider text").reveal()
-    asked = await house.ask_link()
-    person = house.browser()
-    given = dict(parse_qsl(urlsplit(await house.way_back(asked, person)).query))
+    asked = await harness.ask_link()
+    person = harness.browser()
+    given = dict(parse_qsl(urlsplit(await harness.way_back(asked, person)).query))
     refusal = urlencode({"error": "access_denied", "error_description": page_of_text(canary), "state": given["state"]})
     too_long = urlencode({"code": "c" * TARGET_LIMIT, "state": given["state"]})
     assert TARGET_LIMIT < len(refusal) < REFUSAL_LIMIT
-    async with served_over_http(house) as port:
+    async with served_over_http(harness) as port:
         status, answer = await get(port, f"/oauth/callback/mail?{too_long}", cookie_header(person))
         assert (414, True) == (status, '"requestTooLarge"' in answer)
         status, answer = await get(port, f"/oauth/callback/mail?{refusal}", cookie_header(person))
@@ -98,14 +100,14 @@ async def test_the_server_lets_a_long_refusal_in_and_nothing_else_that_long(hous
         canaries.look(answer, "the answer over the wire")
         status, _ = await get(port, f"/oauth/callback/mail?{refusal}{'x' * 100_000}", cookie_header(person))
         assert status in {400, 414}
-    (event,) = await house.events()
+    (event,) = await harness.events()
     assert "auth.denied" == event["type"]
 
 
 @pytest.mark.case("8")
-async def test_after_a_refusal_the_grant_there_was_still_serves(house: House) -> None:
-    await house.connected(scopes=["read"])
-    await house.events()
-    asked = await house.ask_link(scopes=["write"])
-    assert_error_page(await house.connect(asked, deny=True), Code.PROVIDER_DENIED)
-    assert isinstance(await house.ask(scopes=["read"]), Ready)
+async def test_after_a_refusal_the_grant_there_was_still_serves(harness: Harness) -> None:
+    await harness.connected(scopes=["read"])
+    await harness.events()
+    asked = await harness.ask_link(scopes=["write"])
+    assert_error_page(await harness.connect(asked, deny=True), Code.PROVIDER_DENIED)
+    assert isinstance(await harness.ask(scopes=["read"]), Ready)

@@ -29,20 +29,20 @@ async def test_an_app_that_points_elsewhere_now_asks_again_and_the_old_tokens_st
 ):
     """Neither are they handed out as if they were the new provider's, nor shown to it; nor is its account refused."""
     async with two_providers(test_clock, canaries) as (one, two):
-        async with running(one, [user_app(one)], clock=test_clock, store=file_store(tmp_path, test_clock)) as house:
-            old = await house.connected()
-        async with running(two, [user_app(two)], clock=test_clock, store=file_store(tmp_path, test_clock)) as house:
-            asked = await house.ask_link()
+        async with running(one, [user_app(one)], clock=test_clock, store=file_store(tmp_path, test_clock)) as harness:
+            old = await harness.connected()
+        async with running(two, [user_app(two)], clock=test_clock, store=file_store(tmp_path, test_clock)) as harness:
+            asked = await harness.ask_link()
             assert "noGrant" == asked.reason
-            assert 200 == (await house.connect(asked)).status
-            new = await house.ask()
+            assert 200 == (await harness.connect(asked)).status
+            new = await harness.ask()
             assert isinstance(new, Ready)
             assert two.is_alive(new.access_token)
-            grant = await house.grant()
+            grant = await harness.grant()
             assert grant is not None
             assert grant.account is not None
             assert two.endpoints["issuer"] == grant.account[0]
-            assert "done" == await house.broker.grants.revoke("mail", ALICE)
+            assert "done" == await harness.broker.grants.revoke("mail", ALICE)
         assert [] == [seen for seen in two.requests if old.access_token.reveal() in repr(texts(seen.fields))]
         assert one.is_alive(old.access_token)
 
@@ -55,14 +55,14 @@ async def test_revoking_never_shows_a_provider_the_tokens_of_another_one(
     test_clock: TestClock, canaries: Canaries, tmp_path: Path
 ):
     async with two_providers(test_clock, canaries) as (one, two):
-        async with running(one, [user_app(one)], clock=test_clock, store=file_store(tmp_path, test_clock)) as house:
-            old = await house.connected()
-        async with running(two, [user_app(two)], clock=test_clock, store=file_store(tmp_path, test_clock)) as house:
-            assert "later" == await house.broker.grants.revoke("mail", ALICE)
-            grant = await house.grant()
+        async with running(one, [user_app(one)], clock=test_clock, store=file_store(tmp_path, test_clock)) as harness:
+            old = await harness.connected()
+        async with running(two, [user_app(two)], clock=test_clock, store=file_store(tmp_path, test_clock)) as harness:
+            assert "later" == await harness.broker.grants.revoke("mail", ALICE)
+            grant = await harness.grant()
             assert grant is not None
             assert (True, True) == (grant.revoked, grant.to_be_told)
-            assert isinstance(await house.ask(), AuthorizationRequired)
+            assert isinstance(await harness.ask(), AuthorizationRequired)
         assert [] == two.requests
         assert one.is_alive(old.access_token)
 
@@ -72,18 +72,18 @@ async def test_a_grant_of_another_registration_leaves_nothing_in_the_next_but_th
 ):
     """The same provider and person, another client: the refresh token would be nobody's, the scopes not agreed to."""
     app, store = user_app(identity_provider), file_store(tmp_path, test_clock)
-    async with running(identity_provider, [app], clock=test_clock, store=store, background=False) as house:
-        old = await house.ask_link(scopes=["read"])
-        assert 200 == (await house.connect(old)).status
+    async with running(identity_provider, [app], clock=test_clock, store=store, background=False) as harness:
+        old = await harness.ask_link(scopes=["read"])
+        assert 200 == (await harness.connect(old)).status
     other = replace(user_app(identity_provider, "other", redirect=app.redirect), name="mail")
     identity_provider.change("client-other", redirect_uris=(app.redirect.uri,), issue_refresh=False)
     store = file_store(tmp_path, test_clock)
-    async with running(identity_provider, [other], clock=test_clock, store=store, background=False) as house:
-        new = await house.ask_link(scopes=["write"])
+    async with running(identity_provider, [other], clock=test_clock, store=store, background=False) as harness:
+        new = await harness.ask_link(scopes=["write"])
         assert "noGrant" == new.reason
-        assert 200 == (await house.connect(new)).status
-        assert ["openid", "write"] == scopes_last_asked_for(house)
-        grant = await stored_grant(house)
+        assert 200 == (await harness.connect(new)).status
+        assert ["openid", "write"] == scopes_last_asked_for(harness)
+        grant = await stored_grant(harness)
         assert (("write",), None) == (grant.scopes, grant.token.refresh_token)
         assert granted_event_ids(old, new) == [event.id for event in grant.outbox]
 
@@ -92,11 +92,13 @@ async def test_an_app_whose_other_facts_change_keeps_its_grants(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ):
     app = user_app(identity_provider)
-    async with running(identity_provider, [app], clock=test_clock, store=file_store(tmp_path, test_clock)) as house:
-        before = await house.connected(scopes=["read"])
+    async with running(identity_provider, [app], clock=test_clock, store=file_store(tmp_path, test_clock)) as harness:
+        before = await harness.connected(scopes=["read"])
     changed = replace(app, title="Post", scopes=("read", "write"), redirect=replace(app.redirect, link="direct"))
     changed = replace(changed, client=Client(app.client.client_id, app.client.client_secret, "client_secret_post"))
-    async with running(identity_provider, [changed], clock=test_clock, store=file_store(tmp_path, test_clock)) as house:
-        after = await house.ask(scopes=["read"])
+    async with running(
+        identity_provider, [changed], clock=test_clock, store=file_store(tmp_path, test_clock)
+    ) as harness:
+        after = await harness.ask(scopes=["read"])
         assert isinstance(after, Ready)
         assert before.access_token.reveal() == after.access_token.reveal()

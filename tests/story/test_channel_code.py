@@ -16,7 +16,7 @@ from oauthbroker.records.parked import MAX_TRIES, as_code, code_of, grouped
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
-from tests.kit.running_broker import House, global_app, running, turn
+from tests.kit.running_broker import Harness, global_app, running, turn
 from tests.story.binding_kit import (
     ALICE,
     MALLORY,
@@ -35,95 +35,95 @@ WRONG = "2222-2222"
 
 
 @pytest.fixture
-async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
-    async with parking(identity_provider, test_clock, "channelCode") as house:
-        yield house
+async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
+    async with parking(identity_provider, test_clock, "channelCode") as harness:
+        yield harness
 
 
-async def code_page(house: House, of: Turn | None = None, **more: str) -> Page:
-    return await came_back(house, await house.ask_link(of=of or of_alice()), house.browser(), **more)
+async def code_page(harness: Harness, of: Turn | None = None, **more: str) -> Page:
+    return await came_back(harness, await harness.ask_link(of=of or of_alice()), harness.browser(), **more)
 
 
-async def test_the_code_said_in_the_conversation_connects(house: House) -> None:
-    asked, person = await house.ask_link(of=of_alice()), house.browser()
-    page = await came_back(house, asked, person)
-    assert 0 == house.idp.count("token")
+async def test_the_code_said_in_the_conversation_connects(harness: Harness) -> None:
+    asked, person = await harness.ask_link(of=of_alice()), harness.browser()
+    page = await came_back(harness, asked, person)
+    assert 0 == harness.idp.count("token")
     assert "Send this code in the conversation where you got the link" in page.text
     assert "Do not send it anywhere else" in page.text
-    outcome = await house.broker.relay_code(of_alice(), code_on(page))
+    outcome = await harness.broker.relay_code(of_alice(), code_on(page))
     assert ("completed", asked.auth_session_id) == (outcome.status, outcome.auth_session_id)
-    assert isinstance(await house.ask(of=of_alice()), Ready)
+    assert isinstance(await harness.ask(of=of_alice()), Ready)
     assert_leads_to_connected(await person.open(page.url))
-    (entry,) = [entry for entry in house.audit.entries if isinstance(entry, OwnerConfirmed)]
+    (entry,) = [entry for entry in harness.audit.entries if isinstance(entry, OwnerConfirmed)]
     assert ("mail", asked.auth_session_id, "channelCode") == (entry.app, entry.session, entry.how)
-    assert code_on(page) not in house.log.getvalue()
-    assert Code.STATE_UNKNOWN is await relay_refused(house, code_on(page)), "used"
+    assert code_on(page) not in harness.log.getvalue()
+    assert Code.STATE_UNKNOWN is await relay_refused(harness, code_on(page)), "used"
 
 
-async def test_only_the_browser_that_came_back_sees_the_code_and_sees_it_again(house: House) -> None:
-    page = await code_page(house)
-    assert code_on(page) == code_on(await house.browsers[0].open(page.url))
-    assert_error_page(await house.browser().open(page.url), Code.STATE_UNKNOWN)
+async def test_only_the_browser_that_came_back_sees_the_code_and_sees_it_again(harness: Harness) -> None:
+    page = await code_page(harness)
+    assert code_on(page) == code_on(await harness.browsers[0].open(page.url))
+    assert_error_page(await harness.browser().open(page.url), Code.STATE_UNKNOWN)
     assert code_on(page) not in page.url
     assert page.next_url is None, "nothing moves by itself"
     (again,) = page.document.links
-    assert code_on(page) == code_on(await house.browsers[0].follow(again))
-    house.clock.advance(60)
-    assert "The code is no longer valid" in (await house.browsers[0].open(page.url)).text
-    assert_error_page(await house.browser().open(page.url), Code.STATE_UNKNOWN)
-    assert Code.STATE_UNKNOWN is await relay_refused(house, code_on(page))
-    assert 0 == house.idp.count("token")
+    assert code_on(page) == code_on(await harness.browsers[0].follow(again))
+    harness.clock.advance(60)
+    assert "The code is no longer valid" in (await harness.browsers[0].open(page.url)).text
+    assert_error_page(await harness.browser().open(page.url), Code.STATE_UNKNOWN)
+    assert Code.STATE_UNKNOWN is await relay_refused(harness, code_on(page))
+    assert 0 == harness.idp.count("token")
 
 
 @pytest.mark.parametrize(
     "form", ["{}", " {} ", "{0:.4} {1}", "{2}", "{3}", "{0:.4}\u2013{1}", "{0:.4}\u00a0-\u00a0{1}"]
 )
-async def test_spaces_dashes_and_case_are_forgiven(house: House, form: str) -> None:
-    code = code_on(await code_page(house))
+async def test_spaces_dashes_and_case_are_forgiven(harness: Harness, form: str) -> None:
+    code = code_on(await code_page(harness))
     said = form.format(code, code[5:], code.replace("-", ""), code.lower())
-    assert "completed" == (await house.broker.relay_code(of_alice(), said)).status
+    assert "completed" == (await harness.broker.relay_code(of_alice(), said)).status
 
 
 @pytest.mark.parametrize("said", ["", "hello", "0000-0000", "ABCD-EFG", "ABCD-EFGHJ", "x" * 10_000, "ABCD\x00EFGH"])
-async def test_what_cannot_be_a_code_is_no_try(house: House, said: str) -> None:
-    page = await code_page(house)
+async def test_what_cannot_be_a_code_is_no_try(harness: Harness, said: str) -> None:
+    page = await code_page(harness)
     for _ in range(MAX_TRIES + 1):
-        assert Code.STATE_UNKNOWN is await relay_refused(house, said)
-    assert "completed" == (await house.broker.relay_code(of_alice(), code_on(page))).status
+        assert Code.STATE_UNKNOWN is await relay_refused(harness, said)
+    assert "completed" == (await harness.broker.relay_code(of_alice(), code_on(page))).status
 
 
-async def test_five_wrong_codes_end_it(house: House) -> None:
-    asked = await house.ask_link(of=of_alice())
-    page = await came_back(house, asked, house.browser())
+async def test_five_wrong_codes_end_it(harness: Harness) -> None:
+    asked = await harness.ask_link(of=of_alice())
+    page = await came_back(harness, asked, harness.browser())
     for _ in range(MAX_TRIES):
-        assert (await house.session(asked)).open
-        assert Code.STATE_UNKNOWN is await relay_refused(house, another_code(code_on(page)))
-    session = await house.session(asked)
+        assert (await harness.session(asked)).open
+        assert Code.STATE_UNKNOWN is await relay_refused(harness, another_code(code_on(page)))
+    session = await harness.session(asked)
     assert ("failed", Code.OWNER_BINDING_FAILED, None) == (session.status, session.failure, session.parked)
-    assert Code.STATE_UNKNOWN is await relay_refused(house, code_on(page))
-    assert 0 == house.idp.count("token")
-    (event,) = await house.events()
+    assert Code.STATE_UNKNOWN is await relay_refused(harness, code_on(page))
+    assert 0 == harness.idp.count("token")
+    (event,) = await harness.events()
     assert ("auth.failed", "ownerBindingFailed") == (event["type"], event["payload"]["code"])
 
 
-async def test_the_fifth_may_still_be_the_right_one(house: House) -> None:
-    page = await code_page(house)
+async def test_the_fifth_may_still_be_the_right_one(harness: Harness) -> None:
+    page = await code_page(harness)
     for _ in range(MAX_TRIES - 1):
-        await relay_refused(house, another_code(code_on(page)))
-    assert "completed" == (await house.broker.relay_code(of_alice(), code_on(page))).status
+        await relay_refused(harness, another_code(code_on(page)))
+    assert "completed" == (await harness.broker.relay_code(of_alice(), code_on(page))).status
 
 
-async def test_a_hundred_guesses_at_once_are_no_more_than_five(house: House) -> None:
-    asked = await house.ask_link(of=of_alice())
-    page = await came_back(house, asked, house.browser())
+async def test_a_hundred_guesses_at_once_are_no_more_than_five(harness: Harness) -> None:
+    asked = await harness.ask_link(of=of_alice())
+    page = await came_back(harness, asked, harness.browser())
     seen: list[int] = []
-    for guess in asyncio.as_completed([relay_refused(house, another_code(code_on(page))) for _ in range(100)]):
+    for guess in asyncio.as_completed([relay_refused(harness, another_code(code_on(page))) for _ in range(100)]):
         assert await guess in {Code.STATE_UNKNOWN, Code.STORE_LOCKED}
-        session = await house.session(asked)
+        session = await harness.session(asked)
         seen.append(session.parked.tries if session.parked is not None else MAX_TRIES)
     assert MAX_TRIES == max(seen)
-    assert "failed" == (await house.session(asked)).status
-    assert 0 == house.idp.count("token")
+    assert "failed" == (await harness.session(asked)).status
+    assert 0 == harness.idp.count("token")
 
 
 @pytest.mark.case("14b")
@@ -140,35 +140,35 @@ async def test_a_hundred_guesses_at_once_are_no_more_than_five(house: House) -> 
     ids=["an attacker", "the same conversation, another person", "another conversation", "another agent",
          "a team of that name", "nobody"],
 )  # fmt: skip
-async def test_the_right_code_from_somebody_or_somewhere_else_is_unknown(house: House, of: Turn) -> None:
-    page = await code_page(house)
+async def test_the_right_code_from_somebody_or_somewhere_else_is_unknown(harness: Harness, of: Turn) -> None:
+    page = await code_page(harness)
     for _ in range(MAX_TRIES + 1):
-        assert Code.STATE_UNKNOWN is await relay_refused(house, code_on(page), of)
-    assert "completed" == (await house.broker.relay_code(of_alice(), code_on(page))).status, "nor does it cost a try"
+        assert Code.STATE_UNKNOWN is await relay_refused(harness, code_on(page), of)
+    assert "completed" == (await harness.broker.relay_code(of_alice(), code_on(page))).status, "nor does it cost a try"
 
 
 @pytest.mark.case("14b")
-async def test_a_victim_who_says_the_code_where_she_talks_connects_nothing_to_the_attacker(house: House) -> None:
+async def test_a_victim_who_says_the_code_where_she_talks_connects_nothing_to_the_attacker(harness: Harness) -> None:
     """Mallory's link, opened by Alice, who agrees and then sends the code in a conversation of her own."""
-    asked = await house.ask_link(of=of_mallory())
-    page = await came_back(house, asked, house.browser())
-    assert Code.STATE_UNKNOWN is await relay_refused(house, code_on(page), of_alice())
-    assert (await house.session(asked)).open
-    house.clock.advance(60)
-    await house.broker.wait(asked.auth_session_id, timeout=0)
-    assert Code.STATE_UNKNOWN is await relay_refused(house, code_on(page), of_mallory())
-    assert 0 == house.idp.count("token")
+    asked = await harness.ask_link(of=of_mallory())
+    page = await came_back(harness, asked, harness.browser())
+    assert Code.STATE_UNKNOWN is await relay_refused(harness, code_on(page), of_alice())
+    assert (await harness.session(asked)).open
+    harness.clock.advance(60)
+    await harness.broker.wait(asked.auth_session_id, timeout=0)
+    assert Code.STATE_UNKNOWN is await relay_refused(harness, code_on(page), of_mallory())
+    assert 0 == harness.idp.count("token")
 
 
-async def test_of_two_that_wait_the_one_whose_code_was_said_goes_on(house: House) -> None:
-    first = await house.ask_link(of=of_alice(), scopes=["read"])
-    pages = [await came_back(house, first, house.browser())]
-    second = await house.ask_link(of=of_alice(), scopes=["write"])
-    pages.append(await came_back(house, second, house.browser()))
-    outcome = await house.broker.relay_code(of_alice(), code_on(pages[1]))
+async def test_of_two_that_wait_the_one_whose_code_was_said_goes_on(harness: Harness) -> None:
+    first = await harness.ask_link(of=of_alice(), scopes=["read"])
+    pages = [await came_back(harness, first, harness.browser())]
+    second = await harness.ask_link(of=of_alice(), scopes=["write"])
+    pages.append(await came_back(harness, second, harness.browser()))
+    outcome = await harness.broker.relay_code(of_alice(), code_on(pages[1]))
     assert (second.auth_session_id, "completed") == (outcome.auth_session_id, outcome.status)
-    assert (await house.session(first)).open
-    outcome = await house.broker.relay_code(of_alice(), code_on(pages[0]))
+    assert (await harness.session(first)).open
+    outcome = await harness.broker.relay_code(of_alice(), code_on(pages[0]))
     assert (first.auth_session_id, "completed") == (outcome.auth_session_id, outcome.status)
 
 
@@ -176,33 +176,33 @@ async def test_a_turn_that_may_not_use_the_app_relays_nothing_for_it(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     apps = [parked_app(identity_provider, "channelCode", name) for name in ("mail", "files")]
-    async with running(identity_provider, apps, clock=test_clock, settings=settings_for()) as house:
-        asked = await house.ask_link("mail", of=of_alice())
-        page = await came_back(house, asked, house.browser())
-        assert Code.STATE_UNKNOWN is await relay_refused(house, code_on(page), apps=["files"])
-        assert Code.STATE_UNKNOWN is await relay_refused(house, code_on(page), apps=[])
-        outcome = await house.broker.relay_code(of_alice(), code_on(page), apps=["files", "mail"])
+    async with running(identity_provider, apps, clock=test_clock, settings=settings_for()) as harness:
+        asked = await harness.ask_link("mail", of=of_alice())
+        page = await came_back(harness, asked, harness.browser())
+        assert Code.STATE_UNKNOWN is await relay_refused(harness, code_on(page), apps=["files"])
+        assert Code.STATE_UNKNOWN is await relay_refused(harness, code_on(page), apps=[])
+        outcome = await harness.broker.relay_code(of_alice(), code_on(page), apps=["files", "mail"])
         assert SessionOutcome("completed") == outcome
 
 
-async def test_right_codes_at_once_redeem_once(house: House) -> None:
-    code = code_on(await code_page(house))
+async def test_right_codes_at_once_redeem_once(harness: Harness) -> None:
+    code = code_on(await code_page(harness))
     answers = await asyncio.gather(
-        *(house.broker.relay_code(of_alice(), code) for _ in range(4)), return_exceptions=True
+        *(harness.broker.relay_code(of_alice(), code) for _ in range(4)), return_exceptions=True
     )
     assert 1 == len([each for each in answers if isinstance(each, SessionOutcome)])
-    assert 1 == house.idp.count("token")
+    assert 1 == harness.idp.count("token")
 
 
-async def test_a_handle_is_no_code_and_a_code_is_no_handle(house: House) -> None:
-    asked = await house.ask_link(of=of_alice())
-    page = await came_back(house, asked, house.browser())
+async def test_a_handle_is_no_code_and_a_code_is_no_handle(harness: Harness) -> None:
+    asked = await harness.ask_link(of=of_alice())
+    page = await came_back(harness, asked, harness.browser())
     locator = asked.auth_session_id.removeprefix("as-")
     for handle in (code_on(page), locator + code_on(page), locator + "A" * 43):
         with pytest.raises(BrokerError) as caught:
-            await house.broker.confirm(handle, ALICE)
+            await harness.broker.confirm(handle, ALICE)
         assert Code.STATE_UNKNOWN is caught.value.code
-    assert "completed" == (await house.broker.relay_code(of_alice(), code_on(page))).status
+    assert "completed" == (await harness.broker.relay_code(of_alice(), code_on(page))).status
 
 
 async def test_a_team_s_code_may_be_said_by_anybody_of_that_conversation(
@@ -210,9 +210,9 @@ async def test_a_team_s_code_may_be_said_by_anybody_of_that_conversation(
 ) -> None:
     app = global_app(identity_provider)
     app = replace(app, owner=replace(app.owner, binding="channelCode"))
-    async with parking(identity_provider, test_clock, "channelCode", app=app) as house:
-        page = await came_back(house, await house.ask_link("team"), house.browser())
-        assert SessionOutcome("completed") == await house.broker.relay_code(turn(user="chat:somebody"), code_on(page))
+    async with parking(identity_provider, test_clock, "channelCode", app=app) as harness:
+        page = await came_back(harness, await harness.ask_link("team"), harness.browser())
+        assert SessionOutcome("completed") == await harness.broker.relay_code(turn(user="chat:somebody"), code_on(page))
 
 
 def test_codes_are_forty_bits_of_letters_and_digits_that_cannot_be_mistaken() -> None:

@@ -23,7 +23,7 @@ from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.canary import off_the_record
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.callback_pages import assert_error_page
-from tests.kit.running_broker import ALICE, House, device_app, endpoints_of, running, user_app
+from tests.kit.running_broker import ALICE, Harness, device_app, endpoints_of, running, user_app
 
 RESOURCES = ("https://api.example/a", "https://api.example/b")
 METHODS: list[AuthMethod] = ["client_secret_basic", "client_secret_post"]
@@ -48,8 +48,8 @@ def minted(canaries: Canaries) -> Secret:
     return canaries.mint("client secret")
 
 
-def lines(house: House) -> list[dict[str, Any]]:
-    said = [json.loads(line) for line in house.log.getvalue().splitlines()]
+def lines(harness: Harness) -> list[dict[str, Any]]:
+    said = [json.loads(line) for line in harness.log.getvalue().splitlines()]
     return [line for line in said if "client secret" in line.get("event", "")]
 
 
@@ -61,16 +61,16 @@ async def test_a_new_secret_is_listed_first_and_used_once_the_provider_has_it(
     new, old = minted(canaries), own(identity_provider)
     async with running(
         identity_provider, [app_with(identity_provider, new, old, method=method)], clock=test_clock
-    ) as house:
-        await house.connected(scopes=["read"])
-        assert [("mail", 1, 2)] == [(line["app"], line["refused"], line["works"]) for line in lines(house)]
+    ) as harness:
+        await harness.connected(scopes=["read"])
+        assert [("mail", 1, 2)] == [(line["app"], line["refused"], line["works"]) for line in lines(harness)]
         exchanges = identity_provider.count("authorization_code")
-        await house.connected(scopes=["write"])
+        await harness.connected(scopes=["write"])
         assert exchanges + 1 == identity_provider.count("authorization_code"), "what works is remembered"
         identity_provider.change("client-mail", client_secret=new)
-        await house.connected(scopes=["admin"])
-        assert [2, 1] == [line["works"] for line in lines(house)]
-        assert 2 == house.broker.metrics.value(Metric.CLIENT_SECRETS_REFUSED, "mail")
+        await harness.connected(scopes=["admin"])
+        assert [2, 1] == [line["works"] for line in lines(harness)]
+        assert 2 == harness.broker.metrics.value(Metric.CLIENT_SECRETS_REFUSED, "mail")
         assert not identity_provider.refusals("authorization_code")[2:]
 
 
@@ -81,11 +81,11 @@ async def test_a_refresh_token_survives_a_secret_that_is_refused(
     first = own(identity_provider)
     second = identity_provider.rotate_secret("client-mail")
     app = app_with(identity_provider, first, second)
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        await house.connected()
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        await harness.connected()
         identity_provider.change("client-mail", client_secret=second, more_secrets=())
         test_clock.advance(3600)
-        assert isinstance(await house.ask(), Ready)
+        assert isinstance(await harness.ask(), Ready)
         [family] = identity_provider.families("client-mail", "alice")
         assert (True, {1: 1}, 0) == (family.is_alive, dict(family.redeemed), family.reused)
 
@@ -93,12 +93,12 @@ async def test_a_refresh_token_survives_a_secret_that_is_refused(
 async def test_when_no_secret_is_known_the_code_is_spent_on_none_and_the_operator_is_told(
     identity_provider: IdentityProvider, canaries: Canaries
 ) -> None:
-    async with running(identity_provider, [app_with(identity_provider, minted(canaries), minted(canaries))]) as house:
-        page = await house.connect(await house.ask_link())
+    async with running(identity_provider, [app_with(identity_provider, minted(canaries), minted(canaries))]) as harness:
+        page = await harness.connect(await harness.ask_link())
         assert_error_page(page, Code.APP_MISCONFIGURED)
         assert 2 == identity_provider.count("authorization_code")
-        assert await house.grant() is None
-        assert [] == lines(house)
+        assert await harness.grant() is None
+        assert [] == lines(harness)
 
 
 @pytest.mark.parametrize("error", ["invalid_grant", "unauthorized_client", "invalid_request"])
@@ -107,9 +107,9 @@ async def test_a_code_is_never_sent_twice_for_another_reason(
 ) -> None:
     async with running(
         identity_provider, [app_with(identity_provider, own(identity_provider), minted(canaries))]
-    ) as house:
+    ) as harness:
         identity_provider.script.token.refuse(error, times=FOREVER)
-        await house.connect(await house.ask_link())
+        await harness.connect(await harness.ask_link())
         assert 1 == identity_provider.count("authorization_code")
 
 
@@ -118,10 +118,10 @@ async def test_a_revocation_is_told_with_the_next_secret(
 ) -> None:
     new, old = minted(canaries), own(identity_provider)
     app = app_with(identity_provider, old, new)
-    async with running(identity_provider, [app]) as house:
-        ready = await house.connected()
+    async with running(identity_provider, [app]) as harness:
+        ready = await harness.connected()
         identity_provider.change("client-mail", client_secret=new)
-        await house.broker.revoke("mail", subject=ALICE)
+        await harness.broker.revoke("mail", subject=ALICE)
         assert not identity_provider.is_alive(ready.access_token)
 
 
@@ -148,13 +148,13 @@ def signing(
 async def test_keys_are_replaced_like_secrets(identity_provider: IdentityProvider, canaries: Canaries) -> None:
     old, new = key("old"), key("new")
     app = signing(identity_provider, canaries, [old], [new, old])
-    async with running(identity_provider, [app]) as house:
-        await house.connected(scopes=["read"])
-        assert [2] == [line["works"] for line in lines(house)]
+    async with running(identity_provider, [app]) as harness:
+        await harness.connected(scopes=["read"])
+        assert [2] == [line["works"] for line in lines(harness)]
         public = new.as_dict(private=False)
         identity_provider.change("client-mail", public_keys=(public,))
-        await house.connected(scopes=["write"])
-        assert [2, 1] == [line["works"] for line in lines(house)]
+        await harness.connected(scopes=["write"])
+        assert [2, 1] == [line["works"] for line in lines(harness)]
 
 
 async def test_an_assertion_names_the_issuer_alone_and_never_twice(
@@ -162,9 +162,9 @@ async def test_an_assertion_names_the_issuer_alone_and_never_twice(
 ) -> None:
     """RFC 7523 section 3 as its successor has it: one text, no list, also where the endpoint lies elsewhere."""
     pair = key("k")
-    async with running(identity_provider, [signing(identity_provider, canaries, [pair], [pair])]) as house:
-        ready = await house.connected()
-        await house.broker.revoke("mail", subject=ALICE)
+    async with running(identity_provider, [signing(identity_provider, canaries, [pair], [pair])]) as harness:
+        ready = await harness.connected()
+        await harness.broker.revoke("mail", subject=ALICE)
         assert not identity_provider.is_alive(ready.access_token)
         sent = [seen.form["client_assertion"] for seen in identity_provider.requests if "client_assertion" in seen.form]
         claims = [jwt.decode(_text(each), pair, algorithms=["ES256"]).claims for each in sent]
@@ -181,8 +181,8 @@ async def test_a_token_endpoint_that_lies_cannot_use_what_it_is_sent(
     async with IdentityProvider(clock=TestClock()) as liar:
         app = signing(liar, canaries, [pair], [pair])
         signing(identity_provider, canaries, [pair], [pair])
-        async with running(liar, [app]) as house:
-            await house.connected()
+        async with running(liar, [app]) as harness:
+            await harness.connected()
         [taken] = [seen.form["client_assertion"] for seen in liar.seen("token")]
     form = {
         "grant_type": "client_credentials",
@@ -236,12 +236,12 @@ async def test_assertions_name_the_audience_that_the_app_says_in_every_request(
     written = replace(said, pushed_authorization_url=identity_provider.url("/par"))
     base = user_app(identity_provider, endpoints=Endpoints(issuer=said.issuer) if learned else written)
     app = naming(identity_provider, canaries, audience, audience, base)
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        await house.connected()
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        await harness.connected()
         test_clock.advance(3600)
-        ready = await house.ask()
+        ready = await harness.ask()
         assert isinstance(ready, Ready)
-        await house.broker.revoke("mail", subject=ALICE)
+        await harness.broker.revoke("mail", subject=ALICE)
         assert not identity_provider.is_alive(ready.access_token)
     places = {"par", "token", "revoke"}
     named = {place: {"issuer": "", "tokenEndpoint": "/token", "endpoint": f"/{place}"}[audience] for place in places}
@@ -253,8 +253,8 @@ async def test_a_device_codes_requests_name_that_audience_too(
     identity_provider: IdentityProvider, canaries: Canaries, audience: AssertionAudience
 ) -> None:
     app = naming(identity_provider, canaries, audience, audience, device_app(identity_provider))
-    async with running(identity_provider, [app]) as house:
-        assert isinstance(await house.ask("tv"), AuthorizationRequired)
+    async with running(identity_provider, [app]) as harness:
+        assert isinstance(await harness.ask("tv"), AuthorizationRequired)
     expected = {"issuer": "", "tokenEndpoint": "/token", "endpoint": "/device_authorization"}[audience]
     assert {expected} == audiences(identity_provider)["device"]
 
@@ -272,9 +272,9 @@ async def test_a_provider_that_wants_another_audience_is_told_from_one_that_does
     app = naming(
         identity_provider, canaries, ours, "endpoint" if ours == "issuer" else "issuer", user_app(identity_provider)
     )
-    async with running(identity_provider, [app]) as house:
-        assert_error_page(await house.connect(await house.ask_link()), Code.APP_MISCONFIGURED)
-        assert advice in house.log.getvalue()
+    async with running(identity_provider, [app]) as harness:
+        assert_error_page(await harness.connect(await harness.ask_link()), Code.APP_MISCONFIGURED)
+        assert advice in harness.log.getvalue()
 
 
 @pytest.mark.parametrize("status", [400, 401])
@@ -283,14 +283,14 @@ async def test_a_refusal_of_the_assertion_at_a_refresh_is_still_about_the_client
 ) -> None:
     """Everybody's renewals pause, and the log says why."""
     app = naming(identity_provider, canaries, "issuer", "issuer", user_app(identity_provider))
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        await house.connected()
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        await harness.connected()
         test_clock.advance(3600)
         identity_provider.script.refresh.answer(status, {"error": "invalid_client"}, times=FOREVER)
         for _ in range(5):
-            assert isinstance(await house.ask(), Failed)
+            assert isinstance(await harness.ask(), Failed)
             test_clock.advance(120)
-        said = [json.loads(line) for line in house.log.getvalue().splitlines()]
+        said = [json.loads(line) for line in harness.log.getvalue().splitlines()]
         paused = [line["note"] for line in said if line.get("event") == "refreshes pause"]
         assert paused
         assert paused[0].startswith("invalid_client; the client's assertion names")
@@ -307,10 +307,12 @@ async def test_the_resource_is_named_when_asking_exchanging_and_refreshing(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     """RFC 8707 section 2: as often as the app lists it, in its order."""
-    async with running(identity_provider, [user_app(identity_provider, resource=RESOURCES)], clock=test_clock) as house:
-        await house.connected()
+    async with running(
+        identity_provider, [user_app(identity_provider, resource=RESOURCES)], clock=test_clock
+    ) as harness:
+        await harness.connected()
         test_clock.advance(3600)
-        ready = await house.ask()
+        ready = await harness.ask()
         assert isinstance(ready, Ready)
         asked = [seen.resources for name in ("authorize", "token") for seen in identity_provider.seen(name)]
         assert {RESOURCES} == set(asked)
@@ -320,7 +322,7 @@ async def test_the_resource_is_named_when_asking_exchanging_and_refreshing(
 
 
 async def test_a_resource_that_the_provider_refuses_is_the_operators(identity_provider: IdentityProvider) -> None:
-    async with running(identity_provider, [user_app(identity_provider, resource=RESOURCES)]) as house:
+    async with running(identity_provider, [user_app(identity_provider, resource=RESOURCES)]) as harness:
         identity_provider.script.token.refuse("invalid_target")
-        assert_error_page(await house.connect(await house.ask_link()), Code.APP_MISCONFIGURED)
-        assert not isinstance(await house.ask(), Failed)
+        assert_error_page(await harness.connect(await harness.ask_link()), Code.APP_MISCONFIGURED)
+        assert not isinstance(await harness.ask(), Failed)

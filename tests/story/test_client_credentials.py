@@ -17,7 +17,7 @@ from oauthbroker.model.results import Failed, Ready
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
-from tests.kit.running_broker import BASE, BOB, SCOPES, TEAM, House, UnwellStore, file_store, running, turn
+from tests.kit.running_broker import BASE, BOB, SCOPES, TEAM, Harness, UnwellStore, file_store, running, turn
 from tests.story.client_credentials_kit import MACHINE, machine_app, machine_failed, machine_ready, team_turn
 
 TOOLS = {"Tool/reader": (ToolAuth(MACHINE, ("read",)),), "Tool/all": (ToolAuth(MACHINE),)}
@@ -30,15 +30,15 @@ def asked(idp: IdentityProvider) -> int:
 async def test_a_token_comes_without_a_person_a_session_or_a_link(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
-        got = await machine_ready(house)
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as harness:
+        got = await machine_ready(harness)
         assert identity_provider.is_alive(got.access_token)
         assert (SCOPES, "bearer", False) == (got.scopes, got.token_type, got.degraded)
-        assert [] == [held async for held in house.repository.sessions()]
-        assert await house.broker.pending(team_turn()) is None
-        assert await house.event(wait=0) is None
+        assert [] == [held async for held in harness.repository.sessions()]
+        assert await harness.broker.pending(team_turn()) is None
+        assert await harness.event(wait=0) is None
         assert (0, 0) == (identity_provider.count("authorize"), identity_provider.count("userinfo"))
-        grant = await house.grant(MACHINE, TEAM)
+        grant = await harness.grant(MACHINE, TEAM)
         assert grant is not None
         assert grant.token is not None
         assert ("client_credentials", None, None) == (grant.flow, grant.token.refresh_token, grant.account)
@@ -47,21 +47,21 @@ async def test_a_token_comes_without_a_person_a_session_or_a_link(
 async def test_it_serves_every_call_until_it_runs_out(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
-        first = await machine_ready(house)
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as harness:
+        first = await machine_ready(harness)
         test_clock.advance(3600 - 301)
-        assert first.access_token == (await machine_ready(house)).access_token
+        assert first.access_token == (await machine_ready(harness)).access_token
         assert 1 == asked(identity_provider)
         test_clock.advance(2)
-        second = await machine_ready(house)
+        second = await machine_ready(harness)
         assert (2, True) == (asked(identity_provider), identity_provider.is_alive(second.access_token))
         assert first.access_token != second.access_token
 
 
 async def test_many_callers_at_once_are_one_request(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
-    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as harness:
         identity_provider.script.token.delay(0.05)
-        tokens = await asyncio.gather(*(machine_ready(house) for _ in range(40)))
+        tokens = await asyncio.gather(*(machine_ready(harness) for _ in range(40)))
         assert (1, 1) == (asked(identity_provider), len({each.access_token.reveal() for each in tokens}))
 
 
@@ -75,7 +75,7 @@ async def test_two_processes_share_what_one_of_them_fetched(
         running(identity_provider, [app], clock=test_clock, store=file_store(tmp_path, test_clock)) as one,
         running(identity_provider, [app], clock=test_clock, store=file_store(tmp_path, test_clock)) as other,
     ):
-        tokens = await asyncio.gather(*(machine_ready(house) for house in (one, other) * 5))
+        tokens = await asyncio.gather(*(machine_ready(harness) for harness in (one, other) * 5))
         assert (1, 1) == (asked(identity_provider), len({each.access_token.reveal() for each in tokens}))
 
 
@@ -85,30 +85,30 @@ async def test_a_tool_gets_the_apps_one_token_and_never_more_than_the_apps_scope
 ) -> None:
     """The request names all of the app's scopes, whoever asks first; a tool that wants more is refused here."""
     app = machine_app(identity_provider, scopes=("read", "write"))
-    async with running(identity_provider, [app], tools=TOOLS) as house:
-        narrow = await house.broker.oauth(team_turn(), tool="Tool/reader").get_access_token(MACHINE)
-        wide = await house.broker.oauth(team_turn(), tool="Tool/all").get_access_token(MACHINE)
+    async with running(identity_provider, [app], tools=TOOLS) as harness:
+        narrow = await harness.broker.oauth(team_turn(), tool="Tool/reader").get_access_token(MACHINE)
+        wide = await harness.broker.oauth(team_turn(), tool="Tool/all").get_access_token(MACHINE)
         assert isinstance(narrow, Ready)
         assert isinstance(wide, Ready)
         assert (narrow.access_token, 1) == (wide.access_token, asked(identity_provider))
         [request] = identity_provider.seen("token")
         assert "read write" == request.form["scope"]
         for tool, scopes in (("Tool/reader", ["write"]), ("Tool/all", ["admin"])):
-            result = await house.broker.oauth(team_turn(), tool=tool).get_access_token(MACHINE, scopes)
+            result = await harness.broker.oauth(team_turn(), tool=tool).get_access_token(MACHINE, scopes)
             assert isinstance(result, Failed)
             assert Code.SCOPE_NOT_ALLOWED is result.code
         assert 1 == asked(identity_provider)
 
 
 async def test_the_token_belongs_to_the_turns_global_subject(identity_provider: IdentityProvider) -> None:
-    async with running(identity_provider, [machine_app(identity_provider)]) as house:
-        await machine_ready(house)
-        none = await house.ask(MACHINE, None, turn(user=BOB, team=None))
+    async with running(identity_provider, [machine_app(identity_provider)]) as harness:
+        await machine_ready(harness)
+        none = await harness.ask(MACHINE, None, turn(user=BOB, team=None))
         assert isinstance(none, Failed)
         assert Code.SUBJECT_UNAVAILABLE is none.code
-        other = await house.ask(MACHINE, None, turn(team="idp:team:T999"))
+        other = await harness.ask(MACHINE, None, turn(team="idp:team:T999"))
         assert isinstance(other, Ready)
-        assert (2, True) == (asked(identity_provider), await house.grant(MACHINE, "idp:team:T999") is not None)
+        assert (2, True) == (asked(identity_provider), await harness.grant(MACHINE, "idp:team:T999") is not None)
 
 
 @pytest.mark.case("54")
@@ -116,30 +116,30 @@ async def test_the_token_belongs_to_the_turns_global_subject(identity_provider: 
 async def test_a_client_that_is_refused_is_the_operators_and_no_persons(
     identity_provider: IdentityProvider, test_clock: TestClock, error: str
 ) -> None:
-    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as harness:
         identity_provider.script.token.refuse(error, times=FOREVER)
-        failed = await machine_failed(house)
+        failed = await machine_failed(harness)
         assert (Code.APP_MISCONFIGURED, False) == (failed.code, failed.retryable)
-        assert await house.grant(MACHINE, TEAM) is None
-        assert Code.APP_MISCONFIGURED is (await machine_failed(house)).code
+        assert await harness.grant(MACHINE, TEAM) is None
+        assert Code.APP_MISCONFIGURED is (await machine_failed(harness)).code
         assert 1 == asked(identity_provider), "a provider that refuses our client is left in peace for a while"
         identity_provider.script.reset()
         test_clock.advance(61)
-        await machine_ready(house)
+        await machine_ready(harness)
 
 
 @pytest.mark.case("54")
 async def test_a_refused_client_leaves_a_living_token_usable(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
-        first = await machine_ready(house)
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as harness:
+        first = await machine_ready(harness)
         identity_provider.script.token.refuse("invalid_client", times=FOREVER)
         test_clock.advance(3600 - 60)
-        late = await machine_ready(house)
+        late = await machine_ready(harness)
         assert (first.access_token, True) == (late.access_token, late.degraded)
         test_clock.advance(61)
-        assert Code.APP_MISCONFIGURED is (await machine_failed(house)).code
+        assert Code.APP_MISCONFIGURED is (await machine_failed(harness)).code
 
 
 DOWN = [
@@ -159,16 +159,16 @@ DOWN = [
 async def test_while_the_provider_is_down_an_expired_token_is_an_error_that_may_pass(
     identity_provider: IdentityProvider, test_clock: TestClock, spoil: Any, code: Code
 ) -> None:
-    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
-        await machine_ready(house)
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as harness:
+        await machine_ready(harness)
         spoil(identity_provider.script.token)
         test_clock.advance(3600)
-        failed = await machine_failed(house)
+        failed = await machine_failed(harness)
         assert (code, True) == (failed.code, failed.retryable)
-        assert [] == [held async for held in house.repository.sessions()]
+        assert [] == [held async for held in harness.repository.sessions()]
         identity_provider.script.reset()
         test_clock.advance(61)
-        await machine_ready(house)
+        await machine_ready(harness)
 
 
 ODD = [
@@ -183,15 +183,15 @@ ODD = [
 async def test_an_answer_that_is_not_believed_stores_nothing(
     identity_provider: IdentityProvider, members: dict[str, Any], code: Code
 ) -> None:
-    async with running(identity_provider, [machine_app(identity_provider)]) as house:
+    async with running(identity_provider, [machine_app(identity_provider)]) as harness:
         identity_provider.script.token.fields(**members)
-        assert code is (await machine_failed(house)).code
-        assert await house.grant(MACHINE, TEAM) is None
-        [line] = [line for line in map(json.loads, house.log.getvalue().splitlines()) if "fetched" in line["event"]]
+        assert code is (await machine_failed(harness)).code
+        assert await harness.grant(MACHINE, TEAM) is None
+        [line] = [line for line in map(json.loads, harness.log.getvalue().splitlines()) if "fetched" in line["event"]]
         assert (MACHINE, code.value) == (line["app"], line["code"])
-        assert 1 == house.broker.metrics.value(Metric.RENEWAL_FAILURES, code.value)
-        house.clock.advance(61)  # not at every call: the next answer is likely to be as bad
-        await machine_ready(house)
+        assert 1 == harness.broker.metrics.value(Metric.RENEWAL_FAILURES, code.value)
+        harness.clock.advance(61)  # not at every call: the next answer is likely to be as bad
+        await machine_ready(harness)
 
 
 async def test_a_refresh_token_and_an_id_token_that_come_along_are_not_kept(
@@ -200,24 +200,24 @@ async def test_a_refresh_token_and_an_id_token_that_come_along_are_not_kept(
     """RFC 6749 section 4.4.3. When the token runs out, a new one is fetched."""
     stray = canaries.mint("refresh token").reveal()
     identity_provider.script.token.fields(refresh_token=stray, id_token="a.b.c")
-    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
-        await machine_ready(house)
-        grant = await house.grant(MACHINE, TEAM)
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as harness:
+        await machine_ready(harness)
+        grant = await harness.grant(MACHINE, TEAM)
         assert grant is not None
         assert () == grant.refresh_tokens
         test_clock.advance(3600)
-        await machine_ready(house)
+        await machine_ready(harness)
         assert (2, 0) == (asked(identity_provider), identity_provider.count("refresh_token"))
 
 
 async def test_fewer_scopes_than_asked_are_told_and_not_asked_for_again_and_again(
     identity_provider: IdentityProvider,
 ) -> None:
-    async with running(identity_provider, [machine_app(identity_provider)]) as house:
+    async with running(identity_provider, [machine_app(identity_provider)]) as harness:
         identity_provider.script.token.fields(scope="read", times=FOREVER)
-        assert ("read",) == (await machine_ready(house, ["read"])).scopes
+        assert ("read",) == (await machine_ready(harness, ["read"])).scopes
         for _ in range(3):
-            assert Code.SCOPE_INSUFFICIENT is (await machine_failed(house, ["write"])).code
+            assert Code.SCOPE_INSUFFICIENT is (await machine_failed(harness, ["write"])).code
         assert 1 == asked(identity_provider)
 
 
@@ -225,27 +225,27 @@ async def test_fewer_scopes_than_asked_are_told_and_not_asked_for_again_and_agai
 async def test_a_minimum_beyond_what_the_provider_gives_is_told_without_asking_again(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
-        await machine_ready(house)
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as harness:
+        await machine_ready(harness)
         for seconds in (3600, 7200):
-            assert Code.MIN_TTL_UNSATISFIABLE is (await machine_failed(house, min_ttl_seconds=seconds)).code
+            assert Code.MIN_TTL_UNSATISFIABLE is (await machine_failed(harness, min_ttl_seconds=seconds)).code
         assert 1 == asked(identity_provider)
         test_clock.advance(10)
-        assert 3600 == await _left(house, await machine_ready(house, min_ttl_seconds=3595))
+        assert 3600 == await _left(harness, await machine_ready(harness, min_ttl_seconds=3595))
         assert 2 == asked(identity_provider)
 
 
-async def _left(house: House, got: Ready) -> float:
+async def _left(harness: Harness, got: Ready) -> float:
     assert got.expires_at is not None
-    return (got.expires_at - house.clock.now()).total_seconds()
+    return (got.expires_at - harness.clock.now()).total_seconds()
 
 
 async def test_a_token_without_an_end_is_kept(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
     identity_provider.script.token.fields(expires_in=None, times=FOREVER)
-    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
-        first = await machine_ready(house)
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as harness:
+        first = await machine_ready(harness)
         test_clock.advance(10 * 24 * 3600)
-        assert first.access_token == (await machine_ready(house, min_ttl_seconds=86_400)).access_token
+        assert first.access_token == (await machine_ready(harness, min_ttl_seconds=86_400)).access_token
         assert (1, None) == (asked(identity_provider), first.expires_at)
 
 
@@ -253,9 +253,9 @@ async def test_a_token_without_an_end_is_kept(identity_provider: IdentityProvide
 async def test_a_token_that_the_api_refuses_is_replaced_once_for_all_who_say_so(
     identity_provider: IdentityProvider,
 ) -> None:
-    async with running(identity_provider, [machine_app(identity_provider)]) as house:
-        first = await machine_ready(house)
-        tools = [house.broker.oauth(team_turn()) for _ in range(20)]
+    async with running(identity_provider, [machine_app(identity_provider)]) as harness:
+        first = await machine_ready(harness)
+        tools = [harness.broker.oauth(team_turn()) for _ in range(20)]
         newer = await asyncio.gather(*(tool.report_rejected(MACHINE, first.access_token) for tool in tools))
         assert 2 == asked(identity_provider)
         assert 1 == len({each.access_token.reveal() for each in newer if isinstance(each, Ready)})
@@ -267,8 +267,8 @@ async def test_a_report_counts_whatever_comes_of_it(
     identity_provider: IdentityProvider, test_clock: TestClock, again: str
 ) -> None:
     """A provider that keeps its tokens for as long as they live gives the same one again, report or no report."""
-    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
-        first = await machine_ready(house)
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as harness:
+        first = await machine_ready(harness)
         token = identity_provider.script.token
         if again == "the same token":
             token.fields(access_token=first.access_token.reveal(), times=FOREVER)
@@ -276,14 +276,14 @@ async def test_a_report_counts_whatever_comes_of_it(
             token.answer(200, {"expires_in": 3600}, times=FOREVER)
         else:
             token.close_after_accept(times=FOREVER)
-        tool = house.broker.oauth(team_turn())
+        tool = harness.broker.oauth(team_turn())
         for _ in range(40):
             test_clock.advance(61)
             reported = await tool.report_rejected(MACHINE, first.access_token)
         assert isinstance(reported, Failed)
         assert Code.RATE_LIMITED is reported.code
-        assert 1 + house.broker.bundle.settings.limits.rejections_per_hour == asked(identity_provider)
-        assert first.access_token == (await machine_ready(house)).access_token
+        assert 1 + harness.broker.bundle.settings.limits.rejections_per_hour == asked(identity_provider)
+        assert first.access_token == (await machine_ready(harness)).access_token
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["the first one", "a later one"])
@@ -291,18 +291,18 @@ async def test_while_the_disk_is_full_nothing_is_asked_for_that_could_not_be_kep
     identity_provider: IdentityProvider, test_clock: TestClock, *, first: bool
 ) -> None:
     store = UnwellStore(test_clock)
-    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock, store=store) as house:
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock, store=store) as harness:
         if not first:
-            await machine_ready(house)
+            await machine_ready(harness)
             test_clock.advance(3600)
         before, store.refuses = asked(identity_provider), 1000
         for _ in range(10):
-            failed = await machine_failed(house)
+            failed = await machine_failed(harness)
             assert (Code.STORE_UNAVAILABLE, True) == (failed.code, failed.retryable)
         assert before == asked(identity_provider)
         store.refuses = 0
-        got = await machine_ready(house)
-        grant = await house.grant(MACHINE, TEAM)
+        got = await machine_ready(harness)
+        grant = await harness.grant(MACHINE, TEAM)
         assert grant is not None
         assert grant.token is not None
         assert (before + 1, got.access_token) == (asked(identity_provider), grant.token.access_token)
@@ -312,15 +312,15 @@ async def test_a_revoked_one_is_told_to_the_provider_and_fetched_anew_when_neede
     identity_provider: IdentityProvider,
 ) -> None:
     """Revoking ends the token, not the app: who wants no more tokens takes the app out of the configuration."""
-    async with running(identity_provider, [machine_app(identity_provider)]) as house:
-        first = await machine_ready(house)
-        await house.broker.revoke(MACHINE, subject=TEAM)
+    async with running(identity_provider, [machine_app(identity_provider)]) as harness:
+        first = await machine_ready(harness)
+        await harness.broker.revoke(MACHINE, subject=TEAM)
         assert not identity_provider.is_alive(first.access_token)
-        grant = await house.grant(MACHINE, TEAM)
+        grant = await harness.grant(MACHINE, TEAM)
         assert grant is not None
         assert grant.revoked
-        assert await house.event(wait=0) is None
-        second = await machine_ready(house)
+        assert await harness.event(wait=0) is None
+        second = await machine_ready(harness)
         assert (2, True) == (asked(identity_provider), identity_provider.is_alive(second.access_token))
 
 
@@ -330,8 +330,8 @@ async def test_the_next_secret_is_tried_and_the_token_comes(
     app = machine_app(identity_provider)
     wrong: Secret = canaries.mint("client secret")
     client = Client(app.client.client_id, wrong, later_secrets=app.client.secrets)
-    async with running(identity_provider, [replace(app, client=client)]) as house:
-        await machine_ready(house)
+    async with running(identity_provider, [replace(app, client=client)]) as harness:
+        await machine_ready(harness)
         assert ["invalid_client"] == [each.error for each in identity_provider.refusals("client_credentials")]
 
 
@@ -339,10 +339,10 @@ async def test_it_has_no_page_of_its_own(identity_provider: IdentityProvider) ->
     """No callback path is served for it, and asking for another account asks nobody."""
     async with running(
         identity_provider, [machine_app(identity_provider, redirect=Redirect("/oauth/callback/machine", BASE))]
-    ) as house:
-        page = await house.browser().open(f"{BASE}/oauth/callback/machine?state={'A' * 65}&code=abc")
+    ) as harness:
+        page = await harness.browser().open(f"{BASE}/oauth/callback/machine?state={'A' * 65}&code=abc")
         assert 404 == page.status
-        assert isinstance(await house.ask(MACHINE, None, team_turn(), switch_account=True), Ready)
+        assert isinstance(await harness.ask(MACHINE, None, team_turn(), switch_account=True), Ready)
 
 
 @pytest.mark.parametrize("member", [{"scope": "read everything"}, {"expires_in": 0}, {"token_type": "mac"}])
@@ -350,11 +350,11 @@ async def test_an_answer_that_is_of_no_use_is_not_asked_for_at_every_call(
     identity_provider: IdentityProvider, test_clock: TestClock, member: dict[str, Any]
 ) -> None:
     app = machine_app(identity_provider)
-    async with running(identity_provider, [app], clock=test_clock, background=False) as house:
-        house.idp.script.token.fields(**member, times=FOREVER)
+    async with running(identity_provider, [app], clock=test_clock, background=False) as harness:
+        harness.idp.script.token.fields(**member, times=FOREVER)
         for _ in range(50):
-            await machine_failed(house)
-        assert 1 == asked(house.idp)
-        house.idp.script.reset()
-        house.clock.advance(61)
-        await machine_ready(house)
+            await machine_failed(harness)
+        assert 1 == asked(harness.idp)
+        harness.idp.script.reset()
+        harness.clock.advance(61)
+        await machine_ready(harness)

@@ -222,9 +222,9 @@ async def test_every_loop_of_the_background_goes_on_after_a_step_of_the_clock(
 ) -> None:
     rounds, once = Counter[str](), wired_running.Running._try
 
-    async def counted(house: wired_running.Running, task: str, work: Any) -> None:
+    async def counted(harness: wired_running.Running, task: str, work: Any) -> None:
         rounds[task] += 1
-        await once(house, task, work)
+        await once(harness, task, work)
 
     async def all_seen() -> None:
         async with asyncio.timeout(60):

@@ -10,7 +10,7 @@ import pytest
 from oauthbroker.core.errors import Code
 from oauthbroker.testing.browser import Page
 from tests.kit.callback_pages import HOST, assert_error_page
-from tests.kit.running_broker import BASE, MALLORY, House, tree, turn
+from tests.kit.running_broker import BASE, MALLORY, Harness, tree, turn
 from tests.story.hostile_web import EVIL, FOREIGN_TARGETS, REDIRECT_PARAMETERS, open_evil_site
 from tests.unit.web import kit
 
@@ -22,7 +22,7 @@ def field_of(page: Page) -> str:
 
 
 @pytest.mark.case("87")
-async def test_an_attackers_page_cannot_press_the_button_for_a_victim(filed: House, tmp_path: Path) -> None:
+async def test_an_attackers_page_cannot_press_the_button_for_a_victim(filed: Harness, tmp_path: Path) -> None:
     """Mallory's page posts Mallory's own form, field and all, with the victim's browser and its cookies."""
     asked = await filed.ask_link(of=turn(user=MALLORY))
     attacker, victim = filed.browser(), filed.browser()
@@ -54,7 +54,7 @@ async def test_an_attackers_page_cannot_press_the_button_for_a_victim(filed: Hou
     ],
 )
 async def test_a_form_with_everything_right_but_its_origin_is_refused(
-    filed: House, tmp_path: Path, headers: dict[str, str], decision: str
+    filed: Harness, tmp_path: Path, headers: dict[str, str], decision: str
 ) -> None:
     asked = await filed.ask_link()
     person = filed.browser()
@@ -67,7 +67,7 @@ async def test_a_form_with_everything_right_but_its_origin_is_refused(
 
 
 @pytest.mark.case("87")
-async def test_a_form_without_an_origin_or_site_is_refused(filed: House, tmp_path: Path) -> None:
+async def test_a_form_without_an_origin_or_site_is_refused(filed: Harness, tmp_path: Path) -> None:
     """Not a browser of this decade, and not a person."""
     asked = await filed.ask_link()
     person = filed.browser()
@@ -94,7 +94,7 @@ async def test_a_form_without_an_origin_or_site_is_refused(filed: House, tmp_pat
 )
 @pytest.mark.parametrize("decision", ["continue", "cancel"])
 async def test_a_field_that_is_not_this_browsers_and_this_tickets_is_refused(
-    filed: House, tmp_path: Path, spoil: str, decision: str
+    filed: Harness, tmp_path: Path, spoil: str, decision: str
 ) -> None:
     asked, other = await filed.ask_link(scopes=["read"]), await filed.ask_link(scopes=["write"])
     person = filed.browser()
@@ -121,7 +121,7 @@ async def test_a_field_that_is_not_this_browsers_and_this_tickets_is_refused(
 
 @pytest.mark.case("87")
 @pytest.mark.parametrize("decision", [[], ["continue", "cancel"], ["CONTINUE"], [""], ["delete"]])
-async def test_a_button_that_does_not_exist_does_nothing(filed: House, tmp_path: Path, decision: list[str]) -> None:
+async def test_a_button_that_does_not_exist_does_nothing(filed: Harness, tmp_path: Path, decision: list[str]) -> None:
     asked = await filed.ask_link()
     person = filed.browser()
     field = field_of(await person.open(asked.authorization_url))
@@ -132,10 +132,10 @@ async def test_a_button_that_does_not_exist_does_nothing(filed: House, tmp_path:
 
 
 @pytest.mark.case("87")
-async def test_no_page_of_ours_can_be_framed_or_run_a_script_or_be_posted_elsewhere(house: House) -> None:
-    asked = await house.ask_link()
-    person = house.browser()
-    await house.connect(asked, browser=person)
+async def test_no_page_of_ours_can_be_framed_or_run_a_script_or_be_posted_elsewhere(harness: Harness) -> None:
+    asked = await harness.ask_link()
+    person = harness.browser()
+    await harness.connect(asked, browser=person)
     ours = [page for page in person.history if page.url.startswith(BASE)]
     assert {"/connect", "/oauth", "/connected"} <= {"/" + page.url.split("/")[3] for page in ours}
     for page in ours:
@@ -150,18 +150,18 @@ async def test_no_page_of_ours_can_be_framed_or_run_a_script_or_be_posted_elsewh
 
 
 @pytest.mark.case("87")
-async def test_the_form_page_tells_its_origin_to_itself_only_and_the_others_to_nobody(house: House) -> None:
+async def test_the_form_page_tells_its_origin_to_itself_only_and_the_others_to_nobody(harness: Harness) -> None:
     """With `no-referrer` browsers would send `Origin: null` with our own form; elsewhere nothing may travel."""
-    asked = await house.ask_link()
-    person = house.browser()
+    asked = await harness.ask_link()
+    person = harness.browser()
     assert "same-origin" == (await person.open(asked.authorization_url)).header("referrer-policy")
     assert "no-referrer" == (await person.submit()).header("referrer-policy")
 
 
 @pytest.mark.case("87")
-async def test_a_session_cookie_is_for_this_host_this_browser_and_no_script(house: House) -> None:
-    person = house.browser()
-    await person.open((await house.ask_link()).authorization_url)
+async def test_a_session_cookie_is_for_this_host_this_browser_and_no_script(harness: Harness) -> None:
+    person = harness.browser()
+    await person.open((await harness.ask_link()).authorization_url)
     page = await person.submit()
     given = [value for name, value in person.history[0].headers + page.headers if name.lower() == "set-cookie"]
     assert 2 == len(given)
@@ -179,24 +179,24 @@ def assert_leads_nowhere_else(page: Page) -> None:
 
 @pytest.mark.case("86")
 @pytest.mark.parametrize("way", FOREIGN_TARGETS)
-async def test_no_parameter_leads_anywhere(house: House, way: str) -> None:
+async def test_no_parameter_leads_anywhere(harness: Harness, way: str) -> None:
     """On every step of the way, under every name that others use."""
-    asked = await house.ask_link()
-    person = house.browser()
+    asked = await harness.ask_link()
+    person = harness.browser()
     more = "&".join(f"{name}={quote(way, safe='')}" for name in REDIRECT_PARAMETERS)
     assert_leads_nowhere_else(await person.open(f"{asked.authorization_url}?{more}"))
     page = await person.submit()
     assert "evil" not in page.source
     assert page.next_url is not None
-    assert page.next_url.startswith(house.idp.url("/authorize?"))
-    callback = await house.idp.agree(page.next_url, "alice", browser=person)
+    assert page.next_url.startswith(harness.idp.url("/authorize?"))
+    callback = await harness.idp.agree(page.next_url, "alice", browser=person)
     done = await person.follow(f"{callback}&{more}")
     assert (303, f"{BASE}/connected/mail") == (done.status, done.location)
     assert_leads_nowhere_else(done)
     there = await person.open(f"{BASE}/connected/mail?{more}")
     assert 200 == there.status
     assert_leads_nowhere_else(there)
-    declined = await house.ask_link("files")
+    declined = await harness.ask_link("files")
     await person.open(declined.authorization_url)
     await person.submit({"decision": "cancel"})
     there = await person.open(f"{BASE}/declined/files?{more}")
@@ -221,9 +221,9 @@ async def test_no_parameter_leads_anywhere(house: House, way: str) -> None:
         "/https://evil.example",
     ],
 )
-async def test_no_path_is_turned_into_a_redirect(house: House, path: str) -> None:
+async def test_no_path_is_turned_into_a_redirect(harness: Harness, path: str) -> None:
     """No slash is mended, nothing is guessed: a path is ours or it is nothing."""
-    answer = await kit.ask(house.broker.web, path, host=HOST, headers=[("accept", "text/html")])
+    answer = await kit.ask(harness.broker.web, path, host=HOST, headers=[("accept", "text/html")])
     assert 404 == answer.status
     assert "location" not in answer.headers
     assert "evil" not in answer.text

@@ -24,7 +24,7 @@ from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.fs import Fs
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_keyring
-from tests.kit.running_broker import ALICE, BOB, SCOPES, House, UnwellStore, running, tree, turn, user_app
+from tests.kit.running_broker import ALICE, BOB, SCOPES, Harness, UnwellStore, running, tree, turn, user_app
 from tests.story.counted_store import WRITES, counted_store
 
 MANY = 10_000
@@ -43,10 +43,10 @@ def refused(answers: Sequence[Any]) -> list[Failed]:
 async def test_ten_thousand_calls_for_one_subject_share_one_session(identity_provider: IdentityProvider, tmp_path):
     clock = TestClock()
     store, calls = counted_store(tmp_path, clock)
-    async with running(identity_provider, [user_app(identity_provider)], clock=clock, store=store) as house:
-        first = await asyncio.gather(*(house.ask() for _ in range(100)))
+    async with running(identity_provider, [user_app(identity_provider)], clock=clock, store=store) as harness:
+        first = await asyncio.gather(*(harness.ask() for _ in range(100)))
         calls.clear()
-        answers = [await house.ask() for _ in range(MANY - 100)]
+        answers = [await harness.ask() for _ in range(MANY - 100)]
         assert 1 == len(opened([*first, *answers]))
         assert MANY == len([*first, *answers])
         assert 1 == await store.count("sessions")
@@ -69,65 +69,65 @@ async def test_open_sessions_are_capped_also_when_all_come_at_once(
     store, _ = counted_store(tmp_path, clock)
     apps = [user_app(identity_provider), user_app(identity_provider, "files")]
 
-    async def ask(house: House, number: int) -> Any:
-        return await house.ask("mail", of=turn(subject.format(number), instance=f"thread {number}"))
+    async def ask(harness: Harness, number: int) -> Any:
+        return await harness.ask("mail", of=turn(subject.format(number), instance=f"thread {number}"))
 
-    async with running(identity_provider, apps, clock=clock, store=store, limits=limits) as house:
-        answers = await asyncio.gather(*(ask(house, number) for number in range(40)))
+    async with running(identity_provider, apps, clock=clock, store=store, limits=limits) as harness:
+        answers = await asyncio.gather(*(ask(harness, number) for number in range(40)))
         assert 5 == len(opened(answers)) == await store.count("sessions")
         assert {(Code.RATE_LIMITED, True, 60)} == {
             (each.code, each.retryable, each.retry_after_seconds) for each in refused(answers)
         }
         before = tree(tmp_path)
-        again = await house.ask(app, of=turn(subject.format(99), instance="thread 99"))
+        again = await harness.ask(app, of=turn(subject.format(99), instance="thread 99"))
         assert [Code.RATE_LIMITED] == [each.code for each in refused([again])]
         assert before == tree(tmp_path)
-        assert await house.broker.cancel(min(opened(answers)))
-        assert isinstance(await ask(house, 98), AuthorizationRequired)
-        assert isinstance(await ask(house, 97), Failed)
+        assert await harness.broker.cancel(min(opened(answers)))
+        assert isinstance(await ask(harness, 98), AuthorizationRequired)
+        assert isinstance(await ask(harness, 97), Failed)
         clock.advance(601)
-        assert isinstance(await ask(house, 97), AuthorizationRequired)
+        assert isinstance(await ask(harness, 97), AuthorizationRequired)
 
 
 @pytest.mark.case("99")
-async def test_the_cap_of_one_subject_is_nobody_elses(house: House) -> None:
+async def test_the_cap_of_one_subject_is_nobody_elses(harness: Harness) -> None:
     most = Limits().sessions_per_subject
-    answers = [await house.ask(of=turn(instance=str(number))) for number in range(most + 5)]
+    answers = [await harness.ask(of=turn(instance=str(number))) for number in range(most + 5)]
     assert most == len(opened(answers))
-    assert isinstance(await house.ask(of=turn("idp:user:other")), AuthorizationRequired)
-    assert isinstance(await house.ask("files"), AuthorizationRequired)
+    assert isinstance(await harness.ask(of=turn("idp:user:other")), AuthorizationRequired)
+    assert isinstance(await harness.ask("files"), AuthorizationRequired)
 
 
-async def completed(house: House, asked: AuthorizationRequired) -> None:
-    assert 200 == (await house.connect(asked)).status
+async def completed(harness: Harness, asked: AuthorizationRequired) -> None:
+    assert 200 == (await harness.connect(asked)).status
 
 
-async def denied_at_the_provider(house: House, asked: AuthorizationRequired) -> None:
-    assert 403 == (await house.connect(asked, deny=True)).status
+async def denied_at_the_provider(harness: Harness, asked: AuthorizationRequired) -> None:
+    assert 403 == (await harness.connect(asked, deny=True)).status
 
 
-async def refused_by_the_token_endpoint(house: House, asked: AuthorizationRequired) -> None:
-    house.idp.script.token.refuse("invalid_grant")
-    assert 502 == (await house.connect(asked)).status
+async def refused_by_the_token_endpoint(harness: Harness, asked: AuthorizationRequired) -> None:
+    harness.idp.script.token.refuse("invalid_grant")
+    assert 502 == (await harness.connect(asked)).status
 
 
-async def another_account(house: House, asked: AuthorizationRequired) -> None:
-    assert 403 == (await house.connect(asked, "bob")).status
+async def another_account(harness: Harness, asked: AuthorizationRequired) -> None:
+    assert 403 == (await harness.connect(asked, "bob")).status
 
 
-async def declined(house: House, asked: AuthorizationRequired) -> None:
-    browser = house.browser()
+async def declined(harness: Harness, asked: AuthorizationRequired) -> None:
+    browser = harness.browser()
     await browser.open(asked.authorization_url)
     await browser.submit({"decision": "cancel"})
-    assert "failed" == (await house.broker.wait(asked.auth_session_id, timeout=0)).status
+    assert "failed" == (await harness.broker.wait(asked.auth_session_id, timeout=0)).status
 
 
-async def withdrawn(house: House, asked: AuthorizationRequired) -> None:
-    assert await house.broker.cancel(asked.auth_session_id)
+async def withdrawn(harness: Harness, asked: AuthorizationRequired) -> None:
+    assert await harness.broker.cancel(asked.auth_session_id)
 
 
-async def expired(house: House, asked: AuthorizationRequired) -> None:
-    house.clock.set(asked.expires_at)
+async def expired(harness: Harness, asked: AuthorizationRequired) -> None:
+    harness.clock.set(asked.expires_at)
 
 
 ENDINGS = (
@@ -147,12 +147,12 @@ async def test_a_session_that_ended_leaves_its_room_to_the_next(
     identity_provider: IdentityProvider, test_clock: TestClock, end: Any
 ) -> None:
     limits, of_bob = Limits(sessions_total=1), turn(BOB, instance="another")
-    async with running(identity_provider, [user_app(identity_provider)], limits=limits, clock=test_clock) as house:
-        asked = await house.ask_link()
-        [full] = refused([await house.ask(of=of_bob)])
+    async with running(identity_provider, [user_app(identity_provider)], limits=limits, clock=test_clock) as harness:
+        asked = await harness.ask_link()
+        [full] = refused([await harness.ask(of=of_bob)])
         assert Code.RATE_LIMITED is full.code
-        await end(house, asked)
-        assert opened([await house.ask(of=of_bob)])
+        await end(harness, asked)
+        assert opened([await harness.ask(of=of_bob)])
 
 
 @pytest.mark.case("99")
@@ -161,11 +161,11 @@ async def test_a_session_that_could_not_be_written_takes_no_room(
 ) -> None:
     store, limits = UnwellStore(test_clock), Limits(sessions_total=1)
     apps = [user_app(identity_provider)]
-    async with running(identity_provider, apps, store=store, limits=limits, clock=test_clock) as house:
+    async with running(identity_provider, apps, store=store, limits=limits, clock=test_clock) as harness:
         store.refuses = 1
-        [failed] = refused([await house.ask()])
+        [failed] = refused([await harness.ask()])
         assert Code.STORE_UNAVAILABLE is failed.code
-        assert opened([await house.ask()])
+        assert opened([await harness.ask()])
 
 
 @pytest.mark.case("99")
@@ -177,15 +177,15 @@ async def test_one_conversation_whose_tool_asks_for_ever_other_scopes_opens_few_
     most, clock = Limits().sessions_per_conversation, TestClock()
     store, _ = counted_store(tmp_path, clock)
     app = user_app(identity_provider, scopes=tuple(names))
-    async with running(identity_provider, [app], clock=clock, store=store) as house:
-        answers = [await house.ask(scopes=chosen) for chosen in subsets]
+    async with running(identity_provider, [app], clock=clock, store=store) as harness:
+        answers = [await harness.ask(scopes=chosen) for chosen in subsets]
         assert len(subsets) > most == len(opened(answers)) == await store.count("sessions")
         assert {(Code.RATE_LIMITED, True)} == {(each.code, each.retryable) for each in refused(answers)}
-        assert isinstance(await house.ask(scopes=subsets[0]), AuthorizationRequired)
+        assert isinstance(await harness.ask(scopes=subsets[0]), AuthorizationRequired)
         for elsewhere in (turn(instance="another thread"), turn(agent="another agent"), turn("idp:user:other")):
-            assert isinstance(await house.ask(scopes=subsets[-1], of=elsewhere), AuthorizationRequired)
+            assert isinstance(await harness.ask(scopes=subsets[-1], of=elsewhere), AuthorizationRequired)
         clock.advance(601)
-        assert isinstance(await house.ask(scopes=subsets[-1]), AuthorizationRequired)
+        assert isinstance(await harness.ask(scopes=subsets[-1]), AuthorizationRequired)
 
 
 def callback_query(clock: TestClock) -> bytes:
@@ -199,9 +199,9 @@ async def test_ten_thousand_unknown_states_and_links_cost_one_miss_each(identity
     clock = TestClock()
     store, calls = counted_store(tmp_path, clock)
     app = user_app(identity_provider)
-    async with running(identity_provider, [app], clock=clock, store=store) as house:
-        await house.ask_link()
-        consent, before = house.parts.pages_service, tree(tmp_path)
+    async with running(identity_provider, [app], clock=clock, store=store) as harness:
+        await harness.ask_link()
+        consent, before = harness.parts.pages_service, tree(tmp_path)
         calls.clear()
         for _ in range(MANY):
             assert Code.STATE_UNKNOWN is await code_of(consent.arrive(app, callback_query(clock), lambda _: None))
@@ -219,8 +219,8 @@ async def test_what_cannot_be_a_state_or_a_link_costs_nothing(identity_provider:
     clock = TestClock()
     store, calls = counted_store(tmp_path, clock)
     app = user_app(identity_provider)
-    async with running(identity_provider, [app], clock=clock, store=store) as house:
-        consent, junk = house.parts.pages_service, ["", "x", "a" * 64, "a" * 66, "/" * 65, "%00" * 10]
+    async with running(identity_provider, [app], clock=clock, store=store) as harness:
+        consent, junk = harness.parts.pages_service, ["", "x", "a" * 64, "a" * 66, "/" * 65, "%00" * 10]
         calls.clear()
         for text in junk:
             assert Code.STATE_UNKNOWN is await code_of(consent.invitation(text))
@@ -269,11 +269,11 @@ async def cost_of_life(folder: Path, idp: IdentityProvider, app: OAuthApp, clock
     after the first for the file's times to be trusted from then on."""
     store, calls = counted_store(folder, clock)
     calls.clear()
-    async with running(idp, [app], clock=clock, store=store) as house:
+    async with running(idp, [app], clock=clock, store=store) as harness:
         cost = {"start": Counter(calls)}
         for when in ("cold", "settling", "warm"):
             calls.clear()
-            ready = await house.ask(of=turn("idp:user:P7"))
+            ready = await harness.ask(of=turn("idp:user:P7"))
             assert isinstance(ready, Ready)
             assert ready.access_token.matches("planted-token-7")
             cost[when] = Counter(calls)
@@ -304,15 +304,15 @@ async def check_pace(folder: Path, idp: IdentityProvider, app: OAuthApp, clock: 
     """Start in less than 3 s, a cold token call in less than 5 ms of work (99 of 100, in the best of three rounds)."""
     begin = time.monotonic()
     store, _ = counted_store(folder, clock)
-    async with running(idp, [app], clock=clock, store=store) as house:
+    async with running(idp, [app], clock=clock, store=store) as harness:
         assert time.monotonic() - begin < 3
-        assert min([await slowest_of(house, range(start, MANY, 30)) for start in (0, 1, 2)]) < 0.005
+        assert min([await slowest_of(harness, range(start, MANY, 30)) for start in (0, 1, 2)]) < 0.005
 
 
-async def slowest_of(house: House, numbers: range) -> float:
+async def slowest_of(harness: Harness, numbers: range) -> float:
     seconds = []
     for number in numbers:
         begin = time.thread_time()  # a neighbour's work on a busy machine is not ours
-        assert isinstance(await house.ask(of=turn(f"idp:user:P{number}")), Ready)
+        assert isinstance(await harness.ask(of=turn(f"idp:user:P{number}")), Ready)
         seconds.append(time.thread_time() - begin)
     return sorted(seconds)[len(seconds) * 99 // 100]

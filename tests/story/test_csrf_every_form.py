@@ -16,87 +16,87 @@ from oauthbroker.testing.html import Form
 from oauthbroker.web import csrf
 from tests.kit import planted_records
 from tests.kit.callback_pages import assert_error_page
-from tests.kit.running_broker import ALICE, BASE, TEAM, House, file_store, global_app, public, running, tree, user_app
+from tests.kit.running_broker import ALICE, BASE, TEAM, Harness, file_store, global_app, public, running, tree, user_app
 from tests.story.hostile_web import EVIL, open_evil_site
 from tests.story.signed_in import connections_browser, operator_browser
 from tests.unit.web.kit import Document
 
-Way = Callable[[House], Awaitable[Browser]]
+Way = Callable[[Harness], Awaitable[Browser]]
 
 
 @pytest.fixture
-async def house(identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path) -> AsyncIterator[House]:
+async def harness(identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path) -> AsyncIterator[Harness]:
     apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
     store, settings = file_store(tmp_path, test_clock), public(BASE, admin_loopback=True)
-    async with running(identity_provider, apps, clock=test_clock, store=store, settings=settings) as house:
-        yield house
+    async with running(identity_provider, apps, clock=test_clock, store=store, settings=settings) as harness:
+        yield harness
 
 
-async def connect(house: House) -> Browser:
-    person = house.browser()
-    await person.open((await house.ask_link()).authorization_url)
+async def connect(harness: Harness) -> Browser:
+    person = harness.browser()
+    await person.open((await harness.ask_link()).authorization_url)
     return person
 
 
-async def invitation(house: House) -> Browser:
-    person = house.browser()
-    await person.open((await house.broker.connections.link({"user": ALICE}))[0])
+async def invitation(harness: Harness) -> Browser:
+    person = harness.browser()
+    await person.open((await harness.broker.connections.link({"user": ALICE}))[0])
     return person
 
 
-async def connections(house: House) -> Browser:
-    await planted_records.grant(house, "team", TEAM)
-    await planted_records.dead_grant(house, "files", ALICE)
-    return await connections_browser(house, {"user": ALICE, "global": TEAM})
+async def connections(harness: Harness) -> Browser:
+    await planted_records.grant(harness, "team", TEAM)
+    await planted_records.dead_grant(harness, "files", ALICE)
+    return await connections_browser(harness, {"user": ALICE, "global": TEAM})
 
 
-async def disconnect(house: House) -> Browser:
-    grant = await planted_records.grant(house, "mail", ALICE)
-    person = await connections_browser(house, {"user": ALICE})
+async def disconnect(harness: Harness) -> Browser:
+    grant = await planted_records.grant(harness, "mail", ALICE)
+    person = await connections_browser(harness, {"user": ALICE})
     await person.open(f"{BASE}/connections/{grant.id}/disconnect")
     return person
 
 
-async def wrong_account(house: House) -> Browser:
-    person = house.browser()
-    assert 403 == (await house.connect(await house.ask_link(), "bob", person)).status
-    await house.events()
+async def wrong_account(harness: Harness) -> Browser:
+    person = harness.browser()
+    assert 403 == (await harness.connect(await harness.ask_link(), "bob", person)).status
+    await harness.events()
     async with asyncio.timeout(60):
-        while await house.store.count("due"):  # the relay has still to clear what it queued the event from
+        while await harness.store.count("due"):  # the relay has still to clear what it queued the event from
             await asyncio.sleep(0.01)
     return person
 
 
-async def login(house: House) -> Browser:
-    person = house.browser()
+async def login(harness: Harness) -> Browser:
+    person = harness.browser()
     await person.open(f"{BASE}/admin/login")
     return person
 
 
-async def revoke(house: House) -> Browser:
-    grant = await planted_records.grant(house, "mail", ALICE)
-    person = await operator_browser(house)
+async def revoke(harness: Harness) -> Browser:
+    grant = await planted_records.grant(harness, "mail", ALICE)
+    person = await operator_browser(harness)
     await person.open(f"{BASE}/admin/grants/{grant.id}/revoke")
     return person
 
 
-async def waiting(house: House) -> Browser:
-    await house.ask_link()
-    person = await operator_browser(house)
+async def waiting(harness: Harness) -> Browser:
+    await harness.ask_link()
+    person = await operator_browser(harness)
     await person.open(f"{BASE}/admin/waiting")
     return person
 
 
-async def queues(house: House) -> Browser:
-    await planted_records.dead_letter(house, 1 + len(await house.broker.events.dead("planner")))
-    person = await operator_browser(house)
+async def queues(harness: Harness) -> Browser:
+    await planted_records.dead_letter(harness, 1 + len(await harness.broker.events.dead("planner")))
+    person = await operator_browser(harness)
     await person.open(f"{BASE}/admin/queues")
     return person
 
 
-async def drop(house: House) -> Browser:
-    letter = await planted_records.dead_letter(house, 1 + len(await house.broker.events.dead("planner")))
-    person = await operator_browser(house)
+async def drop(harness: Harness) -> Browser:
+    letter = await planted_records.dead_letter(harness, 1 + len(await harness.broker.events.dead("planner")))
+    person = await operator_browser(harness)
     page = await person.open(f"{BASE}/admin/queues")
     await person.open(next(link for link in page.document.links if letter.id in link))
     return person
@@ -139,17 +139,17 @@ def form_of(page: Page, path: str) -> Form:
     )
 
 
-def field_of_another_form(house: House, person: Browser) -> str:
+def field_of_another_form(harness: Harness, person: Browser) -> str:
     """As our pages make it in this very browser, for a form of another address."""
     names = [name for name in ("oab-admin", "oab-connections", "oab") if name in person.cookies]
     return csrf.csrf_token(
-        lambda message: house.store.mac("csrf", message.hex()), person.cookies[names[0]].value[-43:], "/admin/another"
+        lambda message: harness.store.mac("csrf", message.hex()), person.cookies[names[0]].value[-43:], "/admin/another"
     )
 
 
 @pytest.mark.case("87")
-async def test_the_table_has_every_form_there_is(house: House) -> None:
-    pages: Any = house.broker.doors.pages  # an application of starlette's
+async def test_the_table_has_every_form_there_is(harness: Harness) -> None:
+    pages: Any = harness.broker.doors.pages  # an application of starlette's
     there = {getattr(route, "path", "") for route in pages.routes if "POST" in (getattr(route, "methods", None) or ())}
     assert there == set(FORMS)
 
@@ -158,9 +158,9 @@ async def test_the_table_has_every_form_there_is(house: House) -> None:
 @pytest.mark.parametrize("path", FORMS)
 @pytest.mark.parametrize("spoilt", SPOILT_HEADERS)
 async def test_a_form_that_says_it_is_from_elsewhere_does_nothing(
-    house: House, tmp_path: Path, path: str, spoilt: str
+    harness: Harness, tmp_path: Path, path: str, spoilt: str
 ) -> None:
-    person = await FORMS[path](house)
+    person = await FORMS[path](harness)
     form, before = form_of(person.page, path), tree(tmp_path)
     assert_error_page(await person.submit(form=form, headers=SPOILT_HEADERS[spoilt]), Code.OWNER_BINDING_FAILED)
     assert before == tree(tmp_path)
@@ -168,9 +168,11 @@ async def test_a_form_that_says_it_is_from_elsewhere_does_nothing(
 
 @pytest.mark.case("87")
 @pytest.mark.parametrize("path", FORMS)
-async def test_another_sites_page_cannot_send_our_form_for_its_visitor(house: House, tmp_path: Path, path: str) -> None:
+async def test_another_sites_page_cannot_send_our_form_for_its_visitor(
+    harness: Harness, tmp_path: Path, path: str
+) -> None:
     """Field, cookies and all, from a page of the attacker's: the browser says where it came from."""
-    person = await FORMS[path](house)
+    person = await FORMS[path](harness)
     form = form_of(person.page, path)
     target = form.action or person.page.url
     evil, before = await open_evil_site(person), tree(tmp_path)
@@ -187,15 +189,15 @@ async def test_another_sites_page_cannot_send_our_form_for_its_visitor(house: Ho
 @pytest.mark.parametrize("path", FORMS)
 @pytest.mark.parametrize("spoilt", SPOILT_FIELDS)
 async def test_a_form_without_the_field_that_was_made_for_it_does_nothing(
-    house: House, tmp_path: Path, path: str, spoilt: str
+    harness: Harness, tmp_path: Path, path: str, spoilt: str
 ) -> None:
-    stranger = await FORMS[path](house)
-    person = await FORMS[path](house)
+    stranger = await FORMS[path](harness)
+    person = await FORMS[path](harness)
     form = form_of(person.page, path)
     fields = [pair for pair in form.fields if pair[0] != "csrf"]
     own, strangers = dict(form.fields)["csrf"], dict(form_of(stranger.page, path).fields)["csrf"]
     if spoilt == "another form's":
-        strangers = field_of_another_form(house, person)
+        strangers = field_of_another_form(harness, person)
     if spoilt == "no cookie":
         for name in list(person.cookies):
             person.cookies.drop(name)
@@ -217,8 +219,8 @@ async def test_a_form_without_the_field_that_was_made_for_it_does_nothing(
 
 @pytest.mark.case("87")
 @pytest.mark.parametrize("path", FORMS)
-async def test_no_page_with_a_form_can_be_framed_or_run_a_script(house: House, path: str) -> None:
-    page = (await FORMS[path](house)).page
+async def test_no_page_with_a_form_can_be_framed_or_run_a_script(harness: Harness, path: str) -> None:
+    page = (await FORMS[path](harness)).page
     policy = page.header("content-security-policy")
     for part in ("default-src 'none'", "frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'"):
         assert part in policy
@@ -237,9 +239,9 @@ def names_of_attributes(page: Page) -> set[str]:
 
 @pytest.mark.case("87")
 @pytest.mark.parametrize("path", [path for path in FORMS if "{" not in path or "grant" in path or "session" in path])
-async def test_looking_at_an_action_does_nothing(house: House, tmp_path: Path, path: str) -> None:
+async def test_looking_at_an_action_does_nothing(harness: Harness, tmp_path: Path, path: str) -> None:
     """GET, HEAD and friends of every address that a form goes to."""
-    person = await FORMS[path](house)
+    person = await FORMS[path](harness)
     form = form_of(person.page, path)
     target, before = form.action or person.page.url, tree(tmp_path)
     for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS"):

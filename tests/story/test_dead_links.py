@@ -12,44 +12,44 @@ from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.records.session import MAX_PRESSES
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from tests.kit.callback_pages import assert_error_page
-from tests.kit.running_broker import House, running, user_app
+from tests.kit.running_broker import Harness, running, user_app
 
-Wear = Callable[[House, AuthorizationRequired], Awaitable[object]]
+Wear = Callable[[Harness, AuthorizationRequired], Awaitable[object]]
 
 
 @pytest.fixture
-async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
-    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, background=False) as house:
-        yield house
+async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, background=False) as harness:
+        yield harness
 
 
-async def shown(house: House, asked: AuthorizationRequired) -> Browser:
-    person = house.browser()
+async def shown(harness: Harness, asked: AuthorizationRequired) -> Browser:
+    person = harness.browser()
     await person.open(asked.authorization_url)
     assert person.page.form("decision")
     return person
 
 
-async def use(house: House, asked: AuthorizationRequired) -> None:
-    assert 200 == (await house.connect(asked)).status
+async def use(harness: Harness, asked: AuthorizationRequired) -> None:
+    assert 200 == (await harness.connect(asked)).status
 
 
-async def decline(house: House, asked: AuthorizationRequired) -> None:
-    person = await shown(house, asked)
+async def decline(harness: Harness, asked: AuthorizationRequired) -> None:
+    person = await shown(harness, asked)
     assert 303 == (await person.submit({"decision": "cancel"})).status
 
 
-async def withdraw(house: House, asked: AuthorizationRequired) -> None:
-    assert await house.broker.cancel(asked.auth_session_id)
+async def withdraw(harness: Harness, asked: AuthorizationRequired) -> None:
+    assert await harness.broker.cancel(asked.auth_session_id)
 
 
-async def expire(house: House, _: AuthorizationRequired) -> None:
-    house.clock.advance(house.broker.bundle.settings.limits.session_seconds + 1)
+async def expire(harness: Harness, _: AuthorizationRequired) -> None:
+    harness.clock.advance(harness.broker.bundle.settings.limits.session_seconds + 1)
 
 
-async def press_too_often(house: House, asked: AuthorizationRequired) -> None:
+async def press_too_often(harness: Harness, asked: AuthorizationRequired) -> None:
     for _ in range(MAX_PRESSES):
-        person = await shown(house, asked)
+        person = await shown(harness, asked)
         await person.submit()
 
 
@@ -64,17 +64,17 @@ WORN: dict[str, Wear] = {
 
 @pytest.mark.case("17")
 @pytest.mark.parametrize("wear", WORN.values(), ids=WORN)
-async def test_a_worn_out_link_says_so_at_once_and_no_more_than_its_button(house: House, wear: Wear) -> None:
-    asked = await house.ask_link()
-    early = await shown(house, asked)
-    await wear(house, asked)
-    left = await house.session(asked)
-    stranger = house.browser()
+async def test_a_worn_out_link_says_so_at_once_and_no_more_than_its_button(harness: Harness, wear: Wear) -> None:
+    asked = await harness.ask_link()
+    early = await shown(harness, asked)
+    await wear(harness, asked)
+    left = await harness.session(asked)
+    stranger = harness.browser()
     for _ in range(3):
         page = await stranger.open(asked.authorization_url)
         assert_error_page(page, Code.STATE_UNKNOWN)
         assert [] == page.document.forms
-    assert left == await house.session(asked), "looking changes nothing"
+    assert left == await harness.session(asked), "looking changes nothing"
     pressed = await early.submit()
     assert_error_page(pressed, Code.STATE_UNKNOWN)
     assert (page.status, page.text) == (pressed.status, pressed.text)
@@ -84,14 +84,14 @@ async def test_a_worn_out_link_says_so_at_once_and_no_more_than_its_button(house
 
 @pytest.mark.case("17")
 async def test_a_link_of_another_configuration_says_so_at_once_and_is_ended_by_its_button_alone(
-    house: House, identity_provider: IdentityProvider
+    harness: Harness, identity_provider: IdentityProvider
 ) -> None:
-    asked = await house.ask_link()
-    early, late = await shown(house, asked), await shown(house, asked)
-    left = await house.session(asked)
+    asked = await harness.ask_link()
+    early, late = await shown(harness, asked), await shown(harness, asked)
+    left = await harness.session(asked)
     changed = replace(user_app(identity_provider), scopes=("read",))
     async with running(
-        identity_provider, [changed], clock=house.clock, store=house.store, background=False
+        identity_provider, [changed], clock=harness.clock, store=harness.store, background=False
     ) as reconfigured:
         for person in (early, late):
             person.serve(reconfigured.origin, reconfigured.broker.web)
@@ -102,11 +102,11 @@ async def test_a_link_of_another_configuration_says_so_at_once_and_is_ended_by_i
         assert not (await reconfigured.session(asked)).open
 
 
-async def test_who_is_on_the_way_by_a_link_that_was_pressed_too_often_still_arrives(house: House) -> None:
-    asked, person = await house.ask_link(), house.browser()
+async def test_who_is_on_the_way_by_a_link_that_was_pressed_too_often_still_arrives(harness: Harness) -> None:
+    asked, person = await harness.ask_link(), harness.browser()
     for _ in range(MAX_PRESSES - 1):
-        await (await shown(house, asked)).submit()
-    back = await house.way_back(asked, person)
-    assert_error_page(await house.browser().open(asked.authorization_url), Code.STATE_UNKNOWN)
+        await (await shown(harness, asked)).submit()
+    back = await harness.way_back(asked, person)
+    assert_error_page(await harness.browser().open(asked.authorization_url), Code.STATE_UNKNOWN)
     assert 303 == (await person.follow(back)).status
-    assert "ready" == (await house.ask()).status
+    assert "ready" == (await harness.ask()).status

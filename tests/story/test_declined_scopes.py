@@ -12,27 +12,27 @@ from oauthbroker.operations.checkup.findings import of_grants
 from oauthbroker.operations.checkup.forecast import AppFacts
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.running_broker import ALICE, BASE, SCOPES, House, running, turn, user_app
+from tests.kit.running_broker import ALICE, BASE, SCOPES, Harness, running, turn, user_app
 
 GRANTED = ("openid", "read", "write")
 
 
 @pytest.fixture
-async def quiet(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
-    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, background=False) as house:
-        yield house
+async def quiet(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, background=False) as harness:
+        yield harness
 
 
-async def consent(house: House, *granted: str, wanted: Sequence[str] | None = None) -> AuthorizationRequired:
+async def consent(harness: Harness, *granted: str, wanted: Sequence[str] | None = None) -> AuthorizationRequired:
     """Somebody agrees to part of what is asked; what the next call is told."""
-    page = await house.connect(await house.ask_link(scopes=wanted), scopes=granted or GRANTED)
+    page = await harness.connect(await harness.ask_link(scopes=wanted), scopes=granted or GRANTED)
     assert 200 == page.status
-    return await house.ask_link(scopes=wanted)
+    return await harness.ask_link(scopes=wanted)
 
 
 @pytest.mark.case("29")
 @pytest.mark.rule("12.5.1-5")
-async def test_the_next_call_that_needs_it_is_told_which_scopes_were_asked_for_and_not_granted(quiet: House) -> None:
+async def test_the_next_call_that_needs_it_is_told_which_scopes_were_asked_for_and_not_granted(quiet: Harness) -> None:
     asked = await consent(quiet)
     assert "scopesDeclined" == asked.reason
     assert "admin" in asked.message
@@ -44,7 +44,7 @@ async def test_the_next_call_that_needs_it_is_told_which_scopes_were_asked_for_a
 
 @pytest.mark.case("29")
 @pytest.mark.rule("12.5.8")
-async def test_it_is_one_open_session_and_no_item_of_its_own_in_the_pending_block(quiet: House) -> None:
+async def test_it_is_one_open_session_and_no_item_of_its_own_in_the_pending_block(quiet: Harness) -> None:
     asked = await consent(quiet)
     again = [await quiet.ask_link() for _ in range(3)]
     assert {asked.auth_session_id} == {each.auth_session_id for each in again}
@@ -53,7 +53,7 @@ async def test_it_is_one_open_session_and_no_item_of_its_own_in_the_pending_bloc
 
 @pytest.mark.case("29")
 @pytest.mark.rule("12.5.8")
-async def test_a_request_of_another_conversation_for_what_was_declined_is_no_item_any_more(quiet: House) -> None:
+async def test_a_request_of_another_conversation_for_what_was_declined_is_no_item_any_more(quiet: Harness) -> None:
     other = turn(instance="another")
     theirs = await quiet.ask_link(of=other)
     block = await quiet.broker.pending(other)
@@ -65,7 +65,7 @@ async def test_a_request_of_another_conversation_for_what_was_declined_is_no_ite
 
 
 @pytest.mark.case("29")
-async def test_who_agrees_after_all_is_ready_and_nothing_is_remembered(quiet: House) -> None:
+async def test_who_agrees_after_all_is_ready_and_nothing_is_remembered(quiet: Harness) -> None:
     asked = await consent(quiet)
     await quiet.connect(asked)
     assert isinstance(await quiet.ask(), Ready)
@@ -75,7 +75,7 @@ async def test_who_agrees_after_all_is_ready_and_nothing_is_remembered(quiet: Ho
 
 
 @pytest.mark.case("29")
-async def test_a_scope_that_was_never_asked_for_is_simply_missing(quiet: House) -> None:
+async def test_a_scope_that_was_never_asked_for_is_simply_missing(quiet: Harness) -> None:
     asked = await consent(quiet, "openid", "read", wanted=["read", "write"])
     assert "scopesDeclined" == asked.reason
     other = await quiet.ask_link(scopes=["admin"])
@@ -84,7 +84,7 @@ async def test_a_scope_that_was_never_asked_for_is_simply_missing(quiet: House) 
 
 @pytest.mark.case("29")
 async def test_after_the_second_consent_in_a_row_log_doctor_and_admin_say_that_the_provider_does_not_list_it(
-    quiet: House,
+    quiet: Harness,
 ) -> None:
     first = await consent(quiet)
     assert "a provider does not list scopes" not in quiet.log.getvalue()
@@ -106,7 +106,7 @@ async def test_after_the_second_consent_in_a_row_log_doctor_and_admin_say_that_t
 
 
 @pytest.mark.case("29")
-async def test_in_a_row_means_that_a_grant_in_between_starts_anew(quiet: House) -> None:
+async def test_in_a_row_means_that_a_grant_in_between_starts_anew(quiet: Harness) -> None:
     asked = await consent(quiet)
     await quiet.connect(asked)
     assert await quiet.broker.revoke("mail", subject=ALICE)
@@ -125,24 +125,24 @@ async def test_offline_access_never_counts_as_missing(
     identity_provider: IdentityProvider, test_clock: TestClock, wanted: list[str] | None
 ) -> None:
     app = user_app(identity_provider, scopes=OFFLINE)
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        asked, other = await house.ask_link(scopes=wanted), await house.ask_link(of=turn(instance="another"))
-        assert 200 == (await house.connect(asked, scopes=["openid", "read"])).status
-        assert isinstance(await house.ask(scopes=wanted), Ready)
-        event = await house.event()
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        asked, other = await harness.ask_link(scopes=wanted), await harness.ask_link(of=turn(instance="another"))
+        assert 200 == (await harness.connect(asked, scopes=["openid", "read"])).status
+        assert isinstance(await harness.ask(scopes=wanted), Ready)
+        event = await harness.event()
         assert event is not None
         assert "scopesMissing" not in event["payload"]
         if wanted is None:
-            assert "completed" == (await house.session(other)).status, "who waited for the same is not left waiting"
+            assert "completed" == (await harness.session(other)).status, "who waited for the same is not left waiting"
 
 
 @pytest.mark.case("29")
 async def test_a_grant_of_before_that_lacks_offline_access_asks_nobody_again(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    async with running(identity_provider, [user_app(identity_provider, scopes=OFFLINE)], clock=test_clock) as house:
-        await house.connected()
-        held = await house.repository.grant("mail", ALICE)
+    async with running(identity_provider, [user_app(identity_provider, scopes=OFFLINE)], clock=test_clock) as harness:
+        await harness.connected()
+        held = await harness.repository.grant("mail", ALICE)
         assert held is not None
-        await house.repository.save_grant(replace(held.record, scopes=("read",)), expect=held.generation)
-        assert isinstance(await house.ask(), Ready)
+        await harness.repository.save_grant(replace(held.record, scopes=("read",)), expect=held.generation)
+        assert isinstance(await harness.ask(), Ready)

@@ -19,7 +19,7 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.broker_process import ask, outcome
-from tests.kit.running_broker import ALICE, BASE, TEAM, House, device_app, global_app, running, turn
+from tests.kit.running_broker import ALICE, BASE, TEAM, Harness, device_app, global_app, running, turn
 from tests.story.device_kit import INTERVAL, World, ask_for_code, device_of, events, prompt_of, session_of, world
 
 
@@ -85,30 +85,30 @@ async def test_what_the_provider_leaves_out_is_left_out(here: World):
 
 @pytest.mark.rule("12.5.3-2")
 async def test_neither_code_is_in_the_log_or_in_the_audit(identity_provider: IdentityProvider, test_clock: TestClock):
-    async with running(identity_provider, [device_app(identity_provider)], clock=test_clock) as house:
-        asked = await house.ask_link("tv")
+    async with running(identity_provider, [device_app(identity_provider)], clock=test_clock) as harness:
+        asked = await harness.ask_link("tv")
         code = prompt_of(asked).user_code
-        await house.browser().open(asked.authorization_url)
+        await harness.browser().open(asked.authorization_url)
         identity_provider.device_deny(code)
-        assert ["auth.denied"] == [event["type"] for event in [await _after_a_poll(house)]]
-        said = house.log.getvalue() + "".join(line_of(entry, at) for at, entry in house.audit.lines)
-        assert code not in said + repr(asked) + repr(prompt_of(asked)) + repr(await house.session(asked))
+        assert ["auth.denied"] == [event["type"] for event in [await _after_a_poll(harness)]]
+        said = harness.log.getvalue() + "".join(line_of(entry, at) for at, entry in harness.audit.lines)
+        assert code not in said + repr(asked) + repr(prompt_of(asked)) + repr(await harness.session(asked))
 
 
-async def _after_a_poll(house: House) -> dict[str, Any]:
-    house.clock.advance(INTERVAL)
-    event = await house.event()
+async def _after_a_poll(harness: Harness) -> dict[str, Any]:
+    harness.clock.advance(INTERVAL)
+    event = await harness.event()
     assert event is not None
     return event
 
 
 async def test_the_broker_polls_by_itself(identity_provider: IdentityProvider, test_clock: TestClock):
-    async with running(identity_provider, [device_app(identity_provider)], clock=test_clock) as house:
-        asked = await house.ask_link("tv")
+    async with running(identity_provider, [device_app(identity_provider)], clock=test_clock) as harness:
+        asked = await harness.ask_link("tv")
         identity_provider.device_approve(prompt_of(asked).user_code)
-        event = await _after_a_poll(house)
+        event = await _after_a_poll(harness)
         assert ("auth.granted", ALICE) == (event["type"], event["payload"]["subject"])
-        assert isinstance(await house.ask("tv"), Ready)
+        assert isinstance(await harness.ask("tv"), Ready)
 
 
 async def test_twenty_calls_at_once_ask_the_provider_for_one_code(here: World):
@@ -346,10 +346,10 @@ async def test_fewer_scopes_than_were_asked_for_are_stored_and_said(here: World)
 async def test_a_caller_at_the_cap_is_told_so_before_the_provider_is_asked(
     identity_provider: IdentityProvider, test_clock: TestClock, limits: Limits, instances: tuple[str, ...]
 ):
-    async with running(identity_provider, [device_app(identity_provider)], clock=test_clock, limits=limits) as house:
+    async with running(identity_provider, [device_app(identity_provider)], clock=test_clock, limits=limits) as harness:
         for scopes, instance in zip(("read", "write"), instances[:2], strict=True):
-            await house.ask_link("tv", [scopes], of=turn(instance=instance))
-        refused = await house.ask("tv", of=turn(instance=instances[-1]))
+            await harness.ask_link("tv", [scopes], of=turn(instance=instance))
+        refused = await harness.ask("tv", of=turn(instance=instances[-1]))
         assert isinstance(refused, Failed)
         assert (Code.RATE_LIMITED, 2) == (refused.code, identity_provider.count("device"))
 
@@ -402,12 +402,12 @@ async def test_junk_from_the_device_endpoint_is_told_once_and_not_asked_for_at_e
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     app = device_app(identity_provider)
-    async with running(identity_provider, [app], clock=test_clock, background=False) as house:
+    async with running(identity_provider, [app], clock=test_clock, background=False) as harness:
         identity_provider.script.device.answer(200, b"{", times=FOREVER)
         for _ in range(5):
-            assert isinstance(await house.ask(app.name), Failed)
+            assert isinstance(await harness.ask(app.name), Failed)
         assert 1 == identity_provider.count("device")
-        assert 1 == house.log.getvalue().count("no device codes for now")
+        assert 1 == harness.log.getvalue().count("no device codes for now")
         identity_provider.script.reset()
-        house.clock.advance(61)
-        assert isinstance(await house.ask(app.name), AuthorizationRequired)
+        harness.clock.advance(61)
+        assert isinstance(await harness.ask(app.name), AuthorizationRequired)

@@ -26,55 +26,55 @@ from oauthbroker.testing.crashfs import CountingFs
 from oauthbroker.testing.stores import open_keyring
 from tests.kit import planted_records
 from tests.kit.broker_process import Process
-from tests.kit.running_broker import ALICE, BOB, TEAM, House, global_app, running, turn, user_app
+from tests.kit.running_broker import ALICE, BOB, TEAM, Harness, global_app, running, turn, user_app
 
 
 @pytest.fixture
-async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
     apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
-    async with running(identity_provider, apps, clock=test_clock) as house:
-        yield house
+    async with running(identity_provider, apps, clock=test_clock) as harness:
+        yield harness
 
 
-async def bodies(house: House) -> dict[Key, bytes]:
+async def bodies(harness: Harness) -> dict[Key, bytes]:
     """Every record in clear."""
-    return {entry.key: entry.body for kind in KINDS async for entry in house.store.scan(kind)}
+    return {entry.key: entry.body for kind in KINDS async for entry in harness.store.scan(kind)}
 
 
-async def records_that_name(house: House, subject: str) -> list[str]:
-    return sorted(key.kind for key, body in (await bodies(house)).items() if subject.encode() in body)
+async def records_that_name(harness: Harness, subject: str) -> list[str]:
+    return sorted(key.kind for key, body in (await bodies(harness)).items() if subject.encode() in body)
 
 
-async def next_event(house: House) -> EventLease:
-    delivery = await house.broker.events.lease("planner", wait=2)
+async def next_event(harness: Harness) -> EventLease:
+    delivery = await harness.broker.events.lease("planner", wait=2)
     assert delivery is not None
     return delivery
 
 
-async def lived(house: House, user: str, account: str) -> None:
+async def lived(harness: Harness, user: str, account: str) -> None:
     """Grants, one of them revoked; a request that is open, and one that was withdrawn; events, a turn, a visit, uses."""
     of = turn(user=user)
-    await house.connected("mail", account, of, ["read"])
-    await house.connected("files", account, of)
-    assert await house.broker.revoke("files", subject=user)
-    await house.ask_link("mail", ["admin"], of=turn(user=user, instance="another"))
-    gone = await house.ask_link("files", of=turn(user=user, instance="third"))
-    assert await house.broker.cancel(gone.auth_session_id)
-    await house.broker.turns.begin(of)
-    await house.broker.connections.link({"user": user})
-    await house.parts.uses.write(everything=True)
+    await harness.connected("mail", account, of, ["read"])
+    await harness.connected("files", account, of)
+    assert await harness.broker.revoke("files", subject=user)
+    await harness.ask_link("mail", ["admin"], of=turn(user=user, instance="another"))
+    gone = await harness.ask_link("files", of=turn(user=user, instance="third"))
+    assert await harness.broker.cancel(gone.auth_session_id)
+    await harness.broker.turns.begin(of)
+    await harness.broker.connections.link({"user": user})
+    await harness.parts.uses.write(everything=True)
 
 
 @pytest.fixture
-async def full(house: House) -> House:
+async def full(harness: Harness) -> Harness:
     """Two people have lived here for a while, and a team that one of them asked for."""
-    await lived(house, ALICE, "alice")
-    await lived(house, BOB, "bob")
-    await house.connected("team", "alice", turn(user=BOB))
-    return house
+    await lived(harness, ALICE, "alice")
+    await lived(harness, BOB, "bob")
+    await harness.connected("team", "alice", turn(user=BOB))
+    return harness
 
 
-async def test_no_record_names_the_person_afterwards_and_no_other_record_has_changed(full: House) -> None:
+async def test_no_record_names_the_person_afterwards_and_no_other_record_has_changed(full: Harness) -> None:
     assert {"events", "grants", "sessions", "turns", "visits", "waiting"} <= set(await records_that_name(full, BOB))
     before = {key: body for key, body in (await bodies(full)).items() if BOB.encode() not in body}
     of_others = {key: body for key, body in before.items() if key.kind not in {"uses", "queues"}}
@@ -92,7 +92,7 @@ async def test_no_record_names_the_person_afterwards_and_no_other_record_has_cha
     assert isinstance(await full.ask("mail", ["read"], of=turn(user=BOB)), AuthorizationRequired)
 
 
-async def test_a_grant_of_others_that_keeps_tokens_of_the_person_to_be_revoked_is_named(full: House) -> None:
+async def test_a_grant_of_others_that_keeps_tokens_of_the_person_to_be_revoked_is_named(full: Harness) -> None:
     team = await full.repository.grant("team", TEAM)
     assert team is not None
     keeps = replace(team.record, authorized_by=ALICE, resume=None)
@@ -105,7 +105,9 @@ async def test_a_grant_of_others_that_keeps_tokens_of_the_person_to_be_revoked_i
 
 
 @pytest.mark.case("68")
-async def test_a_copy_of_the_persons_link_or_turn_that_is_put_back_afterwards_is_good_for_nothing(full: House) -> None:
+async def test_a_copy_of_the_persons_link_or_turn_that_is_put_back_afterwards_is_good_for_nothing(
+    full: Harness,
+) -> None:
     store, visits = full.store, full.parts.browser_sessions
     ticket, _ = await visits.invite({"user": BOB})
     begun = await full.broker.turns.begin(turn(user=BOB))
@@ -121,7 +123,7 @@ async def test_a_copy_of_the_persons_link_or_turn_that_is_put_back_afterwards_is
     assert Code.TURN_ENDED is ended.value.code
 
 
-async def test_grants_end_at_their_provider_before_they_go_and_the_audit_log_says_so(full: House) -> None:
+async def test_grants_end_at_their_provider_before_they_go_and_the_audit_log_says_so(full: Harness) -> None:
     before = full.idp.count("revoke")
     await full.broker.erase(BOB)
     assert before + 2 == full.idp.count("revoke"), "the two tokens of the living one"
@@ -130,7 +132,7 @@ async def test_grants_end_at_their_provider_before_they_go_and_the_audit_log_say
     assert ["GrantEnded", "GrantRevoked", "GrantErased", "GrantErased"] == said[-4:]
 
 
-async def test_events_go_whatever_their_state_and_those_of_others_stay(full: House) -> None:
+async def test_events_go_whatever_their_state_and_those_of_others_stay(full: Harness) -> None:
     leased = await next_event(full)
     assert ALICE in str(leased.to_json())
     assert (await full.broker.erase(ALICE)).done
@@ -143,27 +145,27 @@ async def test_events_go_whatever_their_state_and_those_of_others_stay(full: Hou
     assert found >= 4
 
 
-async def test_a_dead_letter_goes_and_its_conversation_with_it(house: House) -> None:
-    await house.connected()
-    for _ in range(house.broker.bundle.settings.limits.queue_attempts):
-        await (await next_event(house)).nack()
-        house.clock.advance(3600)
-    await planted_records.dead_letter(house)
-    queues = house.parts.queues
+async def test_a_dead_letter_goes_and_its_conversation_with_it(harness: Harness) -> None:
+    await harness.connected()
+    for _ in range(harness.broker.bundle.settings.limits.queue_attempts):
+        await (await next_event(harness)).nack()
+        harness.clock.advance(3600)
+    await planted_records.dead_letter(harness)
+    queues = harness.parts.queues
     assert 2 == (await queues.depth()).dead
-    assert (await house.broker.erase(ALICE)).done
-    assert (1, []) == ((await queues.depth()).dead, await records_that_name(house, ALICE))
+    assert (await harness.broker.erase(ALICE)).done
+    assert (1, []) == ((await queues.depth()).dead, await records_that_name(harness, ALICE))
 
 
-async def test_an_event_that_was_erased_is_not_queued_by_a_relay_that_had_read_it(house: House) -> None:
-    await house.connected()
-    event = (await next_event(house)).event
-    await house.broker.erase(ALICE)
-    assert not await house.parts.queues.enqueue(event)
+async def test_an_event_that_was_erased_is_not_queued_by_a_relay_that_had_read_it(harness: Harness) -> None:
+    await harness.connected()
+    event = (await next_event(harness)).event
+    await harness.broker.erase(ALICE)
+    assert not await harness.parts.queues.enqueue(event)
 
 
 @pytest.mark.parametrize("answer", ["busy", "refuses"])
-async def test_nothing_is_removed_while_a_provider_has_still_to_be_told(full: House, answer: str) -> None:
+async def test_nothing_is_removed_while_a_provider_has_still_to_be_told(full: Harness, answer: str) -> None:
     if answer == "busy":
         full.idp.script.revoke.answer(503, times=4)
     else:
@@ -176,18 +178,18 @@ async def test_nothing_is_removed_while_a_provider_has_still_to_be_told(full: Ho
     assert (await full.broker.erase(BOB, patience=60)).done
 
 
-async def test_a_browser_that_is_connecting_is_waited_for(house: House) -> None:
-    asked = await house.ask_link()
-    held = await house.repository.session((await house.session(asked)).locator)
+async def test_a_browser_that_is_connecting_is_waited_for(harness: Harness) -> None:
+    asked = await harness.ask_link()
+    held = await harness.repository.session((await harness.session(asked)).locator)
     assert held is not None
-    claimed = held.record.claimed("another process", house.clock.now() + timedelta(minutes=5))
-    await house.repository.save_session(claimed, expect=held.generation)
-    waits = await house.broker.erase(ALICE)
+    claimed = held.record.claimed("another process", harness.clock.now() + timedelta(minutes=5))
+    await harness.repository.save_session(claimed, expect=held.generation)
+    waits = await harness.broker.erase(ALICE)
     assert (False, 1) == (waits.done, waits.found.connecting)
-    assert await house.repository.session(held.record.locator) is not None
+    assert await harness.repository.session(held.record.locator) is not None
 
 
-async def test_it_is_said_twice_and_done_once(full: House) -> None:
+async def test_it_is_said_twice_and_done_once(full: Harness) -> None:
     assert (await full.broker.erase(BOB)).done
     entries = len(full.audit.entries)
     again = await full.broker.erase(BOB)
@@ -226,11 +228,11 @@ async def test_a_run_that_died_at_any_change_is_finished_by_the_next(
     died = 0
     for changes in itertools.count():
         store = DyingStore(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
-        async with running(identity_provider, apps, clock=test_clock, store=store, background=False) as house:
-            await planted(house)
+        async with running(identity_provider, apps, clock=test_clock, store=store, background=False) as harness:
+            await planted(harness)
             store.left = changes
             try:
-                done = (await house.broker.erase(ALICE)).done
+                done = (await harness.broker.erase(ALICE)).done
             except BrokerError:
                 done = False
             store.left = 0
@@ -238,31 +240,31 @@ async def test_a_run_that_died_at_any_change_is_finished_by_the_next(
         if done:
             break
         died += 1
-        async with running(identity_provider, apps, clock=test_clock, store=store, background=False) as house:
-            assert (await house.broker.erase(ALICE)).done, changes
-            assert [] == await records_that_name(house, ALICE), changes
-            assert 1 == len(await house.parts.queues.dead("planner"))
+        async with running(identity_provider, apps, clock=test_clock, store=store, background=False) as harness:
+            assert (await harness.broker.erase(ALICE)).done, changes
+            assert [] == await records_that_name(harness, ALICE), changes
+            assert 1 == len(await harness.parts.queues.dead("planner"))
     assert died > 12
 
 
-async def planted(house: House) -> None:
+async def planted(harness: Harness) -> None:
     resume = turn().resume_target
-    grant = await planted_records.grant(house, "mail", ALICE, resume=resume, auth_session_id=None)
-    await planted_records.ended_grant(house, "files", ALICE)
-    await planted_records.grant(house, "mail", BOB)
-    house.parts.uses.note(grant.id, "planner", None, house.clock.now())
-    await house.parts.uses.write(everything=True)
-    await house.ask_link("files")
-    gone = await house.ask_link("files", of=turn(instance="another"))
-    assert await house.broker.cancel(gone.auth_session_id)
-    await house.broker.turns.begin(turn())
-    await house.broker.connections.link({"user": ALICE})
-    await planted_records.dead_letter(house)
-    event = AgentEvent.about("as-1", "auth.granted", resume, {"subject": ALICE}, house.clock.now())
-    await house.parts.queues.enqueue(event)
+    grant = await planted_records.grant(harness, "mail", ALICE, resume=resume, auth_session_id=None)
+    await planted_records.ended_grant(harness, "files", ALICE)
+    await planted_records.grant(harness, "mail", BOB)
+    harness.parts.uses.note(grant.id, "planner", None, harness.clock.now())
+    await harness.parts.uses.write(everything=True)
+    await harness.ask_link("files")
+    gone = await harness.ask_link("files", of=turn(instance="another"))
+    assert await harness.broker.cancel(gone.auth_session_id)
+    await harness.broker.turns.begin(turn())
+    await harness.broker.connections.link({"user": ALICE})
+    await planted_records.dead_letter(harness)
+    event = AgentEvent.about("as-1", "auth.granted", resume, {"subject": ALICE}, harness.clock.now())
+    await harness.parts.queues.enqueue(event)
 
 
-async def test_looking_changes_nothing(full: House) -> None:
+async def test_looking_changes_nothing(full: Harness) -> None:
     before = await bodies(full)
     found = await full.broker.erasure.look(BOB)
     assert not found.empty
@@ -270,13 +272,13 @@ async def test_looking_changes_nothing(full: House) -> None:
 
 
 @pytest.mark.parametrize("subject", ["", "x" * 1025, "\ud800"])
-async def test_what_is_no_subject_is_refused(house: House, subject: str) -> None:
+async def test_what_is_no_subject_is_refused(harness: Harness, subject: str) -> None:
     with pytest.raises(BrokerError) as refused:
-        await house.broker.erase(subject)
+        await harness.broker.erase(subject)
     assert Code.REQUEST_INVALID is refused.value.code
 
 
-async def test_a_busy_record_of_another_subject_keeps_no_subject_from_being_erased(full: House) -> None:
+async def test_a_busy_record_of_another_subject_keeps_no_subject_from_being_erased(full: Harness) -> None:
     asked = await full.ask_link("files", of=turn(user=ALICE, instance="busy"))
     held = await full.repository.session(asked.auth_session_id[3:])
     assert held is not None

@@ -14,7 +14,7 @@ from oauthbroker.core.errors import Code
 from oauthbroker.model.habits import Revocation
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
-from tests.kit.running_broker import ALICE, BOB, House, running, turn, user_app
+from tests.kit.running_broker import ALICE, BOB, Harness, running, turn, user_app
 from tests.story.bad_token_answers import FORM, GONE, Spoil, Spoiling
 
 Reach = Literal["token", "grant"]
@@ -101,84 +101,84 @@ TABLE = [
 @pytest.fixture(params=["token", "grant"])
 async def mailed(
     request: pytest.FixtureRequest, identity_provider: IdentityProvider, test_clock: TestClock
-) -> AsyncIterator[House]:
-    """A house whose provider revokes one token at a time, and one where revoking one ends all of a person's."""
+) -> AsyncIterator[Harness]:
+    """A harness whose provider revokes one token at a time, and one where revoking one ends all of a person's."""
     app = user_app(identity_provider, revocation=Revocation(reach=request.param))
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        yield house
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        yield harness
 
 
 @pytest.mark.parametrize("spoil, code, dropped", TABLE)
 async def test_a_bad_answer_ends_the_session_and_stores_nothing(
-    mailed: House, canaries: Canaries, spoil: Spoil, code: Code, dropped: int
+    mailed: Harness, canaries: Canaries, spoil: Spoil, code: Code, dropped: int
 ) -> None:
     """The code on page, session, event and audit; no retry; what came along is revoked where that harms nobody."""
-    house = mailed
-    spoil(house.idp, canaries.mint("provider text").reveal())
-    asked = await house.ask_link()
-    assert_error_page(await house.connect(asked), code)
-    session = await house.session(asked)
+    harness = mailed
+    spoil(harness.idp, canaries.mint("provider text").reveal())
+    asked = await harness.ask_link()
+    assert_error_page(await harness.connect(asked), code)
+    session = await harness.session(asked)
     assert ("failed", code, None, None) == (session.status, session.failure, session.ticket, session.attempt.verifier)
-    assert (1, None) == (house.idp.count("token"), await house.grant())
-    (event,) = await house.events()
+    assert (1, None) == (harness.idp.count("token"), await harness.grant())
+    (event,) = await harness.events()
     assert ("auth.failed", code.value) == (event["type"], event["payload"]["code"])
-    assert (await house.broker.wait(asked.auth_session_id, 0)).code is code
-    reach = house.broker.bundle.apps["mail"].revocation.reach
-    assert (dropped if reach == "token" else 0) == house.idp.count("revoke")
-    notes = [entry for entry in house.audit.entries if isinstance(entry, TokensDropped)]
+    assert (await harness.broker.wait(asked.auth_session_id, 0)).code is code
+    reach = harness.broker.bundle.apps["mail"].revocation.reach
+    assert (dropped if reach == "token" else 0) == harness.idp.count("revoke")
+    notes = [entry for entry in harness.audit.entries if isinstance(entry, TokensDropped)]
     expected = [TokensDropped("mail", asked.auth_session_id, code.value, reach == "token")] if dropped else []
     assert expected == notes
-    house.idp.script.reset()
-    await house.connected()
+    harness.idp.script.reset()
+    await harness.connected()
 
 
 @pytest.mark.case("18")
-async def test_a_code_of_another_session_is_refused_by_its_verifier(house: House) -> None:
+async def test_a_code_of_another_session_is_refused_by_its_verifier(harness: Harness) -> None:
     """Both have their cookie and their state; only PKCE tells that the codes were swapped."""
-    hers, his = await house.ask_link(), await house.ask_link(of=turn(user=BOB))
-    alice, bob = house.browser(), house.browser()
-    hers_back = await house.way_back(hers, alice)
-    his_back = await house.way_back(his, bob, "bob")
+    hers, his = await harness.ask_link(), await harness.ask_link(of=turn(user=BOB))
+    alice, bob = harness.browser(), harness.browser()
+    hers_back = await harness.way_back(hers, alice)
+    his_back = await harness.way_back(his, bob, "bob")
     code, other = (dict(parse_qsl(urlsplit(url).query))["code"] for url in (hers_back, his_back))
     assert_error_page(await alice.follow(hers_back.replace(code, other)), Code.EXCHANGE_FAILED)
-    assert 1 == house.idp.count("token")
-    assert Code.EXCHANGE_FAILED is (await house.session(hers)).failure
+    assert 1 == harness.idp.count("token")
+    assert Code.EXCHANGE_FAILED is (await harness.session(hers)).failure
     assert_leads_to_connected(await bob.follow(his_back))
-    assert await house.grant(subject=ALICE) is None
-    assert await house.grant(subject=BOB) is not None
+    assert await harness.grant(subject=ALICE) is None
+    assert await harness.grant(subject=BOB) is not None
 
 
 @pytest.mark.case("18")
 @pytest.mark.rule("12.5.6-1")
 @pytest.mark.parametrize("app", ["mail", "team"])
 async def test_every_authorization_url_carries_a_challenge_and_every_exchange_a_verifier(
-    house: House, app: str
+    harness: Harness, app: str
 ) -> None:
-    await house.connected(app)
-    (sent,) = [seen.form for seen in house.idp.seen("authorize") if "code_challenge" in seen.form]
+    await harness.connected(app)
+    (sent,) = [seen.form for seen in harness.idp.seen("authorize") if "code_challenge" in seen.form]
     assert ("S256", 43) == (sent["code_challenge_method"], len(str(sent["code_challenge"])))
-    (exchange,) = house.idp.seen("authorization_code")
+    (exchange,) = harness.idp.seen("authorization_code")
     assert exchange.has_code_verifier
 
 
 @pytest.mark.case("22")
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_of_the_token_endpoint_is_never_followed(
-    house: House, canaries: Canaries, status: int
+    harness: Harness, canaries: Canaries, status: int
 ) -> None:
     """Neither code nor secret reach the other address."""
     with IdentityProvider(canaries=canaries) as elsewhere:
-        house.idp.script.token.redirect(elsewhere.url("/token"), status)
-        asked = await house.ask_link()
-        assert_error_page(await house.connect(asked), INVALID)
+        harness.idp.script.token.redirect(elsewhere.url("/token"), status)
+        asked = await harness.ask_link()
+        assert_error_page(await harness.connect(asked), INVALID)
         assert [] == elsewhere.requests
-    assert (1, None) == (house.idp.count("token"), await house.grant())
+    assert (1, None) == (harness.idp.count("token"), await harness.grant())
 
 
 @pytest.mark.case("22")
 @pytest.mark.parametrize(
     "target", ["http://169.254.169.254/latest/meta-data", "http://127.0.0.1:1/", "file:///etc/passwd"]
 )
-async def test_nor_to_an_address_within(house: House, target: str) -> None:
-    house.idp.script.token.redirect(target, 307)
-    assert_error_page(await house.connect(await house.ask_link()), INVALID)
+async def test_nor_to_an_address_within(harness: Harness, target: str) -> None:
+    harness.idp.script.token.redirect(target, 307)
+    assert_error_page(await harness.connect(await harness.ask_link()), INVALID)

@@ -18,7 +18,7 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider.nouns import Account
 from tests.kit.callback_pages import assert_error_page
-from tests.kit.running_broker import BOB, TEAM, House, running, turn, user_app
+from tests.kit.running_broker import BOB, TEAM, Harness, running, turn, user_app
 
 YEAR = 365 * 24 * 3600
 
@@ -30,22 +30,22 @@ YEAR = 365 * 24 * 3600
 )
 @pytest.mark.rule("12.5.6-3")
 async def test_a_lifetime_counts_from_the_request_and_is_never_guessed(
-    house: House, expires_in: Any, seconds: int | None
+    harness: Harness, expires_in: Any, seconds: int | None
 ) -> None:
     """A planted `expires_at` is looked at by nobody."""
     planted = {"expires_in": expires_in, "expires_at": 4_000_000_000}
-    house.idp.script.token.alter(lambda found: {**found, **planted})
-    assert 200 == (await house.connect(await house.ask_link())).status
-    grant = await house.grant()
+    harness.idp.script.token.alter(lambda found: {**found, **planted})
+    assert 200 == (await harness.connect(await harness.ask_link())).status
+    grant = await harness.grant()
     assert grant is not None
     assert grant.token is not None
-    expected = None if seconds is None else house.clock.now() + timedelta(seconds=seconds)
+    expected = None if seconds is None else harness.clock.now() + timedelta(seconds=seconds)
     assert expected == grant.token.expires_at
-    ready = await house.ask()
+    ready = await harness.ask()
     assert isinstance(ready, Ready)
     lives = seconds is None or seconds > 0
     assert lives == (ready.access_token == grant.token.access_token), "what is over is renewed, never handed out"
-    assert (0 if lives else 1) == house.idp.count("refresh_token")
+    assert (0 if lives else 1) == harness.idp.count("refresh_token")
 
 
 @pytest.mark.case("28")
@@ -54,23 +54,23 @@ async def test_without_expires_in_the_apps_own_default_counts(
 ) -> None:
     identity_provider.script.token.alter(lambda found: {k: v for k, v in found.items() if k != "expires_in"})
     habits = Habits(always_scopes=("openid",), default_lifetime_seconds=1800)
-    async with running(identity_provider, [user_app(identity_provider, habits=habits)], clock=test_clock) as house:
-        ready = await house.connected()
+    async with running(identity_provider, [user_app(identity_provider, habits=habits)], clock=test_clock) as harness:
+        ready = await harness.connected()
         assert test_clock.now() + timedelta(seconds=1800) == ready.expires_at
 
 
 @pytest.mark.case("29")
 @pytest.mark.rule("12.5.1-2")
-async def test_less_than_asked_is_stored_as_it_is_and_the_agent_is_told_what_is_missing(house: House) -> None:
-    asked = await house.ask_link(scopes=["read", "write"])
-    assert 200 == (await house.connect(asked, scopes=["openid", "read"])).status
-    (event,) = await house.events()
+async def test_less_than_asked_is_stored_as_it_is_and_the_agent_is_told_what_is_missing(harness: Harness) -> None:
+    asked = await harness.ask_link(scopes=["read", "write"])
+    assert 200 == (await harness.connect(asked, scopes=["openid", "read"])).status
+    (event,) = await harness.events()
     payload = event["payload"]
     assert ("auth.granted", ["read"], ["write"]) == (event["type"], payload["scopesGranted"], payload["scopesMissing"])
-    ready = await house.ask(scopes=["read"])
+    ready = await harness.ask(scopes=["read"])
     assert isinstance(ready, Ready)
     assert ("read",) == ready.scopes
-    more = await house.ask_link(scopes=["read", "write"])
+    more = await harness.ask_link(scopes=["read", "write"])
     assert "scopesDeclined" == more.reason
 
 
@@ -81,10 +81,10 @@ async def test_more_than_the_app_allows_is_dropped_where_the_app_says_ignore(
     """`ready` never lists a scope that the app does not have."""
     identity_provider.script.token.alter(lambda found: {**found, "scope": found["scope"] + " everything"})
     habits = Habits(always_scopes=("openid",), extra_scopes="ignore")
-    async with running(identity_provider, [user_app(identity_provider, habits=habits)], clock=test_clock) as house:
-        ready = await house.connected()
+    async with running(identity_provider, [user_app(identity_provider, habits=habits)], clock=test_clock) as harness:
+        ready = await harness.connected()
         assert ("read", "write", "admin") == ready.scopes
-        (event,) = await house.events()
+        (event,) = await harness.events()
         assert "everything" not in str(event)
 
 
@@ -101,15 +101,15 @@ async def test_a_scope_list_is_read_in_the_apps_own_spelling(
     app = user_app(
         identity_provider, habits=habits, owner=Owner(user_identity=IdentityRule("userInfo", "idp:user:{sub}"))
     )
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        ready = await house.connected(scopes=["read", "write"])
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        ready = await harness.connected(scopes=["read", "write"])
         assert ("read", "write") == ready.scopes
 
 
 @pytest.mark.case("31")
-async def test_no_scope_in_the_answer_means_what_was_asked(house: House) -> None:
-    house.idp.script.token.alter(lambda found: {name: value for name, value in found.items() if name != "scope"})
-    assert ("read",) == (await house.connected(scopes=["read"])).scopes
+async def test_no_scope_in_the_answer_means_what_was_asked(harness: Harness) -> None:
+    harness.idp.script.token.alter(lambda found: {name: value for name, value in found.items() if name != "scope"})
+    assert ("read",) == (await harness.connected(scopes=["read"])).scopes
 
 
 @pytest.mark.case("21", "26")
@@ -133,11 +133,11 @@ async def test_a_provider_with_dialects_of_its_own_is_understood_where_the_app_s
     )
     for app in (slack, github):
         identity_provider.change(app.client.client_id, dialect=app.name)
-    async with running(identity_provider, [slack, github], clock=test_clock) as house:
+    async with running(identity_provider, [slack, github], clock=test_clock) as harness:
         for name, subject in (("slack", "slack:user:T111:U234567"), ("github", "github:user:1001")):
-            ready = await house.connected(name, of=turn(user=subject), scopes=["read", "write"])
+            ready = await harness.connected(name, of=turn(user=subject), scopes=["read", "write"])
             assert ("bearer", ("read", "write")) == (ready.token_type, ready.scopes)
-            assert house.idp.is_alive(ready.access_token)
+            assert harness.idp.is_alive(ready.access_token)
 
 
 Spoil = Callable[[IdentityProvider], object]
@@ -159,13 +159,13 @@ Spoil = Callable[[IdentityProvider], object]
         (lambda idp: idp.script.userinfo.close_after_accept(), Code.PROVIDER_UNREACHABLE),
     ],
 )
-async def test_userinfo_that_does_not_say_who_it_is_connects_nobody(house: House, spoil: Spoil, code: Code) -> None:
-    spoil(house.idp)
-    asked = await house.ask_link("team")
-    assert_error_page(await house.connect(asked), code)
-    assert (None, code) == (await house.grant("team", TEAM), (await house.session(asked)).failure)
-    assert 0 == house.idp.living_tokens("client-team"), "what came along is revoked, after userinfo too"
-    assert [code.value] == [event["payload"]["code"] for event in await house.events()]
+async def test_userinfo_that_does_not_say_who_it_is_connects_nobody(harness: Harness, spoil: Spoil, code: Code) -> None:
+    spoil(harness.idp)
+    asked = await harness.ask_link("team")
+    assert_error_page(await harness.connect(asked), code)
+    assert (None, code) == (await harness.grant("team", TEAM), (await harness.session(asked)).failure)
+    assert 0 == harness.idp.living_tokens("client-team"), "what came along is revoked, after userinfo too"
+    assert [code.value] == [event["payload"]["code"] for event in await harness.events()]
 
 
 @pytest.mark.case("40")
@@ -173,9 +173,9 @@ async def test_an_app_that_cannot_tell_whose_account_it_is_connects_nobody(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     app = user_app(identity_provider, owner=Owner(user_identity=None))
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        assert_error_page(await house.connect(await house.ask_link()), Code.SUBJECT_UNVERIFIABLE)
-        assert await house.grant() is None
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        assert_error_page(await harness.connect(await harness.ask_link()), Code.SUBJECT_UNVERIFIABLE)
+        assert await harness.grant() is None
 
 
 @pytest.mark.slow
@@ -188,25 +188,25 @@ async def test_twenty_people_at_a_slow_provider_end_in_time_and_hold_nobody_up(
     for name in names:
         identity_provider.add_account(Account(name, sub=name.upper()))
     limits = Limits(provider_seconds=2)
-    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, limits=limits) as house:
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, limits=limits) as harness:
         token = identity_provider.script.token
         token.drip(1, headers_too=True, times=7)
         token.drip(1, times=7)
         hold = token.hang(times=6)
         turns = {name: turn(user=f"idp:user:{name.upper()}", agent=name) for name in names}
-        asked = {name: await house.ask_link(of=turns[name]) for name in names}
-        slow = [asyncio.create_task(house.connect(asked[name], name)) for name in names]
+        asked = {name: await harness.ask_link(of=turns[name]) for name in names}
+        slow = [asyncio.create_task(harness.connect(asked[name], name)) for name in names]
         await identity_provider.wait_for("token", 20, timeout=30)
-        normal = await house.connected(of=turn(user=BOB), account="bob")
+        normal = await harness.connected(of=turn(user=BOB), account="bob")
         done = [task.done() for task in slow]
         pages = await asyncio.gather(*slow)
         hold.release()
-        assert house.idp.is_alive(normal.access_token)
+        assert harness.idp.is_alive(normal.access_token)
         assert not all(done), "the normal one was faster than a deadline"
         for name, page in zip(names, pages, strict=True):
             assert_error_page(page, Code.EXCHANGE_UNCERTAIN)
-            assert Code.EXCHANGE_UNCERTAIN is (await house.session(asked[name])).failure
-            assert ["exchangeUncertain"] == [event["payload"]["code"] for event in await house.events(name)]
+            assert Code.EXCHANGE_UNCERTAIN is (await harness.session(asked[name])).failure
+            assert ["exchangeUncertain"] == [event["payload"]["code"] for event in await harness.events(name)]
 
 
 @pytest.mark.case("23")
@@ -215,34 +215,34 @@ async def test_a_provider_that_cannot_be_reached_has_not_seen_the_code(
 ) -> None:
     app = user_app(identity_provider)
     app = replace(app, endpoints=replace(app.endpoints, token_url="http://127.0.0.1:1/token"))
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        assert_error_page(await house.connect(await house.ask_link()), Code.PROVIDER_UNREACHABLE)
-        assert ["providerUnreachable"] == [event["payload"]["code"] for event in await house.events()]
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        assert_error_page(await harness.connect(await harness.ask_link()), Code.PROVIDER_UNREACHABLE)
+        assert ["providerUnreachable"] == [event["payload"]["code"] for event in await harness.events()]
 
 
 @pytest.mark.case("33")
 async def test_keys_rotated_just_before_signing_are_fetched_and_a_dead_key_set_is_a_passing_failure(
-    house: House,
+    harness: Harness,
 ) -> None:
-    await house.connected(scopes=["read"])
-    house.idp.keys.rotate()
-    house.clock.advance(61)
-    assert 200 == (await house.connect(await house.ask_link(scopes=["write"]))).status
-    house.idp.keys.rotate()
-    house.clock.advance(61)
-    house.idp.script.jwks.answer(500, times=None)
-    asked = await house.ask_link("files")
-    assert_error_page(await house.connect(asked), Code.PROVIDER_UNREACHABLE)
-    assert await house.grant("files") is None
+    await harness.connected(scopes=["read"])
+    harness.idp.keys.rotate()
+    harness.clock.advance(61)
+    assert 200 == (await harness.connect(await harness.ask_link(scopes=["write"]))).status
+    harness.idp.keys.rotate()
+    harness.clock.advance(61)
+    harness.idp.script.jwks.answer(500, times=None)
+    asked = await harness.ask_link("files")
+    assert_error_page(await harness.connect(asked), Code.PROVIDER_UNREACHABLE)
+    assert await harness.grant("files") is None
 
 
-async def test_a_second_login_of_the_same_account_replaces_the_grant_and_revokes_nothing(house: House) -> None:
-    first = await house.connected(scopes=["read"])
-    asked = await house.ask(scopes=["read"], switch_account=True)
+async def test_a_second_login_of_the_same_account_replaces_the_grant_and_revokes_nothing(harness: Harness) -> None:
+    first = await harness.connected(scopes=["read"])
+    asked = await harness.ask(scopes=["read"], switch_account=True)
     assert isinstance(asked, AuthorizationRequired)
-    await house.connect(asked)
-    second = await house.ask(scopes=["read"])
+    await harness.connect(asked)
+    second = await harness.ask(scopes=["read"])
     assert isinstance(second, Ready)
     assert first.access_token.reveal() != second.access_token.reveal()
-    assert [True, True] == [house.idp.is_alive(ready.access_token) for ready in (first, second)]
-    assert 0 == house.idp.count("revoke")
+    assert [True, True] == [harness.idp.is_alive(ready.access_token) for ready in (first, second)]
+    assert 0 == harness.idp.count("revoke")

@@ -1,4 +1,4 @@
-"""Moving house: whatever grants a broker has, another one that takes them over serves the same tokens."""
+"""Moving harness: whatever grants a broker has, another one that takes them over serves the same tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from oauthbroker.core.clock import to_iso
 from oauthbroker.operations.import_lines import Incoming, judge
 from oauthbroker.records import Grant
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.running_broker import SCOPES, House, global_app, running, turn, user_app
+from tests.kit.running_broker import SCOPES, Harness, global_app, running, turn, user_app
 
 PEOPLE = ("idp:user:U1", "idp:user:U2", "idp:user:가")
 TEAMS = ("idp:team:T1", "idp:team:T2")
@@ -44,26 +44,26 @@ def exported(grant: Grant) -> dict[str, Any]:
     return line
 
 
-def judged(house: House, lines: list[dict[str, Any]]) -> list[Incoming]:
+def judged(harness: Harness, lines: list[dict[str, Any]]) -> list[Incoming]:
     stream = io.BytesIO("\n".join(map(json.dumps, lines)).encode())
-    found = judge(stream, house.broker.bundle.apps, house.clock.now())
+    found = judge(stream, harness.broker.bundle.apps, harness.clock.now())
     assert [] == found.flaws
     return found.incoming
 
 
-async def taken(house: House, lines: list[dict[str, Any]]) -> list[str]:
-    return [await house.broker.grants.importing.take(incoming) for incoming in judged(house, lines)]
+async def taken(harness: Harness, lines: list[dict[str, Any]]) -> list[str]:
+    return [await harness.broker.grants.importing.take(incoming) for incoming in judged(harness, lines)]
 
 
-async def everything(house: House) -> list[dict[str, Any]]:
-    lines = [exported(held.record) async for held in house.repository.grants()]
+async def everything(harness: Harness) -> list[dict[str, Any]]:
+    lines = [exported(held.record) async for held in harness.repository.grants()]
     return sorted(lines, key=lambda line: (line["app"], line["subject"]))
 
 
-async def served(house: House, line: dict[str, Any]) -> str | None:
+async def served(harness: Harness, line: dict[str, Any]) -> str | None:
     """What a tool gets that asks for what was granted; None where it must wait or renew."""
     mode = {"user": None, "team": None} | {"user" if line["app"] == "mail" else "team": line["subject"]}
-    result = await house.ask(line["app"], line["scopes"], turn(**mode), min_ttl_seconds=0)
+    result = await harness.ask(line["app"], line["scopes"], turn(**mode), min_ttl_seconds=0)
     return result.access_token.reveal() if isinstance(result, Ready) else None
 
 
@@ -112,18 +112,18 @@ def test_the_same_tokens_are_served_after_a_move(
 async def test_an_import_pins_what_a_login_would_have_pinned(identity_provider: IdentityProvider) -> None:
     """So that a later login of somebody else is refused as it would be otherwise."""
     apps = [user_app(identity_provider), global_app(identity_provider)]
-    async with running(identity_provider, apps, background=False) as house:
-        await house.connected("team", of=turn())
-        by_login = await house.grant("team", "idp:team:T111")
+    async with running(identity_provider, apps, background=False) as harness:
+        await harness.connected("team", of=turn())
+        by_login = await harness.grant("team", "idp:team:T111")
         assert by_login is not None
         lines = [
             {"app": "team", "subject": "idp:team:T222", "refreshToken": "r-1"},
             {"app": "mail", "subject": "idp:user:U1", "refreshToken": "r-2", "account": "U1"},
             {"app": "mail", "subject": "idp:user:U2", "refreshToken": "r-3"},
         ]
-        await taken(house, lines)
-        team = await house.grant("team", "idp:team:T222")
-        known, unknown = await house.grant("mail", "idp:user:U1"), await house.grant("mail", "idp:user:U2")
+        await taken(harness, lines)
+        team = await harness.grant("team", "idp:team:T222")
+        known, unknown = await harness.grant("mail", "idp:user:U1"), await harness.grant("mail", "idp:user:U2")
         assert team is not None
         assert known is not None
         assert unknown is not None

@@ -18,7 +18,7 @@ from oauthbroker.model.results import Failed, Ready
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.broker_process import outcome
 from tests.kit.callback_pages import assert_error_page
-from tests.kit.running_broker import House, global_app, running, user_app
+from tests.kit.running_broker import Harness, global_app, running, user_app
 from tests.story.client_credentials_kit import machine_app, machine_failed, machine_ready
 from tests.story.device_kit import ask_for_code, events, prompt_of, world
 from tests.story.refresh_kit import LIFETIME, PAUSE
@@ -57,28 +57,28 @@ def broken(monkeypatch: pytest.MonkeyPatch, canaries: Canaries) -> Break:
     ],
 )
 async def test_a_code_s_answer_that_breaks_its_judge_ends_the_session(
-    house: House, broken: Break, place: str, dropped: int
+    harness: Harness, broken: Break, place: str, dropped: int
 ) -> None:
-    asked = await house.ask_link()
+    asked = await harness.ask_link()
     broken(place)
-    assert_error_page(await house.connect(asked), INVALID)
-    session = await house.session(asked)
+    assert_error_page(await harness.connect(asked), INVALID)
+    session = await harness.session(asked)
     assert ("failed", INVALID, None) == (session.status, session.failure, session.ticket)
-    assert (dropped, None) == (house.idp.count("revoke"), await house.grant())
-    (event,) = await house.events()
+    assert (dropped, None) == (harness.idp.count("revoke"), await harness.grant())
+    (event,) = await harness.events()
     assert ("auth.failed", INVALID.value) == (event["type"], event["payload"]["code"])
 
 
 @pytest.mark.case("28")
 @pytest.mark.parametrize("place", ["protocol.identity.userinfo_response", "protocol.identity.lookup"])
 async def test_facts_about_a_person_that_break_their_judge_end_the_session(
-    house: House, broken: Break, place: str
+    harness: Harness, broken: Break, place: str
 ) -> None:
-    asked = await house.ask_link("team")
+    asked = await harness.ask_link("team")
     broken(place)
-    assert_error_page(await house.connect(asked), INVALID)
-    assert "failed" == (await house.session(asked)).status
-    assert 2 == house.idp.count("revoke")
+    assert_error_page(await harness.connect(asked), INVALID)
+    assert "failed" == (await harness.session(asked)).status
+    assert 2 == harness.idp.count("revoke")
 
 
 @pytest.mark.case("28")
@@ -101,23 +101,23 @@ async def test_a_refresh_s_answer_that_breaks_its_judge_keeps_the_new_refresh_to
     place: str,
 ) -> None:
     """It is the only one that lives: the old one is spent, and sending it again would end the whole family."""
-    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, background=False) as house:
-        first = await house.connected()
-        house.clock.advance(LIFETIME)
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, background=False) as harness:
+        first = await harness.connected()
+        harness.clock.advance(LIFETIME)
         broken(place)
-        told = await house.ask()
+        told = await harness.ask()
         assert isinstance(told, Failed)
         assert INVALID is told.code
-        grant = await house.grant()
+        grant = await harness.grant()
         assert grant is not None
         assert grant.token is not None
         assert (first.access_token, None) == (grant.token.access_token, grant.refresh_state.intent)
         assert grant.refresh_state.spare is not None
         assert grant.refresh_state.spare != grant.token.refresh_token
         monkeypatch.undo()
-        house.clock.advance(PAUSE)
-        assert isinstance(await house.ask(), Ready)
-        (family,) = house.idp.families("client-mail")
+        harness.clock.advance(PAUSE)
+        assert isinstance(await harness.ask(), Ready)
+        (family,) = harness.idp.families("client-mail")
         assert "" == family.ended_by
 
 
@@ -144,12 +144,12 @@ async def test_a_device_code_s_answer_that_breaks_its_judge_ends_the_session(
 async def test_a_client_s_own_token_that_breaks_its_judge_is_an_error_and_fetched_again_later(
     identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch, broken: Break
 ) -> None:
-    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as house:
+    async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as harness:
         broken("protocol.token.lifetime_of")
-        assert INVALID is (await machine_failed(house)).code
+        assert INVALID is (await machine_failed(harness)).code
         monkeypatch.undo()
-        house.clock.advance(PAUSE)
-        assert identity_provider.is_alive((await machine_ready(house)).access_token)
+        harness.clock.advance(PAUSE)
+        assert identity_provider.is_alive((await machine_ready(harness)).access_token)
 
 
 NUMBERS = st.sampled_from([0, -1, 1.5, 2**63, 10**400, -(10**400), 1e308, -1e308])
@@ -164,13 +164,13 @@ MEMBERS = st.dictionaries(
 async def _connects_or_ends(idp: IdentityProvider, form: str, members: dict[str, Any], facts: dict[str, Any]) -> None:
     habits = Habits(always_scopes=("openid",), lifetime_form=form, keeps=("team", "expires_in"))  # type: ignore[arg-type]
     apps = [user_app(idp, habits=habits), global_app(idp, habits=habits)]
-    async with running(idp, apps, background=False) as house:
+    async with running(idp, apps, background=False) as harness:
         for app in ("mail", "team"):
-            asked = await house.ask_link(app)
+            asked = await harness.ask_link(app)
             idp.script.token.alter(lambda honest: {**honest, **members})
             idp.script.userinfo.alter(lambda honest: {**honest, **facts})
-            page = await house.connect(asked)
-            session = await house.session(asked)
+            page = await harness.connect(asked)
+            session = await harness.session(asked)
             assert ("completed" if page.status == 200 else "failed") == session.status
             assert page.status < 500 or session.failure is not None
             idp.script.reset()

@@ -13,7 +13,7 @@ from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.provider.nouns import Account
 from tests.kit.callback_pages import assert_error_page
-from tests.kit.running_broker import House, running, turn, user_app
+from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.story.hostile_web import HOSTILE_TEXTS
 from tests.unit.web.kit import Document
 
@@ -43,32 +43,32 @@ def assert_only_our_own_markup(page: Page) -> Document:
 @pytest.fixture
 async def hostile(
     request: pytest.FixtureRequest, identity_provider: IdentityProvider, test_clock: TestClock
-) -> AsyncIterator[tuple[House, str]]:
+) -> AsyncIterator[tuple[Harness, str]]:
     """An app whose title, provider and one scope are the payload."""
     payload: str = request.param
     scope = "".join(character for character in payload if character.isprintable() and character != " ")[:200] or "x"
     app = user_app(identity_provider, scopes=("read", scope), title=payload)
     app = replace(app, provider=payload)
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        yield house, payload
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        yield harness, payload
 
 
 @pytest.mark.case("88")
 @pytest.mark.parametrize("hostile", HOSTILE_TEXTS, indirect=True)
-async def test_hostile_names_are_text_on_every_page_of_the_way(hostile: tuple[House, str]) -> None:
-    house, payload = hostile
+async def test_hostile_names_are_text_on_every_page_of_the_way(hostile: tuple[Harness, str]) -> None:
+    harness, payload = hostile
     sub = payload.replace(":", ";")[:100]
     of = turn(user=f"idp:user:{sub}", agent=payload[:500], instance=payload[:500])
-    asked = await house.ask_link(scopes=["read"], of=of)
-    person = house.browser()
+    asked = await harness.ask_link(scopes=["read"], of=of)
+    person = harness.browser()
     shown = assert_only_our_own_markup(await person.open(asked.authorization_url))
     if payload.isprintable() and len(payload) < 60:
         assert payload in shown.text, "shown as what it is"
     assert_only_our_own_markup(await person.submit())
     assert person.page.next_url is not None
-    assert person.page.next_url.startswith(house.idp.url("/authorize?"))
-    house.idp.add_account(Account("hostile", sub=sub, name=payload))
-    callback = await house.idp.agree(person.page.next_url, "hostile", browser=person)
+    assert person.page.next_url.startswith(harness.idp.url("/authorize?"))
+    harness.idp.add_account(Account("hostile", sub=sub, name=payload))
+    callback = await harness.idp.agree(person.page.next_url, "hostile", browser=person)
     await person.follow(callback)
     while person.page.location is not None:
         await person.follow()
@@ -77,16 +77,16 @@ async def test_hostile_names_are_text_on_every_page_of_the_way(hostile: tuple[Ho
 
 @pytest.mark.case("88")
 @pytest.mark.parametrize("hostile", HOSTILE_TEXTS[:6], indirect=True)
-async def test_hostile_names_and_errors_on_the_pages_that_refuse(hostile: tuple[House, str]) -> None:
-    house, payload = hostile
-    house.idp.script.authorize.error(payload[:100], error_description=payload, error_uri=payload, times=2)
-    page = await house.connect(await house.ask_link())
+async def test_hostile_names_and_errors_on_the_pages_that_refuse(hostile: tuple[Harness, str]) -> None:
+    harness, payload = hostile
+    harness.idp.script.authorize.error(payload[:100], error_description=payload, error_uri=payload, times=2)
+    page = await harness.connect(await harness.ask_link())
     assert_error_page(page, Code.PROVIDER_DENIED)
     assert_only_our_own_markup(page)
     assert payload not in page.source
     assert "alert" not in page.source
-    person = house.browser()
-    asked = await house.ask_link()
+    person = harness.browser()
+    asked = await harness.ask_link()
     await person.open(asked.authorization_url)
     await person.submit({"decision": "cancel"})
     assert_only_our_own_markup(await person.follow())
@@ -95,15 +95,17 @@ async def test_hostile_names_and_errors_on_the_pages_that_refuse(hostile: tuple[
 @pytest.mark.case("88")
 @pytest.mark.parametrize("hostile", ["<b>Mail</b>"], indirect=True)
 @pytest.mark.parametrize("language", ["en", "ko"])
-async def test_the_links_message_and_block_carry_names_as_plain_text(hostile: tuple[House, str], language: str) -> None:
+async def test_the_links_message_and_block_carry_names_as_plain_text(
+    hostile: tuple[Harness, str], language: str
+) -> None:
     """What goes into a chat or a prompt is no page: there is nothing to escape, and no secret in it."""
-    house, payload = hostile
-    asked = await house.ask_link()
-    block = await house.broker.pending(turn())
+    harness, payload = hostile
+    asked = await harness.ask_link()
+    block = await harness.broker.pending(turn())
     assert block is not None
     assert asked.message == block["items"][0]["message"]
     assert payload in asked.message
-    browser = Browser(apps={house.origin: house.broker.web}, language=language)
+    browser = Browser(apps={harness.origin: harness.broker.web}, language=language)
     assert_only_our_own_markup(await browser.open(asked.authorization_url))
 
 
@@ -112,8 +114,8 @@ async def test_a_scope_list_of_any_length_is_shown_as_a_page_of_bearable_size(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     app = user_app(identity_provider, scopes=tuple(f"scope:{number}:" + "x" * 150 for number in range(900)))
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        asked = await house.ask()
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        asked = await harness.ask()
         assert isinstance(asked, AuthorizationRequired)
-        page = await house.browser().open(asked.authorization_url)
+        page = await harness.browser().open(asked.authorization_url)
         assert (200, True, True) == (page.status, len(page.source) < 100_000, "800" in page.text)

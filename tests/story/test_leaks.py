@@ -33,7 +33,7 @@ from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.evidence import text_of
 from oauthbroker.web.csrf import session_cookie_name
 from tests.kit.audit import KEYS
-from tests.kit.running_broker import House, file_store, running, tree, turn, user_app
+from tests.kit.running_broker import Harness, file_store, running, tree, turn, user_app
 from tests.kit.samples import app_with, grant_with, session_with, token_with
 from tests.story.every_outcome import every_outcome
 from tests.unit.config.bundles import APP, write
@@ -42,7 +42,7 @@ from tests.unit.config.bundles import APP, write
 @pytest.mark.case("89")
 @pytest.mark.rule("12.5.3-2")
 async def test_no_logger_at_its_loudest_says_a_secret(
-    house: House, canaries: Canaries, caplog: pytest.LogCaptureFixture
+    harness: Harness, canaries: Canaries, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The root logger and every library's own are at level 1; the sweep hears them all and fails the test itself.
 
@@ -52,10 +52,10 @@ async def test_no_logger_at_its_loudest_says_a_secret(
     for name in ("httpx2", "httpcore2", "httpcore2.http11", "httpcore2.connection", "asyncio", "authlib", "filelock"):
         caplog.set_level(1, logger=name)
     said = {"set-cookie": f"sid={canaries.mint('cookie').reveal()}", "location": canaries.mint("location").reveal()}
-    house.idp.script.token.answer(400, {"error": "invalid_grant"}, said)
-    await house.connect(await house.ask_link("files", ["read"]))
-    await every_outcome(house)
-    assert 9 == len(await house.events(count=9))
+    harness.idp.script.token.answer(400, {"error": "invalid_grant"}, said)
+    await harness.connect(await harness.ask_link("files", ["read"]))
+    await every_outcome(harness)
+    assert 9 == len(await harness.events(count=9))
 
 
 @pytest.mark.case("89")
@@ -73,16 +73,16 @@ async def test_a_whole_story_on_disk_leaves_no_secret_in_any_file(
     """Store, audit file and log file: everything a backup or a log shipper would carry away."""
     audit = AuditFile(tmp_path, KEYS)
     apps = [user_app(identity_provider), user_app(identity_provider, "files")]
-    async with running(identity_provider, apps, clock=test_clock, store=file_store(tmp_path, test_clock)) as house:
-        ready = await house.connected()
-        asked = await house.ask_link("files")
-        session = await house.session(asked)
+    async with running(identity_provider, apps, clock=test_clock, store=file_store(tmp_path, test_clock)) as harness:
+        ready = await harness.connected()
+        asked = await harness.ask_link("files")
+        session = await harness.session(asked)
         for kind, secret in _secrets_in(session):
             canaries.add(secret, kind)
         canaries.add(ready.access_token, "access token")
-        for at, entry in house.audit.lines:
+        for at, entry in harness.audit.lines:
             audit.write(entry, at)
-        tmp_path.joinpath("broker.log").write_text(house.log.getvalue())
+        tmp_path.joinpath("broker.log").write_text(harness.log.getvalue())
     audit.close()
     files = tree(tmp_path)
     assert {"audit.jsonl", "broker.log"} <= files.keys()
@@ -239,15 +239,17 @@ async def test_a_broken_exchange_carries_no_request_and_no_answer(
 
 
 @pytest.mark.case("90")
-async def test_a_record_that_can_not_be_read_is_refused_without_its_contents(house: House, canaries: Canaries) -> None:
+async def test_a_record_that_can_not_be_read_is_refused_without_its_contents(
+    harness: Harness, canaries: Canaries
+) -> None:
     """Even a traceback that shows the values of locals says nothing: the frames that held the record are gone."""
-    await house.connected()
-    key = house.repository.grant_key("mail", "idp:user:U234567")
-    entry = await house.store.get(key)
+    await harness.connected()
+    key = harness.repository.grant_key("mail", "idp:user:U234567")
+    entry = await harness.store.get(key)
     assert entry is not None
-    await house.store.put(key, entry.body.replace(b'"schema":1', b'"schema":9'), expect=entry.generation)
+    await harness.store.put(key, entry.body.replace(b'"schema":1', b'"schema":9'), expect=entry.generation)
     with pytest.raises(BrokerError) as caught:
-        await house.broker.revoke("mail", subject="idp:user:U234567")
+        await harness.broker.revoke("mail", subject="idp:user:U234567")
     assert Code.RECORD_CORRUPT is caught.value.code
     said = "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=True).format())
     assert "revoke" in said
@@ -256,86 +258,86 @@ async def test_a_record_that_can_not_be_read_is_refused_without_its_contents(hou
 
 # 92: objects that are printed, dumped, copied and taken apart.
 
-OBJECTS: dict[str, Callable[[House], Awaitable[Any]]] = {}
+OBJECTS: dict[str, Callable[[Harness], Awaitable[Any]]] = {}
 
 
-def thing(make: Callable[[House], Awaitable[Any]]) -> Callable[[House], Awaitable[Any]]:
+def thing(make: Callable[[Harness], Awaitable[Any]]) -> Callable[[Harness], Awaitable[Any]]:
     OBJECTS[make.__name__.replace("_", " ")] = make
     return make
 
 
 @thing
-async def a_grant(house: House) -> Any:
-    await house.connected()
-    return await house.grant()
+async def a_grant(harness: Harness) -> Any:
+    await harness.connected()
+    return await harness.grant()
 
 
 @thing
-async def a_session(house: House) -> Any:
-    return await house.session(await house.ask_link())
+async def a_session(harness: Harness) -> Any:
+    return await harness.session(await harness.ask_link())
 
 
 @thing
-async def a_claimed_session(house: House) -> Any:
-    session = await house.session(await house.ask_link())
+async def a_claimed_session(harness: Harness) -> Any:
+    session = await harness.session(await harness.ask_link())
     return session.claimed("somebody", session.expires_at)
 
 
 @thing
-async def a_parked_session(house: House) -> Any:
-    session = await house.session(await house.ask_link())
+async def a_parked_session(harness: Harness) -> Any:
+    session = await harness.session(await harness.ask_link())
     code, handle = (Canaries.active().mint(kind) for kind in ("authorization code", "handle"))
     return session.park(Parked("runtimeConfirm", code, handle, session.expires_at))
 
 
 @thing
-async def a_step_to_the_runtime(house: House) -> Any:
+async def a_step_to_the_runtime(harness: Harness) -> Any:
     handle = Canaries.active().mint("handle").reveal()
     url = Secret(f"https://runtime.test/confirm?handle={handle}")
-    return Step(house.broker.bundle.apps["mail"], house.clock.now(), "runtimeConfirm", url, Secret(handle))
+    return Step(harness.broker.bundle.apps["mail"], harness.clock.now(), "runtimeConfirm", url, Secret(handle))
 
 
 @thing
-async def a_held_record(house: House) -> Any:
-    await house.connected()
-    return await house.repository.grant("mail", "idp:user:U234567")
+async def a_held_record(harness: Harness) -> Any:
+    await harness.connected()
+    return await harness.repository.grant("mail", "idp:user:U234567")
 
 
 @thing
-async def a_ready_result(house: House) -> Any:
-    return await house.connected()
+async def a_ready_result(harness: Harness) -> Any:
+    return await harness.connected()
 
 
 @thing
-async def a_departure(house: House) -> Any:
-    ticket = (await house.session(await house.ask_link())).ticket
+async def a_departure(harness: Harness) -> Any:
+    ticket = (await harness.session(await harness.ask_link())).ticket
     assert ticket is not None
-    return await house.parts.pages_service.depart(ticket.reveal())
+    return await harness.parts.pages_service.depart(ticket.reveal())
 
 
 @thing
-async def an_app(house: House) -> Any:
-    return house.broker.bundle.apps["mail"]
+async def an_app(harness: Harness) -> Any:
+    return harness.broker.bundle.apps["mail"]
 
 
 @thing
-async def the_bundle(house: House) -> Any:
-    return house.broker.bundle
+async def the_bundle(harness: Harness) -> Any:
+    return harness.broker.bundle
 
 
 @thing
-async def the_broker(house: House) -> Any:
-    await house.connected()
-    return house.broker
+async def the_broker(harness: Harness) -> Any:
+    await harness.connected()
+    return harness.broker
 
 
 @thing
-async def a_context(house: House) -> Any:
-    return house.broker.oauth(turn())
+async def a_context(harness: Harness) -> Any:
+    return harness.broker.oauth(turn())
 
 
-async def the_record_of_everything(house: House, canaries: Canaries) -> None:
-    for session in [held.record async for held in house.repository.sessions()]:
+async def the_record_of_everything(harness: Harness, canaries: Canaries) -> None:
+    for session in [held.record async for held in harness.repository.sessions()]:
         for kind, secret in _secrets_in(session):
             canaries.add(secret, kind)
 
@@ -379,56 +381,56 @@ def _traceback_with(thing: Any) -> str:
 
 @pytest.mark.case("92")
 @pytest.mark.parametrize("name", OBJECTS)
-async def test_no_object_gives_its_secrets_away(name: str, house: House, canaries: Canaries) -> None:
-    thing = await OBJECTS[name](house)
-    await the_record_of_everything(house, canaries)
+async def test_no_object_gives_its_secrets_away(name: str, harness: Harness, canaries: Canaries) -> None:
+    thing = await OBJECTS[name](harness)
+    await the_record_of_everything(harness, canaries)
     for way, text in views(thing):
         assert [] == canaries.search(text, f"{way} of {name}"), way
 
 
 @pytest.mark.case("92")
 async def test_a_link_is_shown_where_it_is_asked_for_and_not_where_it_is_printed(
-    house: House, canaries: Canaries
+    harness: Harness, canaries: Canaries
 ) -> None:
     """`authorization_url` is for the person; a log line of the result has the session's id instead."""
-    asked = await house.ask_link()
-    await the_record_of_everything(house, canaries)
+    asked = await harness.ask_link()
+    await the_record_of_everything(harness, canaries)
     assert [] == canaries.search(repr(asked) + str(asked) + f"{[asked]}", "the result")
     assert isinstance(asked, AuthorizationRequired)
     assert asked.auth_session_id in repr(asked)
 
 
 @pytest.mark.case("91", "92")
-async def test_events_blocks_results_audit_and_counters_hold_no_secret(house: House, canaries: Canaries) -> None:
-    await every_outcome(house)
-    deliveries = [delivery async for delivery in _deliveries(house)]
-    await the_record_of_everything(house, canaries)
+async def test_events_blocks_results_audit_and_counters_hold_no_secret(harness: Harness, canaries: Canaries) -> None:
+    await every_outcome(harness)
+    deliveries = [delivery async for delivery in _deliveries(harness)]
+    await the_record_of_everything(harness, canaries)
     assert len(deliveries) >= 6
     said = {
         "deliveries": repr(deliveries),
         "events": json.dumps([delivery.to_json() for delivery in deliveries]),
-        "audit": "".join(line_of(entry, at) for at, entry in house.audit.lines) + repr(house.audit.lines),
-        "counters": repr(house.broker.metrics.counts) + repr(vars(house.broker.metrics)),
-        "log": house.log.getvalue(),
-        "lists": repr([summary async for summary in house.broker.grants.list()]),
+        "audit": "".join(line_of(entry, at) for at, entry in harness.audit.lines) + repr(harness.audit.lines),
+        "counters": repr(harness.broker.metrics.counts) + repr(vars(harness.broker.metrics)),
+        "log": harness.log.getvalue(),
+        "lists": repr([summary async for summary in harness.broker.grants.list()]),
     }
     for where, text in said.items():
         assert text, where
         assert [] == canaries.search(text, where), where
 
 
-async def _deliveries(house: House) -> AsyncIterator[EventLease]:
-    while (delivery := await house.broker.events.lease("planner")) is not None:
+async def _deliveries(harness: Harness) -> AsyncIterator[EventLease]:
+    while (delivery := await harness.broker.events.lease("planner")) is not None:
         yield delivery
         await delivery.ack()
 
 
 @pytest.mark.case("92")
-async def test_every_answer_to_a_browser_forbids_to_keep_it_and_to_pass_its_address_on(house: House) -> None:
+async def test_every_answer_to_a_browser_forbids_to_keep_it_and_to_pass_its_address_on(harness: Harness) -> None:
     """no-store and a referrer policy on every page of ours, and the callback's address is left at once."""
-    person = house.browser()
-    await house.connect(await house.ask_link(), browser=person)
-    ours = [page for page in person.history if page.url.startswith(house.origin)]
+    person = harness.browser()
+    await harness.connect(await harness.ask_link(), browser=person)
+    ours = [page for page in person.history if page.url.startswith(harness.origin)]
     assert len(ours) >= 4
     for page in ours:
         assert "no-store" in page.header("cache-control")
@@ -440,18 +442,18 @@ async def test_every_answer_to_a_browser_forbids_to_keep_it_and_to_pass_its_addr
 @pytest.mark.case("90", "92")
 @pytest.mark.parametrize("fault", ["token type", "ID token", "owner", "scope"])
 async def test_a_refused_exchange_takes_no_token_along_in_its_traceback(
-    fault: str, house: House, canaries: Canaries
+    fault: str, harness: Harness, canaries: Canaries
 ) -> None:
     """Whoever reports errors with the values of locals sees no frame in which the provider's answer lay."""
-    asked, person = await house.ask_link(), house.browser()
-    callback = await house.way_back(asked, person, "bob" if fault == "owner" else "alice")
+    asked, person = await harness.ask_link(), harness.browser()
+    callback = await harness.way_back(asked, person, "bob" if fault == "owner" else "alice")
     if fault == "token type":
-        house.idp.script.token.alter(lambda answer: {**answer, "token_type": "mac"})
+        harness.idp.script.token.alter(lambda answer: {**answer, "token_type": "mac"})
     elif fault == "ID token":
-        house.idp.script.token.alter_id_token(claims={"aud": "somebody-else"})
+        harness.idp.script.token.alter_id_token(claims={"aud": "somebody-else"})
     elif fault == "scope":
-        house.idp.script.token.alter(lambda answer: {**answer, "scope": "openid read delete"})
-    consent, address = house.parts.pages_service, urlsplit(callback)
+        harness.idp.script.token.alter(lambda answer: {**answer, "scope": "openid read delete"})
+    consent, address = harness.parts.pages_service, urlsplit(callback)
     cookies = {cookie.name: cookie.value for cookie in person.cookies.all}
 
     def cookie_of(locator: str) -> str | None:

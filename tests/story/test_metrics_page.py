@@ -26,7 +26,7 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from tests.kit.running_broker import ALICE, BASE, BOB, House, UnwellStore, public, running, turn
+from tests.kit.running_broker import ALICE, BASE, BOB, Harness, UnwellStore, public, running, turn
 from tests.story.signed_in import PROXY_HEADERS
 from tests.unit.web.kit import Answer, ask
 
@@ -34,13 +34,13 @@ HOST = BASE.removeprefix("http://")
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-async def get(house: House, path: str = "/metrics", bearer: str = "", client: str = "192.0.2.1") -> Answer:
+async def get(harness: Harness, path: str = "/metrics", bearer: str = "", client: str = "192.0.2.1") -> Answer:
     headers = [("authorization", f"Bearer {bearer}")] if bearer else []
-    return await ask(house.broker.doors.both, path, host=HOST, headers=headers, client=client)
+    return await ask(harness.broker.doors.both, path, host=HOST, headers=headers, client=client)
 
 
-async def key_of(house: House, roles: Collection[Role]) -> str:
-    _, text = await house.broker.api_keys.create("ops", roles)
+async def key_of(harness: Harness, roles: Collection[Role]) -> str:
+    _, text = await harness.broker.api_keys.create("ops", roles)
     return text.reveal()
 
 
@@ -53,25 +53,25 @@ def samples(answer: Answer) -> Samples:
     }
 
 
-async def scrape(house: House) -> Samples:
-    return samples(await get(house, bearer=await key_of(house, {"operator"})))
+async def scrape(harness: Harness) -> Samples:
+    return samples(await get(harness, bearer=await key_of(harness, {"operator"})))
 
 
 # who may
 
 
 @pytest.mark.case("79")
-async def test_operators_may_read_and_nobody_else(house: House) -> None:
-    begun = await house.broker.turns.begin(turn())
-    assert 200 == (await get(house, bearer=await key_of(house, {"operator"}))).status
-    assert 200 == (await get(house, bearer=await key_of(house, {"operator", "runtime"}))).status
+async def test_operators_may_read_and_nobody_else(harness: Harness) -> None:
+    begun = await harness.broker.turns.begin(turn())
+    assert 200 == (await get(harness, bearer=await key_of(harness, {"operator"}))).status
+    assert 200 == (await get(harness, bearer=await key_of(harness, {"operator", "runtime"}))).status
     for bearer, refused in {
         "": (401, "unauthenticated"),
         "oabk.nonsense": (401, "unauthenticated"),
-        await key_of(house, {"runtime"}): (403, "notAllowed"),
+        await key_of(harness, {"runtime"}): (403, "notAllowed"),
         begun.token.reveal(): (403, "notAllowed"),
     }.items():
-        answer = await get(house, bearer=bearer, client="127.0.0.1")
+        answer = await get(harness, bearer=bearer, client="127.0.0.1")
         assert refused == (answer.status, answer.json["code"]), bearer[:5]
 
 
@@ -79,15 +79,15 @@ async def test_this_machine_may_read_where_that_is_configured(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     settings = public(BASE, admin_loopback=True)
-    async with running(identity_provider, [], clock=test_clock, settings=settings) as house:
+    async with running(identity_provider, [], clock=test_clock, settings=settings) as harness:
         for client, status in {"127.0.0.1": 200, "::1": 200, "192.0.2.1": 401, "127.0.0.1.evil": 401, "": 401}.items():
-            assert status == (await get(house, client=client)).status, client
-        assert 401 == (await get(house, bearer="oabk.nonsense", client="127.0.0.1")).status
+            assert status == (await get(harness, client=client)).status, client
+        assert 401 == (await get(harness, bearer="oabk.nonsense", client="127.0.0.1")).status
         for name in PROXY_HEADERS:
             relayed = [(name, "203.0.113.9")]
-            answer = await ask(house.broker.doors.both, "/metrics", host=HOST, headers=relayed, client="127.0.0.1")
+            answer = await ask(harness.broker.doors.both, "/metrics", host=HOST, headers=relayed, client="127.0.0.1")
             assert 401 == answer.status, f"a proxy on this machine, by its {name}"
-        foreign = await ask(house.broker.doors.both, "/metrics", host="evil.example", client="127.0.0.1")
+        foreign = await ask(harness.broker.doors.both, "/metrics", host="evil.example", client="127.0.0.1")
         assert 421 == foreign.status, "a page of somebody else's, whose name leads here"
 
 
@@ -96,9 +96,9 @@ async def test_who_reads_too_often_is_told_when_to_come_back_and_others_are_serv
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     settings = dataclasses.replace(public(BASE), admin_loopback=True, limits=Limits(requests_per_minute=60))
-    async with running(identity_provider, [], clock=test_clock, settings=settings) as house:
-        one, other = await key_of(house, {"operator"}), await key_of(house, {"operator"})
-        runtimes = await key_of(house, {"runtime"})
+    async with running(identity_provider, [], clock=test_clock, settings=settings) as harness:
+        one, other = await key_of(harness, {"operator"}), await key_of(harness, {"operator"})
+        runtimes = await key_of(harness, {"runtime"})
         for bearer, client, served in (
             (one, "192.0.2.1", 200),
             ("", "127.0.0.1", 200),
@@ -106,23 +106,23 @@ async def test_who_reads_too_often_is_told_when_to_come_back_and_others_are_serv
             ("oabk.nonsense", "192.0.2.9", 401),
             ("", "192.0.2.10", 401),
         ):
-            answers = [await get(house, bearer=bearer, client=client) for _ in range(12)]
+            answers = [await get(harness, bearer=bearer, client=client) for _ in range(12)]
             assert [served] * 10 + [429] * 2 == [answer.status for answer in answers]
             assert ("rateLimited", "1") == (answers[-1].json["code"], answers[-1].headers["retry-after"])
-        assert 200 == (await get(house, bearer=other, client="192.0.2.9")).status, "a stranger keeps nobody out"
+        assert 200 == (await get(harness, bearer=other, client="192.0.2.9")).status, "a stranger keeps nobody out"
         test_clock.advance(1)
-        assert 200 == (await get(house, bearer=one)).status
+        assert 200 == (await get(harness, bearer=one)).status
 
 
 # what
 
 
-async def test_the_page_has_every_figure_there_is_with_its_labels(house: House) -> None:
-    await house.connected("mail")
-    assert await house.broker.events.lease("planner", wait=5) is not None  # the relay has queued what happened
-    await house.ask("no-such-app")
-    await house.browser().open(f"{house.origin}/nowhere")
-    said = await scrape(house)
+async def test_the_page_has_every_figure_there_is_with_its_labels(harness: Harness) -> None:
+    await harness.connected("mail")
+    assert await harness.broker.events.lease("planner", wait=5) is not None  # the relay has queued what happened
+    await harness.ask("no-such-app")
+    await harness.browser().open(f"{harness.origin}/nowhere")
+    said = await scrape(harness)
     family = {name for name, _ in said}
     assert {metric.value for metric in Metric if metric.labels != ("code",)} <= family
     assert {f"{timing.value}_bucket" for timing in Timing} <= family
@@ -133,12 +133,12 @@ async def test_the_page_has_every_figure_there_is_with_its_labels(house: House) 
     assert {name: {label for label, _ in labels} for name, labels in said} == {name: known[name] for name in family}
 
 
-async def test_a_connection_is_seen_from_all_sides(house: House) -> None:
-    asked = await house.ask_link("mail")
-    before = await scrape(house)
-    await house.connect(asked)
-    await house.ask("mail")
-    after = await scrape(house)
+async def test_a_connection_is_seen_from_all_sides(harness: Harness) -> None:
+    asked = await harness.ask_link("mail")
+    before = await scrape(harness)
+    await harness.connect(asked)
+    await harness.ask("mail")
+    after = await scrape(harness)
 
     def grown(name: str, **labels: str) -> float:
         key = (name, tuple(sorted(labels.items())))
@@ -155,51 +155,51 @@ async def test_a_connection_is_seen_from_all_sides(house: House) -> None:
     assert 1 == grown("oauthbroker_http_requests_total", route="/connect/{ticket}", method="POST", status="2xx")
 
 
-async def test_a_series_of_an_app_is_there_before_anything_happened(house: House) -> None:
+async def test_a_series_of_an_app_is_there_before_anything_happened(harness: Harness) -> None:
     """Or the first failure of an app would not be an increase."""
-    said = await scrape(house)
+    said = await scrape(harness)
     for app in ("mail", "files", "team"):
         for name in ("oauthbroker_tokens_ready_total", "oauthbroker_renewals_unstored_total", Gauge.CIRCUITS_OPEN):
             assert 0 == said[name, (("app", app),)]
 
 
-async def test_a_provider_that_is_down_opens_a_circuit(house: House, test_clock: TestClock) -> None:
-    await house.connected("mail")
+async def test_a_provider_that_is_down_opens_a_circuit(harness: Harness, test_clock: TestClock) -> None:
+    await harness.connected("mail")
     test_clock.advance(3600)
-    house.idp.script.refresh.answer(503, headers={"retry-after": "600"})
-    await house.ask("mail")
-    said = await scrape(house)
+    harness.idp.script.refresh.answer(503, headers={"retry-after": "600"})
+    await harness.ask("mail")
+    said = await scrape(harness)
     assert 1 == said[Gauge.CIRCUITS_OPEN, (("app", "mail"),)]
     assert 0 == said[Gauge.CIRCUITS_OPEN, (("app", "files"),)]
     kind = (("app", "mail"), ("kind", "refresh"), ("status", "5xx"))
     assert 1 == said["oauthbroker_provider_requests_total", kind]
     test_clock.advance(601)
-    assert 0 == (await scrape(house))[Gauge.CIRCUITS_OPEN, (("app", "mail"),)]
+    assert 0 == (await scrape(harness))[Gauge.CIRCUITS_OPEN, (("app", "mail"),)]
 
 
-async def test_queues_are_looked_at_now_and_then(house: House, test_clock: TestClock) -> None:
+async def test_queues_are_looked_at_now_and_then(harness: Harness, test_clock: TestClock) -> None:
     """What waits, what is dead and since when; at most once in half a minute, whoever asks how often."""
-    await house.connected("mail")
-    first = await scrape(house)
+    await harness.connected("mail")
+    first = await scrape(harness)
     assert 1 == first[Gauge.QUEUE_EVENTS, (("state", "waiting"),)]
-    await house.events(count=1)
+    await harness.events(count=1)
     test_clock.advance(29)
-    assert 1 == (await scrape(house))[Gauge.QUEUE_EVENTS, (("state", "waiting"),)]
-    await house.connected("files")
+    assert 1 == (await scrape(harness))[Gauge.QUEUE_EVENTS, (("state", "waiting"),)]
+    await harness.connected("files")
     test_clock.advance(2)
-    later = await scrape(house)
+    later = await scrape(harness)
     assert 1 == later[Gauge.QUEUE_EVENTS, (("state", "waiting"),)]
     assert 2 == later[Gauge.QUEUE_OLDEST, ()]
 
 
 @pytest.mark.case("92")
-async def test_nobody_and_nothing_of_anybody_is_named(house: House, canaries: Canaries) -> None:
+async def test_nobody_and_nothing_of_anybody_is_named(harness: Harness, canaries: Canaries) -> None:
     """Subjects, agents, conversations, ids, tickets and what people typed into addresses are in no label."""
-    await house.connected("mail")
-    asked = await house.ask_link("mail", of=turn(user=BOB))
-    await house.connect(asked, "mallory")
-    await house.browser().open(f"{house.origin}/connect/idp:user:U777777")  # a canary from now on, like any ticket
-    text = (await get(house, bearer=await key_of(house, {"operator"}))).text
+    await harness.connected("mail")
+    asked = await harness.ask_link("mail", of=turn(user=BOB))
+    await harness.connect(asked, "mallory")
+    await harness.browser().open(f"{harness.origin}/connect/idp:user:U777777")  # a canary from now on, like any ticket
+    text = (await get(harness, bearer=await key_of(harness, {"operator"}))).text
     for word in (
         ALICE,
         BOB,
@@ -221,27 +221,27 @@ async def test_nobody_and_nothing_of_anybody_is_named(house: House, canaries: Ca
 
 
 async def test_ready_is_ready_until_it_stops(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
-    async with running(identity_provider, [], clock=test_clock) as house:
-        answer = await get(house, "/readyz")
+    async with running(identity_provider, [], clock=test_clock) as harness:
+        answer = await get(harness, "/readyz")
         assert (200, {"status": "ready"}) == (answer.status, answer.json)
-        house.broker.life.stop()
-        answer = await get(house, "/readyz")
+        harness.broker.life.stop()
+        answer = await get(harness, "/readyz")
         assert (503, {"status": "unready", "problems": ["stopping"]}) == (answer.status, answer.json)
-        assert 200 == (await get(house, "/healthz")).status
+        assert 200 == (await get(harness, "/healthz")).status
 
 
 async def test_a_disk_that_takes_nothing_is_not_ready_and_alive(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     disk = UnwellStore(test_clock)
-    async with running(identity_provider, [], clock=test_clock, store=disk, background=False) as house:
+    async with running(identity_provider, [], clock=test_clock, store=disk, background=False) as harness:
         disk.refuses = 1
-        answer = await get(house, "/readyz")
+        answer = await get(harness, "/readyz")
         assert (503, ["storeUnavailable"]) == (answer.status, answer.json["problems"])
-        assert 200 == (await get(house, "/healthz")).status
-        assert 503 == (await get(house, "/readyz")).status, "the answer of the same second"
+        assert 200 == (await get(harness, "/healthz")).status
+        assert 503 == (await get(harness, "/readyz")).status, "the answer of the same second"
         test_clock.advance(1)
-        assert 200 == (await get(house, "/readyz")).status
+        assert 200 == (await get(harness, "/readyz")).status
 
 
 class Reading(MemoryStore):
@@ -261,15 +261,15 @@ async def test_however_many_probes_come_the_disk_is_asked_once_a_second(
     identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Reading(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
-    async with running(identity_provider, [], clock=test_clock, store=disk, background=False) as house:
+    async with running(identity_provider, [], clock=test_clock, store=disk, background=False) as harness:
         before = disk.reads
-        assert {200} == {each.status for each in await asyncio.gather(*(get(house, "/readyz") for _ in range(100)))}
+        assert {200} == {each.status for each in await asyncio.gather(*(get(harness, "/readyz") for _ in range(100)))}
         assert 1 == disk.reads - before
         test_clock.advance(1)
         disk.hangs = True
         monkeypatch.setattr("oauthbroker.web.health.PATIENCE_SECONDS", 0.05)  # of real time: from here on it is used up
-        answers = await asyncio.gather(*(get(house, "/readyz") for _ in range(100)))
-        answers.append(await get(house, "/readyz"))
+        answers = await asyncio.gather(*(get(harness, "/readyz") for _ in range(100)))
+        answers.append(await get(harness, "/readyz"))
         assert {(503, "storeUnavailable")} == {(each.status, each.json["problems"][0]) for each in answers}
         assert 2 == disk.reads - before
 

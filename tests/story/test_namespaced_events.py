@@ -11,15 +11,15 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.namespaced import MAX_PAYLOAD_BYTES
 from oauthbroker.observability.metrics import Metric
-from tests.kit.running_broker import ALICE, House, turn
+from tests.kit.running_broker import ALICE, Harness, turn
 
 DONE = "tool.completed"
 
 
-async def test_an_event_of_a_tool_continues_its_turn(house: House) -> None:
+async def test_an_event_of_a_tool_continues_its_turn(harness: Harness) -> None:
     of = turn(ALICE, instance="thread")
-    event_id = await house.broker.events.enqueue("writer", DONE, {"answer": [1, {"a": None}]}, turn=of)
-    delivery = await house.broker.events.lease("writer")
+    event_id = await harness.broker.events.enqueue("writer", DONE, {"answer": [1, {"a": None}]}, turn=of)
+    delivery = await harness.broker.events.lease("writer")
     assert delivery is not None
     assert (event_id, DONE) == (delivery.id, delivery.type)
     assert {"answer": [1, {"a": None}]} == delivery.event.payload
@@ -28,28 +28,28 @@ async def test_an_event_of_a_tool_continues_its_turn(house: House) -> None:
         resumed.agent_name, resumed.instance_key, resumed.origin, resumed.auth,
     )  # fmt: skip
     assert await delivery.ack()
-    assert 1 == house.broker.metrics.value(Metric.EVENTS_QUEUED, "other")
+    assert 1 == harness.broker.metrics.value(Metric.EVENTS_QUEUED, "other")
 
 
-async def test_a_waiting_consumer_is_woken_and_gets_events_in_order(house: House) -> None:
-    waiting = asyncio.create_task(house.broker.events.lease("planner", wait=30))
+async def test_a_waiting_consumer_is_woken_and_gets_events_in_order(harness: Harness) -> None:
+    waiting = asyncio.create_task(harness.broker.events.lease("planner", wait=30))
     await asyncio.sleep(0)
-    first = await house.broker.events.enqueue("planner", DONE, {}, turn=turn(), instance_key="a")
-    second = await house.broker.events.enqueue("planner", "agent.message", {}, turn=turn(), instance_key="a")
+    first = await harness.broker.events.enqueue("planner", DONE, {}, turn=turn(), instance_key="a")
+    second = await harness.broker.events.enqueue("planner", "agent.message", {}, turn=turn(), instance_key="a")
     delivery = await waiting
     assert delivery is not None
     assert first == delivery.id
-    assert await house.broker.events.lease("planner") is None, "the next one of its conversation waits"
+    assert await harness.broker.events.lease("planner") is None, "the next one of its conversation waits"
     await delivery.ack()
-    delivery = await house.broker.events.lease("planner")
+    delivery = await harness.broker.events.lease("planner")
     assert delivery is not None
     assert second == delivery.id
 
 
 @pytest.mark.case("93")
-async def test_the_same_key_is_the_same_event_and_says_nothing_of_the_key(house: House) -> None:
+async def test_the_same_key_is_the_same_event_and_says_nothing_of_the_key(harness: Harness) -> None:
     async def put(key: str, kind: str = DONE, agent: str = "planner") -> str:
-        return await house.broker.events.enqueue(agent, kind, {}, turn=turn(), idempotency_key=key)
+        return await harness.broker.events.enqueue(agent, kind, {}, turn=turn(), idempotency_key=key)
 
     first = await put("order 7")
     assert first == await put("order 7")
@@ -57,12 +57,12 @@ async def test_the_same_key_is_the_same_event_and_says_nothing_of_the_key(house:
         {first, await put("order 8"), await put("order 7", "tool.failed"), await put("order 7", DONE, "writer")}
     )
     assert "order" not in first
-    found = [await house.broker.events.lease("planner")]
+    found = [await harness.broker.events.lease("planner")]
     assert found[0] is not None
     assert await found[0].ack()
     assert first == await put("order 7"), "also after it was acknowledged"
     left = 0
-    while (delivery := await house.broker.events.lease("planner")) is not None:
+    while (delivery := await harness.broker.events.lease("planner")) is not None:
         left += await delivery.ack()
     assert 2 == left
 
@@ -85,8 +85,8 @@ async def test_the_same_key_is_the_same_event_and_says_nothing_of_the_key(house:
         None,
     ],
 )
-async def test_a_type_needs_a_namespace_that_is_not_the_brokers(house: House, kind: Any) -> None:
-    await refused(house, kind=kind)
+async def test_a_type_needs_a_namespace_that_is_not_the_brokers(harness: Harness, kind: Any) -> None:
+    await refused(harness, kind=kind)
 
 
 @pytest.mark.parametrize(
@@ -97,20 +97,20 @@ async def test_a_type_needs_a_namespace_that_is_not_the_brokers(house: House, ki
     ],
     ids=["secret", "deep secret", "list", "text", "none", "nan", "object", "surrogate", "big"],
 )  # fmt: skip
-async def test_a_payload_is_a_json_object_of_bounded_size_without_secrets(house: House, payload: Any) -> None:
-    await refused(house, payload=payload)
+async def test_a_payload_is_a_json_object_of_bounded_size_without_secrets(harness: Harness, payload: Any) -> None:
+    await refused(harness, payload=payload)
 
 
 @pytest.mark.parametrize(
     "more", [{"turn": {}}, {"agent": ""}, {"agent": 7}, {"idempotency_key": ""}, {"idempotency_key": "x" * 201}]
 )
-async def test_what_names_no_conversation_or_no_event_is_refused(house: House, more: Any) -> None:
-    await refused(house, **more)
+async def test_what_names_no_conversation_or_no_event_is_refused(harness: Harness, more: Any) -> None:
+    await refused(harness, **more)
 
 
-async def refused(house: House, **changed: Any) -> None:
+async def refused(harness: Harness, **changed: Any) -> None:
     said: dict[str, Any] = {"agent": "planner", "kind": DONE, "payload": {}, "turn": turn(), **changed}
     with pytest.raises(BrokerError) as error:
-        await house.broker.events.enqueue(said.pop("agent"), said.pop("kind"), said.pop("payload"), **said)
+        await harness.broker.events.enqueue(said.pop("agent"), said.pop("kind"), said.pop("payload"), **said)
     assert Code.REQUEST_INVALID is error.value.code
-    assert 0 == (await house.parts.queues.depth()).waiting
+    assert 0 == (await harness.parts.queues.depth()).waiting

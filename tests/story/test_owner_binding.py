@@ -23,7 +23,7 @@ from tests.kit.running_broker import (
     BASE,
     MALLORY,
     TEAM,
-    House,
+    Harness,
     at,
     public,
     running,
@@ -51,85 +51,87 @@ async def test_a_victim_who_opens_the_attackers_link_gives_nothing_away_and_lose
     """The victim even agrees at the provider. Her account is not the attacker's: the end, for that link only."""
     app = user_app(identity_provider, revocation=Revocation(reach=reach))  # type: ignore[arg-type]
     identity_provider.change("client-mail", revoke_reach=reach)
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        hers = await house.connected(scopes=["read"])
-        mallorys = await house.connected(account="mallory", of=of_mallory(), scopes=["read"])
-        await house.events()
-        await house.events("minion")
-        victim = house.browser()
-        asked = await house.ask_link(of=of_mallory())
-        page = await house.connect(asked, "alice", victim)
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        hers = await harness.connected(scopes=["read"])
+        mallorys = await harness.connected(account="mallory", of=of_mallory(), scopes=["read"])
+        await harness.events()
+        await harness.events("minion")
+        victim = harness.browser()
+        asked = await harness.ask_link(of=of_mallory())
+        page = await harness.connect(asked, "alice", victim)
         assert_error_page(page, Code.SUBJECT_MISMATCH)
         assert [] == [name for name in NAMES if name in page.source], "neither learns who the other is"
         assert page.location is None
         assert [] == [cookie for cookie in page.headers if cookie[0].lower() == "set-cookie"]
         for ready, subject in ((hers, turn()), (mallorys, of_mallory())):
-            assert house.idp.is_alive(ready.access_token)
-            again = await house.ask(scopes=["read"], of=subject)
+            assert harness.idp.is_alive(ready.access_token)
+            again = await harness.ask(scopes=["read"], of=subject)
             assert isinstance(again, Ready)
             assert again.access_token.reveal() == ready.access_token.reveal()
-        session = await house.session(asked)
+        session = await harness.session(asked)
         assert ("failed", Code.SUBJECT_MISMATCH) == (session.status, session.failure)
-        (event,) = await house.events("minion")
+        (event,) = await harness.events("minion")
         assert ("auth.failed", "subjectMismatch") == (event["type"], event["payload"]["code"])
-        assert await house.event(wait=0) is None
-        dropped = [entry for entry in house.audit.entries if isinstance(entry, TokensDropped)]
+        assert await harness.event(wait=0) is None
+        dropped = [entry for entry in harness.audit.entries if isinstance(entry, TokensDropped)]
         assert [(reach == "token")] == [entry.revoked for entry in dropped]
-        assert (2 if reach == "token" else 0) == house.idp.count("revoke"), "elsewhere it would kill her own live grant"
+        assert (2 if reach == "token" else 0) == harness.idp.count("revoke"), (
+            "elsewhere it would kill her own live grant"
+        )
 
 
 @pytest.mark.case("15")
-async def test_a_victim_who_opens_the_attackers_provider_url_never_gets_her_code_exchanged(house: House) -> None:
+async def test_a_victim_who_opens_the_attackers_provider_url_never_gets_her_code_exchanged(harness: Harness) -> None:
     """Mallory presses the button himself and passes the provider's URL on; the provider does not even ask Alice."""
-    asked = await house.ask_link(of=of_mallory())
-    attacker, victim = house.browser(), house.browser()
-    provider_url = await house.to_provider(asked, attacker)
-    house.idp.auto_consent = "alice"
+    asked = await harness.ask_link(of=of_mallory())
+    attacker, victim = harness.browser(), harness.browser()
+    provider_url = await harness.to_provider(asked, attacker)
+    harness.idp.auto_consent = "alice"
     page = await victim.open(provider_url)
     assert page.location is not None
     assert "code=" in page.location
     page = await victim.follow()
     assert_error_page(page, Code.OWNER_BINDING_FAILED)
     assert [] == [name for name in NAMES if name in page.source]
-    assert 0 == house.idp.count("token")
-    assert Code.OWNER_BINDING_FAILED is (await house.session(asked)).failure
-    assert [None, None] == [await house.grant(subject=subject) for subject in (ALICE, MALLORY)]
+    assert 0 == harness.idp.count("token")
+    assert Code.OWNER_BINDING_FAILED is (await harness.session(asked)).failure
+    assert [None, None] == [await harness.grant(subject=subject) for subject in (ALICE, MALLORY)]
 
 
 @pytest.mark.case("15")
-async def test_a_victim_who_opened_a_link_of_her_own_is_no_better_a_victim(house: House) -> None:
+async def test_a_victim_who_opened_a_link_of_her_own_is_no_better_a_victim(harness: Harness) -> None:
     """A cookie for her own session is not one for his."""
-    mallorys, hers = await house.ask_link(of=of_mallory()), await house.ask_link()
-    attacker, victim = house.browser(), house.browser()
-    provider_url = await house.to_provider(mallorys, attacker)
-    her_way_back = await house.way_back(hers, victim)
-    house.idp.auto_consent = "alice"
+    mallorys, hers = await harness.ask_link(of=of_mallory()), await harness.ask_link()
+    attacker, victim = harness.browser(), harness.browser()
+    provider_url = await harness.to_provider(mallorys, attacker)
+    her_way_back = await harness.way_back(hers, victim)
+    harness.idp.auto_consent = "alice"
     await victim.open(provider_url)
     assert_error_page(await victim.follow(), Code.OWNER_BINDING_FAILED)
-    assert 0 == house.idp.count("token")
+    assert 0 == harness.idp.count("token")
     assert_leads_to_connected(await victim.follow(her_way_back))
 
 
 @pytest.mark.case("15")
-async def test_the_attackers_own_browser_with_the_victims_callback_gets_nowhere(house: House) -> None:
+async def test_the_attackers_own_browser_with_the_victims_callback_gets_nowhere(harness: Harness) -> None:
     """The reverse: her code, carried off from her browser, in his own session."""
-    mallorys, hers = await house.ask_link(of=of_mallory()), await house.ask_link()
-    attacker, victim = house.browser(), house.browser()
-    his_way_back = await house.way_back(mallorys, attacker, "mallory")
-    her_way_back = await house.way_back(hers, victim)
+    mallorys, hers = await harness.ask_link(of=of_mallory()), await harness.ask_link()
+    attacker, victim = harness.browser(), harness.browser()
+    his_way_back = await harness.way_back(mallorys, attacker, "mallory")
+    her_way_back = await harness.way_back(hers, victim)
     his, her = (
         dict(part.split("=", 1) for part in urlsplit(url).query.split("&")) for url in (his_way_back, her_way_back)
     )
     assert_error_page(await attacker.follow(his_way_back.replace(his["code"], her["code"])), Code.EXCHANGE_FAILED)
-    assert await house.grant(subject=MALLORY) is None
+    assert await harness.grant(subject=MALLORY) is None
     assert_leads_to_connected(await victim.follow(her_way_back))
 
 
 @pytest.fixture
-async def https(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+async def https(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
     app = at(identity_provider, HTTPS_BASE, user_app(identity_provider))
-    async with running(identity_provider, [app], clock=test_clock, settings=public(HTTPS_BASE)) as house:
-        yield house
+    async with running(identity_provider, [app], clock=test_clock, settings=public(HTTPS_BASE)) as harness:
+        yield harness
 
 
 @pytest.mark.case("16")
@@ -153,7 +155,7 @@ async def https(identity_provider: IdentityProvider, test_clock: TestClock) -> A
         ["__Host-oab={value}"],
     ],
 )
-async def test_a_tossed_unprefixed_or_foreign_cookie_is_no_cookie(https: House, cookies: list[str]) -> None:
+async def test_a_tossed_unprefixed_or_foreign_cookie_is_no_cookie(https: Harness, cookies: list[str]) -> None:
     asked, other = await https.ask_link(scopes=["read"]), await https.ask_link(scopes=["write"])
     person = https.browser()
     url = await https.way_back(asked, person)
@@ -172,7 +174,7 @@ async def test_a_tossed_unprefixed_or_foreign_cookie_is_no_cookie(https: House, 
 
 
 @pytest.mark.case("16")
-async def test_the_cookie_itself_among_others_is_the_cookie(https: House) -> None:
+async def test_the_cookie_itself_among_others_is_the_cookie(https: Harness) -> None:
     asked = await https.ask_link()
     person = https.browser()
     url = await https.way_back(asked, person)
@@ -183,7 +185,7 @@ async def test_the_cookie_itself_among_others_is_the_cookie(https: House) -> Non
 
 
 @pytest.mark.case("16")
-async def test_a_sibling_domain_cannot_make_a_browser_send_a_cookie_of_ours(https: House) -> None:
+async def test_a_sibling_domain_cannot_make_a_browser_send_a_cookie_of_ours(https: Harness) -> None:
     """The browser's own rules for `__Host-`: a Domain attribute, or http, and it is not kept."""
     victim = https.browser()
     sibling = urlsplit("https://evil.broker.test/")
@@ -196,7 +198,7 @@ async def test_a_sibling_domain_cannot_make_a_browser_send_a_cookie_of_ours(http
 @pytest.mark.case("17")
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 async def test_link_previews_change_nothing_and_the_person_can_still_connect(
-    filed: House, tmp_path: Path, method: str
+    filed: Harness, tmp_path: Path, method: str
 ) -> None:
     asked = await filed.ask_link()
     person = filed.browser()
@@ -212,17 +214,17 @@ async def test_link_previews_change_nothing_and_the_person_can_still_connect(
 
 
 @pytest.mark.case("15", "17")
-async def test_the_last_browser_to_press_the_button_wins_and_an_older_one_harms_it_not(house: House) -> None:
-    asked = await house.ask_link()
-    first, second = house.browser(), house.browser()
-    first_back = await house.way_back(asked, first)
-    second_back = await house.way_back(asked, second)
+async def test_the_last_browser_to_press_the_button_wins_and_an_older_one_harms_it_not(harness: Harness) -> None:
+    asked = await harness.ask_link()
+    first, second = harness.browser(), harness.browser()
+    first_back = await harness.way_back(asked, first)
+    second_back = await harness.way_back(asked, second)
     assert_error_page(await first.follow(first_back), Code.STATE_UNKNOWN)
-    assert 0 == house.idp.count("token")
+    assert 0 == harness.idp.count("token")
     assert_leads_to_connected(await second.follow(second_back))
 
 
-async def test_unknown_and_wrong_tickets_look_the_same_and_touch_nothing(filed: House, tmp_path: Path) -> None:
+async def test_unknown_and_wrong_tickets_look_the_same_and_touch_nothing(filed: Harness, tmp_path: Path) -> None:
     asked = await filed.ask_link()
     ticket = asked.authorization_url.rpartition("/")[2]
     flipped = ticket[:-1] + ("A" if ticket[-1] != "A" else "B")
@@ -237,21 +239,21 @@ async def test_unknown_and_wrong_tickets_look_the_same_and_touch_nothing(filed: 
 
 
 @pytest.fixture
-async def direct(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+async def direct(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
     app = user_app(identity_provider)
     app = replace(app, redirect=replace(app.redirect, link="direct"))
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        yield house
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        yield harness
 
 
-async def test_a_direct_link_is_the_providers_and_its_callback_needs_no_cookie(direct: House) -> None:
+async def test_a_direct_link_is_the_providers_and_its_callback_needs_no_cookie(direct: Harness) -> None:
     asked = await direct.ask_link()
     assert asked.authorization_url.startswith(direct.idp.url("/authorize?"))
     assert 200 == (await direct.connect(asked)).status
     assert isinstance(await direct.ask(), Ready)
 
 
-async def test_the_block_of_a_direct_session_carries_the_connect_link_even_then(direct: House) -> None:
+async def test_the_block_of_a_direct_session_carries_the_connect_link_even_then(direct: Harness) -> None:
     await direct.ask_link()
     block = await direct.broker.pending(turn())
     assert block is not None
@@ -261,14 +263,14 @@ async def test_the_block_of_a_direct_session_carries_the_connect_link_even_then(
 
 
 @pytest.mark.case("14a")
-async def test_somebody_elses_account_behind_a_direct_link_is_still_a_mismatch(direct: House) -> None:
+async def test_somebody_elses_account_behind_a_direct_link_is_still_a_mismatch(direct: Harness) -> None:
     asked = await direct.ask_link(of=of_mallory())
     assert_error_page(await direct.connect(asked, "alice"), Code.SUBJECT_MISMATCH)
     assert await direct.grant(subject=MALLORY) is None
 
 
 @pytest.mark.case("15")
-async def test_a_direct_session_that_went_through_the_connect_page_needs_the_cookie_again(direct: House) -> None:
+async def test_a_direct_session_that_went_through_the_connect_page_needs_the_cookie_again(direct: Harness) -> None:
     asked = await direct.ask_link()
     block = await direct.broker.pending(turn())
     assert block is not None
@@ -289,12 +291,12 @@ async def test_a_direct_session_that_went_through_the_connect_page_needs_the_coo
 async def test_a_binding_that_nothing_carries_out_vouches_for_nobody(identity_provider, test_clock, binding):
     """The loader refuses such an app; one that was built in code must fare no better."""
     app = user_app(identity_provider, owner=Owner(binding=binding))
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        asked = await house.ask_link(of=turn(user="idp:user:ANYBODY"))
-        assert_error_page(await leave(house.browser(), asked.authorization_url), Code.APP_MISCONFIGURED)
-        assert 0 == house.idp.count("authorize")
-        assert await house.grant(subject="idp:user:ANYBODY") is None
-        assert 0 == await house.store.count("grants")
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        asked = await harness.ask_link(of=turn(user="idp:user:ANYBODY"))
+        assert_error_page(await leave(harness.browser(), asked.authorization_url), Code.APP_MISCONFIGURED)
+        assert 0 == harness.idp.count("authorize")
+        assert await harness.grant(subject="idp:user:ANYBODY") is None
+        assert 0 == await harness.store.count("grants")
 
 
 def of_user_info(idp: IdentityProvider) -> OAuthApp:
@@ -308,15 +310,15 @@ def of_user_info(idp: IdentityProvider) -> OAuthApp:
 async def test_the_pinned_account_does_not_depend_on_the_scopes_of_one_login(
     identity_provider, test_clock, first, then
 ):
-    async with running(identity_provider, [of_user_info(identity_provider)], clock=test_clock) as house:
-        await house.connected(scopes=[first])
-        pinned = (await stored_grant(house)).account
+    async with running(identity_provider, [of_user_info(identity_provider)], clock=test_clock) as harness:
+        await harness.connected(scopes=[first])
+        pinned = (await stored_grant(harness)).account
         assert pinned is not None
-        stepping = await house.ask_link(scopes=[then])
-        assert_error_page(await house.connect(stepping, "bob"), Code.SUBJECT_MISMATCH)
-        assert (first,) == (await stored_grant(house)).scopes
-        assert 200 == (await house.connect(await house.ask_link(scopes=[then]))).status
-        grant = await stored_grant(house)
+        stepping = await harness.ask_link(scopes=[then])
+        assert_error_page(await harness.connect(stepping, "bob"), Code.SUBJECT_MISMATCH)
+        assert (first,) == (await stored_grant(harness)).scopes
+        assert 200 == (await harness.connect(await harness.ask_link(scopes=[then]))).status
+        grant = await stored_grant(harness)
         assert (("read", "openid"), pinned) == (grant.scopes, grant.account)
 
 

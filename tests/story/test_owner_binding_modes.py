@@ -24,7 +24,7 @@ from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.callback_pages import HOST, assert_error_page, assert_leads_to_connected
 from tests.kit.running_broker import ALICE as ACCOUNT
-from tests.kit.running_broker import BASE, House, at, file_store, public, running, tree, turn, user_app
+from tests.kit.running_broker import BASE, Harness, at, file_store, public, running, tree, turn, user_app
 from tests.kit.running_broker import MALLORY as EVIL_ACCOUNT
 from tests.story.binding_kit import (
     ALICE,
@@ -67,10 +67,10 @@ class Mode:
     def of_mallory(self) -> Turn:
         return turn(user=self.mallory, team=None, agent="minion", instance="mallorys.1")
 
-    async def finish(self, house: House, page: Page, browser_of: str, conversation: Turn | None = None) -> None:
+    async def finish(self, harness: Harness, page: Page, browser_of: str, conversation: Turn | None = None) -> None:
         """The honest rest, after a callback whose page is `page` in the browser of `browser_of`."""
         if self.vouches:
-            await vouch(house, page, browser_of, conversation)
+            await vouch(harness, page, browser_of, conversation)
 
 
 MODES = (
@@ -96,28 +96,28 @@ def corp(mode: Mode, test_clock: TestClock) -> Iterator[IdentityProvider | None]
 
 
 def login_at(corp: IdentityProvider | None, base: str = BASE) -> dict[str, Any]:
-    """What a house with that login is run with."""
+    """Return the arguments of a harness with that login."""
     return {} if corp is None else {"corp": corp, "login": broker_login(corp, base)}
 
 
 @pytest.fixture
-async def house(
+async def harness(
     identity_provider: IdentityProvider,
     corp: IdentityProvider | None,
     test_clock: TestClock,
     mode: Mode,
     tmp_path: Path,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[Harness]:
     store = file_store(tmp_path, test_clock)
     apps, more = [mode.app(identity_provider)], login_at(corp)
     async with running(
         identity_provider, apps, clock=test_clock, store=store, settings=settings_for(), **more
-    ) as house:
-        yield house
+    ) as harness:
+        yield harness
 
 
-async def no_grants(house: House) -> bool:
-    return 0 == len([held async for held in house.repository.grants()])
+async def no_grants(harness: Harness) -> bool:
+    return 0 == len([held async for held in harness.repository.grants()])
 
 
 def test_every_binding_is_in_the_table() -> None:
@@ -125,11 +125,11 @@ def test_every_binding_is_in_the_table() -> None:
 
 
 @every_mode
-async def test_the_honest_way_connects(house: House, mode: Mode) -> None:
-    asked = await house.ask_link(of=mode.of_alice)
-    await mode.finish(house, await house.connect(asked), mode.alice)
-    assert isinstance(await house.ask(of=mode.of_alice), Ready)
-    assert 1 == house.idp.count("token")
+async def test_the_honest_way_connects(harness: Harness, mode: Mode) -> None:
+    asked = await harness.ask_link(of=mode.of_alice)
+    await mode.finish(harness, await harness.connect(asked), mode.alice)
+    assert isinstance(await harness.ask(of=mode.of_alice), Ready)
+    assert 1 == harness.idp.count("token")
 
 
 @pytest.mark.case("6")
@@ -140,113 +140,118 @@ async def test_a_state_on_another_apps_path_is_refused_and_stays_good_on_its_own
     """Her own cookie, her own state: only the path is another app's, whose provider may be an attacker's."""
     apps = [mode.app(identity_provider, name) for name in ("mail", "files")]
     more = login_at(corp)
-    async with running(identity_provider, apps, clock=test_clock, settings=settings_for(), **more) as house:
-        mail, files = await house.ask_link("mail", of=mode.of_alice), await house.ask_link("files", of=mode.of_alice)
-        person = house.browser()
-        url = await house.way_back(mail, person)
-        await house.to_provider(files, person)
+    async with running(identity_provider, apps, clock=test_clock, settings=settings_for(), **more) as harness:
+        mail, files = (
+            await harness.ask_link("mail", of=mode.of_alice),
+            await harness.ask_link("files", of=mode.of_alice),
+        )
+        person = harness.browser()
+        url = await harness.way_back(mail, person)
+        await harness.to_provider(files, person)
         assert_error_page(await person.follow(url.replace("/mail?", "/files?")), Code.APP_MISMATCH)
-        assert 0 == house.idp.count("token")
+        assert 0 == harness.idp.count("token")
         for asked in (mail, files):
-            session = await house.session(asked)
+            session = await harness.session(asked)
             assert ("pending", None) == (session.status, session.parked)
-        assert await no_grants(house)
+        assert await no_grants(harness)
         page = await person.follow(url)
         while page.location is not None:
             page = await person.follow()
-        await mode.finish(house, page, mode.alice)
-        assert isinstance(await house.ask("mail", of=mode.of_alice), Ready)
-        assert isinstance(await house.ask("files", of=mode.of_alice), AuthorizationRequired)
+        await mode.finish(harness, page, mode.alice)
+        assert isinstance(await harness.ask("mail", of=mode.of_alice), Ready)
+        assert isinstance(await harness.ask("files", of=mode.of_alice), AuthorizationRequired)
 
 
 @pytest.mark.case("5", "15")
 @every_mode
-async def test_a_callback_in_another_browser_is_refused_before_the_exchange(house: House, mode: Mode) -> None:
-    asked, person = await house.ask_link(of=mode.of_alice), house.browser()
-    url = await house.way_back(asked, person)
-    page = await house.browser().open(url)
+async def test_a_callback_in_another_browser_is_refused_before_the_exchange(harness: Harness, mode: Mode) -> None:
+    asked, person = await harness.ask_link(of=mode.of_alice), harness.browser()
+    url = await harness.way_back(asked, person)
+    page = await harness.browser().open(url)
     assert_error_page(page, Code.OWNER_BINDING_FAILED)
     assert page.location is None
     assert [] == [cookie for cookie in page.headers if cookie[0].lower() == "set-cookie"]
-    assert 0 == house.idp.count("token")
-    session = await house.session(asked)
+    assert 0 == harness.idp.count("token")
+    session = await harness.session(asked)
     assert ("failed", Code.OWNER_BINDING_FAILED, None) == (session.status, session.failure, session.parked)
-    (entry,) = [entry for entry in house.audit.entries if isinstance(entry, ConnectFailed)]
+    (entry,) = [entry for entry in harness.audit.entries if isinstance(entry, ConnectFailed)]
     assert (asked.auth_session_id, "ownerBindingFailed") == (entry.session, entry.code)
     assert_error_page(await person.follow(url), Code.STATE_USED)
-    assert 0 == house.idp.count("token")
+    assert 0 == harness.idp.count("token")
 
 
 @pytest.mark.case("14b")
 @every_vouching_mode
-async def test_a_victim_who_opens_the_attackers_link_and_agrees_gives_nothing_away(house: House, mode: Mode) -> None:
+async def test_a_victim_who_opens_the_attackers_link_and_agrees_gives_nothing_away(
+    harness: Harness, mode: Mode
+) -> None:
     """She even does what the page says: her runtime knows her, and she talks where she talks."""
-    asked, victim = await house.ask_link(of=mode.of_mallory), house.browser()
-    page = await house.connect(asked, "alice", victim)
+    asked, victim = await harness.ask_link(of=mode.of_mallory), harness.browser()
+    page = await harness.connect(asked, "alice", victim)
     with pytest.raises(BrokerError) as caught:
-        await mode.finish(house, page, mode.alice, mode.of_alice)
+        await mode.finish(harness, page, mode.alice, mode.of_alice)
     assert caught.value.code in {Code.OWNER_BINDING_FAILED, Code.STATE_UNKNOWN}
-    house.clock.advance(60)
-    assert 0 == house.idp.count("token")
-    assert await no_grants(house)
+    harness.clock.advance(60)
+    assert 0 == harness.idp.count("token")
+    assert await no_grants(harness)
     for name in (mode.alice, mode.mallory, "U234567", "people.example"):
         assert name not in page.source
 
 
 @pytest.mark.case("14a")
 @pytest.mark.parametrize("mode", [MODES[0]], ids=["providerIdentity"])
-async def test_where_the_provider_vouches_it_is_refused_after_the_exchange(house: House, mode: Mode) -> None:
-    asked = await house.ask_link(of=mode.of_mallory)
-    assert_error_page(await house.connect(asked, "alice"), Code.SUBJECT_MISMATCH)
-    assert await no_grants(house)
+async def test_where_the_provider_vouches_it_is_refused_after_the_exchange(harness: Harness, mode: Mode) -> None:
+    asked = await harness.ask_link(of=mode.of_mallory)
+    assert_error_page(await harness.connect(asked, "alice"), Code.SUBJECT_MISMATCH)
+    assert await no_grants(harness)
 
 
 @pytest.mark.case("15")
 @every_mode
 async def test_a_victim_who_opens_the_attackers_provider_url_never_gets_her_code_exchanged(
-    house: House, mode: Mode
+    harness: Harness, mode: Mode
 ) -> None:
     """Mallory passes leg 1 himself; the provider does not even ask Alice."""
-    asked = await house.ask_link(of=mode.of_mallory)
-    attacker, victim = house.browser(), house.browser()
-    provider_url = await house.to_provider(asked, attacker)
-    house.idp.auto_consent = "alice"
+    asked = await harness.ask_link(of=mode.of_mallory)
+    attacker, victim = harness.browser(), harness.browser()
+    provider_url = await harness.to_provider(asked, attacker)
+    harness.idp.auto_consent = "alice"
     page = await victim.open(provider_url)
     assert page.location is not None
     assert "code=" in page.location
     assert_error_page(await victim.follow(), Code.OWNER_BINDING_FAILED)
-    assert 0 == house.idp.count("token")
-    assert await no_grants(house)
-    session = await house.session(asked)
+    assert 0 == harness.idp.count("token")
+    assert await no_grants(harness)
+    session = await harness.session(asked)
     assert ("failed", None) == (session.status, session.parked)
 
 
 @pytest.mark.case("15")
 @every_mode
-async def test_a_victims_own_cookie_is_none_for_the_attackers_session(house: House, mode: Mode) -> None:
-    mallorys, hers = await house.ask_link(of=mode.of_mallory), await house.ask_link(of=mode.of_alice)
-    attacker, victim = house.browser(), house.browser()
-    provider_url = await house.to_provider(mallorys, attacker)
-    her_way_back = await house.way_back(hers, victim)
-    house.idp.auto_consent = "alice"
+async def test_a_victims_own_cookie_is_none_for_the_attackers_session(harness: Harness, mode: Mode) -> None:
+    mallorys, hers = await harness.ask_link(of=mode.of_mallory), await harness.ask_link(of=mode.of_alice)
+    attacker, victim = harness.browser(), harness.browser()
+    provider_url = await harness.to_provider(mallorys, attacker)
+    her_way_back = await harness.way_back(hers, victim)
+    harness.idp.auto_consent = "alice"
     await victim.open(provider_url)
     assert_error_page(await victim.follow(), Code.OWNER_BINDING_FAILED)
-    assert 0 == house.idp.count("token")
+    assert 0 == harness.idp.count("token")
     page = await victim.follow(her_way_back)
     while page.location is not None:
         page = await victim.follow()
-    await mode.finish(house, page, mode.alice)
-    assert isinstance(await house.ask(of=mode.of_alice), Ready)
+    await mode.finish(harness, page, mode.alice)
+    assert isinstance(await harness.ask(of=mode.of_alice), Ready)
 
 
 @pytest.fixture
 async def https(
     identity_provider: IdentityProvider, corp: IdentityProvider | None, test_clock: TestClock, mode: Mode
-) -> AsyncIterator[House]:
+) -> AsyncIterator[Harness]:
     app = at(identity_provider, HTTPS_BASE, mode.app(identity_provider))
     settings, more = public(HTTPS_BASE, confirm_url=RUNTIME), login_at(corp, HTTPS_BASE)
-    async with running(identity_provider, [app], clock=test_clock, settings=settings, **more) as house:
-        yield house
+    async with running(identity_provider, [app], clock=test_clock, settings=settings, **more) as harness:
+        yield harness
 
 
 TOSSED = [
@@ -262,13 +267,13 @@ TOSSED = [
 ]
 
 
-async def cookies_of(house: House, mode: Mode) -> tuple[AuthorizationRequired, Browser, str, dict[str, str]]:
+async def cookies_of(harness: Harness, mode: Mode) -> tuple[AuthorizationRequired, Browser, str, dict[str, str]]:
     """A person who came all the way to the callback, and the cookies that others might toss in."""
-    asked = await house.ask_link(of=mode.of_alice, scopes=["read"])
-    other = await house.ask_link(of=mode.of_alice, scopes=["write"])
-    person = house.browser()
-    url = await house.way_back(asked, person)
-    await house.to_provider(other, person)
+    asked = await harness.ask_link(of=mode.of_alice, scopes=["read"])
+    other = await harness.ask_link(of=mode.of_alice, scopes=["write"])
+    person = harness.browser()
+    url = await harness.way_back(asked, person)
+    await harness.to_provider(other, person)
     locator, other_locator = (each.auth_session_id.removeprefix("as-") for each in (asked, other))
     given = {
         "locator": locator,
@@ -282,7 +287,7 @@ async def cookies_of(house: House, mode: Mode) -> tuple[AuthorizationRequired, B
 @pytest.mark.case("5", "16")
 @every_mode
 @pytest.mark.parametrize("tossed", TOSSED)
-async def test_a_tossed_cookie_is_no_cookie_at_the_callback(https: House, mode: Mode, tossed: list[str]) -> None:
+async def test_a_tossed_cookie_is_no_cookie_at_the_callback(https: Harness, mode: Mode, tossed: list[str]) -> None:
     asked, _, url, given = await cookies_of(https, mode)
     answer = await raw_callback(https, url, *(cookie.format(**given) for cookie in tossed))
     assert (403, "ownerBindingFailed") == (answer.status, answer.json["code"])
@@ -293,7 +298,7 @@ async def test_a_tossed_cookie_is_no_cookie_at_the_callback(https: House, mode: 
 @pytest.mark.case("16")
 @every_vouching_mode
 @pytest.mark.parametrize("tossed", TOSSED)
-async def test_nor_does_it_open_the_page_after_it(https: House, mode: Mode, tossed: list[str]) -> None:
+async def test_nor_does_it_open_the_page_after_it(https: Harness, mode: Mode, tossed: list[str]) -> None:
     asked, person, url, given = await cookies_of(https, mode)
     page = await person.follow(url)
     assert page.location == f"{HTTPS_BASE}/next/{asked.auth_session_id}"
@@ -309,40 +314,40 @@ async def test_nor_does_it_open_the_page_after_it(https: House, mode: Mode, toss
 @pytest.mark.case("17")
 @every_mode
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_fifty_link_previews_change_nothing(house: House, mode: Mode, tmp_path: Path, method: str) -> None:
-    asked, person = await house.ask_link(of=mode.of_alice), house.browser()
+async def test_fifty_link_previews_change_nothing(harness: Harness, mode: Mode, tmp_path: Path, method: str) -> None:
+    asked, person = await harness.ask_link(of=mode.of_alice), harness.browser()
     before = tree(tmp_path)
     for number in range(25):
-        bot = house.browser()
+        bot = harness.browser()
         await bot.open(asked.authorization_url, method=method, headers={"user-agent": f"LinkPreview/{number}"})
         await bot.open(asked.authorization_url, method=method, headers={"sec-purpose": "prefetch"})
         await person.open(asked.authorization_url, method=method)
     assert before == tree(tmp_path)
-    await mode.finish(house, await house.connect(asked, browser=person), mode.alice)
-    assert isinstance(await house.ask(of=mode.of_alice), Ready)
+    await mode.finish(harness, await harness.connect(asked, browser=person), mode.alice)
+    assert isinstance(await harness.ask(of=mode.of_alice), Ready)
 
 
 @pytest.mark.case("17")
 @every_vouching_mode
-async def test_nor_do_previews_of_the_page_after_the_callback(house: House, mode: Mode, tmp_path: Path) -> None:
-    asked, person = await house.ask_link(of=mode.of_alice), house.browser()
-    page = await house.connect(asked, browser=person)
+async def test_nor_do_previews_of_the_page_after_the_callback(harness: Harness, mode: Mode, tmp_path: Path) -> None:
+    asked, person = await harness.ask_link(of=mode.of_alice), harness.browser()
+    page = await harness.connect(asked, browser=person)
     before = tree(tmp_path)
     for method in ("GET", "HEAD", "POST"):
-        for browser in (house.browser(), person):
+        for browser in (harness.browser(), person):
             await browser.open(page.url, method=method)
     assert before == tree(tmp_path)
-    await mode.finish(house, page, mode.alice)
-    assert isinstance(await house.ask(of=mode.of_alice), Ready)
+    await mode.finish(harness, page, mode.alice)
+    assert isinstance(await harness.ask(of=mode.of_alice), Ready)
 
 
 @pytest.mark.case("14b", "15")
 @every_vouching_mode
 @pytest.mark.parametrize("when", ["at the provider", "parked"])
-async def test_the_requester_confirms_nothing_with_what_is_public(house: House, mode: Mode, when: str) -> None:
+async def test_the_requester_confirms_nothing_with_what_is_public(harness: Harness, mode: Mode, when: str) -> None:
     """Mallory asked, so he has the authSessionId, the link and its ticket; and Alice is under way with it."""
-    asked, victim = await house.ask_link(of=mode.of_mallory), house.browser()
-    back = await house.way_back(asked, victim)
+    asked, victim = await harness.ask_link(of=mode.of_mallory), harness.browser()
+    back = await harness.way_back(asked, victim)
     page = None
     if when == "parked":
         await victim.follow(back)
@@ -361,17 +366,17 @@ async def test_the_requester_confirms_nothing_with_what_is_public(house: House, 
     ]
     for guess in guesses:
         for subject in (mode.mallory, mode.alice):
-            await assert_refused(house.broker.confirm(guess, subject))
-        await assert_refused(house.broker.relay_code(mode.of_mallory, guess))
-    mallory = house.browser()
-    assert_error_page(await mallory.open(f"{house.origin}/next/{session_id}"), Code.STATE_UNKNOWN)
-    assert 0 == house.idp.count("token")
-    assert (await house.session(asked)).open, "nor can he spoil it with what everybody knows"
+            await assert_refused(harness.broker.confirm(guess, subject))
+        await assert_refused(harness.broker.relay_code(mode.of_mallory, guess))
+    mallory = harness.browser()
+    assert_error_page(await mallory.open(f"{harness.origin}/next/{session_id}"), Code.STATE_UNKNOWN)
+    assert 0 == harness.idp.count("token")
+    assert (await harness.session(asked)).open, "nor can he spoil it with what everybody knows"
     if page is not None and CODE.search(page.text):
         for _ in range(MAX_TRIES):
-            await assert_refused(house.broker.relay_code(mode.of_mallory, wrong_code(code_on(page))))
-        assert "failed" == (await house.session(asked)).status
-    assert await no_grants(house)
+            await assert_refused(harness.broker.relay_code(mode.of_mallory, wrong_code(code_on(page))))
+        assert "failed" == (await harness.session(asked)).status
+    assert await no_grants(harness)
 
 
 def wrong_code(code: str) -> str:
@@ -386,61 +391,63 @@ async def assert_refused(said: Any) -> None:
 
 @pytest.mark.case("12", "15")
 @every_vouching_mode
-async def test_sixty_callbacks_at_once_park_once(house: House, mode: Mode) -> None:
-    asked, person = await house.ask_link(of=mode.of_alice), house.browser()
-    url = await house.way_back(asked, person)
+async def test_sixty_callbacks_at_once_park_once(harness: Harness, mode: Mode) -> None:
+    asked, person = await harness.ask_link(of=mode.of_alice), harness.browser()
+    url = await harness.way_back(asked, person)
     name = f"oab-{asked.auth_session_id.removeprefix('as-')}"
     headers = [("cookie", f"{name}={person.cookies[name].value}")]
     query = url.partition("?")[2].encode()
     ask = (
-        kit.ask(house.broker.web, "/oauth/callback/mail", query=query, host=HOST, headers=headers) for _ in range(60)
+        kit.ask(harness.broker.web, "/oauth/callback/mail", query=query, host=HOST, headers=headers) for _ in range(60)
     )
     answers = await asyncio.gather(*ask)
     assert [303] == [answer.status for answer in answers if answer.status != 409]
-    assert 0 == house.idp.count("token")
-    page = await person.open(f"{house.origin}/next/{asked.auth_session_id}")
-    await mode.finish(house, page, mode.alice)
+    assert 0 == harness.idp.count("token")
+    page = await person.open(f"{harness.origin}/next/{asked.auth_session_id}")
+    await mode.finish(harness, page, mode.alice)
     assert_leads_to_connected(await person.open(page.url))
 
 
 @every_vouching_mode
-async def test_a_revocation_while_a_code_is_parked_is_no_obstacle_and_no_way_round(house: House, mode: Mode) -> None:
+async def test_a_revocation_while_a_code_is_parked_is_no_obstacle_and_no_way_round(
+    harness: Harness, mode: Mode
+) -> None:
     """What is revoked is what was there; who agreed after that has agreed."""
-    asked = await house.ask_link(of=mode.of_alice, scopes=["read"])
-    await mode.finish(house, await house.connect(asked), mode.alice)
-    second = await house.ask_link(of=mode.of_alice, scopes=["write"])
-    page = await house.connect(second)
+    asked = await harness.ask_link(of=mode.of_alice, scopes=["read"])
+    await mode.finish(harness, await harness.connect(asked), mode.alice)
+    second = await harness.ask_link(of=mode.of_alice, scopes=["write"])
+    page = await harness.connect(second)
     revoked, _ = await asyncio.gather(
-        house.broker.revoke("mail", subject=mode.alice), mode.finish(house, page, mode.alice)
+        harness.broker.revoke("mail", subject=mode.alice), mode.finish(harness, page, mode.alice)
     )
     assert revoked
-    grant = await house.grant(subject=mode.alice)
+    grant = await harness.grant(subject=mode.alice)
     assert grant is not None
-    ready = await house.ask(of=mode.of_alice, scopes=["write"])
+    ready = await harness.ask(of=mode.of_alice, scopes=["write"])
     assert grant.revoked is not isinstance(ready, Ready)
-    assert "completed" == (await house.session(second)).status
+    assert "completed" == (await harness.session(second)).status
 
 
 @every_vouching_mode
-async def test_another_grant_that_will_do_completes_what_is_parked(house: House, mode: Mode) -> None:
+async def test_another_grant_that_will_do_completes_what_is_parked(harness: Harness, mode: Mode) -> None:
     """And the person sees that it is connected."""
-    first = await house.ask_link(of=mode.of_alice, scopes=["read"])
-    browser = house.browser()
-    waits = await house.connect(first, browser=browser)
-    second = await house.ask_link(of=mode.of_alice, scopes=["read", "write"])
-    await mode.finish(house, await house.connect(second), mode.alice)
-    assert "completed" == (await house.session(first)).status
+    first = await harness.ask_link(of=mode.of_alice, scopes=["read"])
+    browser = harness.browser()
+    waits = await harness.connect(first, browser=browser)
+    second = await harness.ask_link(of=mode.of_alice, scopes=["read", "write"])
+    await mode.finish(harness, await harness.connect(second), mode.alice)
+    assert "completed" == (await harness.session(first)).status
     assert_leads_to_connected(await browser.open(waits.url))
     with pytest.raises(BrokerError):
-        await mode.finish(house, waits, mode.alice)
-    assert 1 == house.idp.count("token")
+        await mode.finish(harness, waits, mode.alice)
+    assert 1 == harness.idp.count("token")
 
 
 @every_vouching_mode
-async def test_a_page_in_korean(house: House, mode: Mode) -> None:
-    browser = house.browser()
+async def test_a_page_in_korean(harness: Harness, mode: Mode) -> None:
+    browser = harness.browser()
     browser.language = "ko"
-    page = await house.connect(await house.ask_link(of=mode.of_alice), browser=browser)
+    page = await harness.connect(await harness.ask_link(of=mode.of_alice), browser=browser)
     assert "마지막 단계" in page.text
     assert "Send this" not in page.text
 
@@ -452,7 +459,7 @@ async def test_no_device_code_is_asked_for_with_such_a_binding(
     """The loader refuses it; an app built in code, with an identity even, fares no better."""
     app = user_app(identity_provider, flow="deviceCode")
     app = replace(app, owner=replace(app.owner, binding=mode.binding))
-    async with running(identity_provider, [app], clock=test_clock, settings=settings_for()) as house:
-        refused = await house.ask(of=mode.of_alice)
+    async with running(identity_provider, [app], clock=test_clock, settings=settings_for()) as harness:
+        refused = await harness.ask(of=mode.of_alice)
         assert isinstance(refused, Failed)
-        assert (Code.DEVICE_CODE_UNSUPPORTED, 0) == (refused.code, house.idp.count("device"))
+        assert (Code.DEVICE_CODE_UNSUPPORTED, 0) == (refused.code, harness.idp.count("device"))

@@ -13,40 +13,40 @@ from oauthbroker.core.errors import Locale
 from oauthbroker.core.words import SENTENCES
 from oauthbroker.model.results import AuthorizationRequired, Ready, Reason
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, House, device_app, global_app, running, turn, user_app
+from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, Harness, device_app, global_app, running, turn, user_app
 
 
 @pytest.fixture
-async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
     direct = user_app(identity_provider, "files")
     direct = replace(direct, redirect=replace(direct.redirect, link="direct"))
     apps = [user_app(identity_provider), direct, global_app(identity_provider), device_app(identity_provider)]
-    async with running(identity_provider, apps, clock=test_clock) as house:
-        yield house
+    async with running(identity_provider, apps, clock=test_clock) as harness:
+        yield harness
 
 
-async def asked_privately(house: House, app: str) -> AuthorizationRequired:
-    result = await house.broker.oauth(turn(), private_links=True).get_access_token(app)
+async def asked_privately(harness: Harness, app: str) -> AuthorizationRequired:
+    result = await harness.broker.oauth(turn(), private_links=True).get_access_token(app)
     assert isinstance(result, AuthorizationRequired), result
     return result
 
 
 @pytest.mark.parametrize("app", ["mail", "files", "team", "tv"])
-async def test_a_tools_answer_holds_no_link_and_no_code(house: House, app: str) -> None:
-    result = await asked_privately(house, app)
+async def test_a_tools_answer_holds_no_link_and_no_code(harness: Harness, app: str) -> None:
+    result = await asked_privately(harness, app)
     assert (f"{BASE}/connect", None) == (result.authorization_url, result.device_code)
     said = json.dumps(result.to_json())
-    (link,) = await house.broker.links(turn())
+    (link,) = await harness.broker.links(turn())
     assert link["authSessionId"] == result.auth_session_id
     assert "sent to the person privately" in result.message
     for secret in (link["authorizationUrl"].rpartition("/")[2], *link.get("deviceCode", {"": "no code"}).values()):
         assert str(secret) not in said or secret in {5, "no code"}
 
 
-async def test_the_block_apart_names_what_waits_and_leads_nowhere(house: House) -> None:
+async def test_the_block_apart_names_what_waits_and_leads_nowhere(harness: Harness) -> None:
     for app in ("mail", "team", "tv"):
-        await asked_privately(house, app)
-    inline, apart = await house.broker.pending(turn()), await house.broker.pending(turn(), links="apart")
+        await asked_privately(harness, app)
+    inline, apart = await harness.broker.pending(turn()), await harness.broker.pending(turn(), links="apart")
     assert inline is not None
     assert apart is not None
     assert [item["authSessionId"] for item in inline["items"]] == [item["authSessionId"] for item in apart["items"]]
@@ -55,40 +55,40 @@ async def test_the_block_apart_names_what_waits_and_leads_nowhere(house: House) 
         assert "http" not in json.dumps(item)
 
 
-async def test_links_say_for_whom_they_are_and_work(house: House) -> None:
-    await asked_privately(house, "mail")
-    await asked_privately(house, "team")
-    await asked_privately(house, "tv")
-    by_mode = {link["subjectMode"]: link for link in await house.broker.links(turn()) if "deviceCode" not in link}
+async def test_links_say_for_whom_they_are_and_work(harness: Harness) -> None:
+    await asked_privately(harness, "mail")
+    await asked_privately(harness, "team")
+    await asked_privately(harness, "tv")
+    by_mode = {link["subjectMode"]: link for link in await harness.broker.links(turn()) if "deviceCode" not in link}
     assert {"user": ALICE, "global": TEAM} == {mode: link["subject"] for mode, link in by_mode.items()}
-    (device,) = [link for link in await house.broker.links(turn()) if "deviceCode" in link]
+    (device,) = [link for link in await harness.broker.links(turn()) if "deviceCode" in link]
     assert {"verificationUri", "userCode", "interval"} <= set(device["deviceCode"])
-    result = await asked_privately(house, "mail")
+    result = await asked_privately(harness, "mail")
     real = replace(result, authorization_url=by_mode["user"]["authorizationUrl"])
-    assert 200 == (await house.connect(real)).status
-    assert isinstance(await house.ask(), Ready)
+    assert 200 == (await harness.connect(real)).status
+    assert isinstance(await harness.ask(), Ready)
 
 
-async def test_links_are_those_of_the_turns_own_subjects_and_conversation(house: House) -> None:
-    await asked_privately(house, "mail")
-    assert [] == await house.broker.links(turn(user=BOB, team=None))
-    assert [] == await house.broker.links(turn(instance="another"))
-    assert [] == await house.broker.links(turn(user=None, team=TEAM))
-    assert await house.broker.pending(turn(user=BOB, team=None), links="apart") is None
+async def test_links_are_those_of_the_turns_own_subjects_and_conversation(harness: Harness) -> None:
+    await asked_privately(harness, "mail")
+    assert [] == await harness.broker.links(turn(user=BOB, team=None))
+    assert [] == await harness.broker.links(turn(instance="another"))
+    assert [] == await harness.broker.links(turn(user=None, team=TEAM))
+    assert await harness.broker.pending(turn(user=BOB, team=None), links="apart") is None
 
 
-async def test_a_turn_token_of_a_private_turn_never_answers_with_a_link(house: House) -> None:
-    begun = await house.broker.turns.begin(turn(), private_links=True)
-    guest = await house.broker.turns.admit(begun.token.reveal())
-    result = await house.broker.oauth_for(guest).get_access_token("mail")
+async def test_a_turn_token_of_a_private_turn_never_answers_with_a_link(harness: Harness) -> None:
+    begun = await harness.broker.turns.begin(turn(), private_links=True)
+    guest = await harness.broker.turns.admit(begun.token.reveal())
+    result = await harness.broker.oauth_for(guest).get_access_token("mail")
     assert isinstance(result, AuthorizationRequired)
     assert f"{BASE}/connect" == result.authorization_url
 
 
 @pytest.mark.parametrize("language", ["en", "ko"])
-async def test_the_page_where_such_answers_lead_says_so_and_nothing_else(house: House, language: Locale) -> None:
-    result = await asked_privately(house, "mail")
-    browser = house.browser()
+async def test_the_page_where_such_answers_lead_says_so_and_nothing_else(harness: Harness, language: Locale) -> None:
+    result = await asked_privately(harness, "mail")
+    browser = harness.browser()
     page = await browser.open(result.authorization_url, headers={"accept-language": language})
     assert 200 == page.status
     assert {"en": "sent to you privately", "ko": "따로 보냈습니다"}[language] in page.text

@@ -20,7 +20,7 @@ from oauthbroker.records.grant_summary import GrantSummary
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.provider_data import told_to_tools
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.running_broker import House, running, turn, user_app
+from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.kit.samples import NOW, app_with, grant_with, token_with
 from tests.story.api.kit import Callers, a_turn
 
@@ -29,7 +29,7 @@ HOST, MOVED = "https://eu1.crm.example", "https://eu2.crm.example"
 
 
 @pytest.fixture
-async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
     app = user_app(identity_provider, habits=HABITS)
     async with running(identity_provider, [app], clock=test_clock) as made:
         yield made
@@ -39,43 +39,43 @@ def answers_with(idp: IdentityProvider, **members: Any) -> None:
     idp.script.token.fields(times=1, **members)
 
 
-async def test_a_tool_gets_what_the_preset_declares_and_nothing_else(house: House) -> None:
-    answers_with(house.idp, instance_url=HOST, org={"name": "Acme"}, id="42", unknown="x")
-    ready = await house.connected("mail")
+async def test_a_tool_gets_what_the_preset_declares_and_nothing_else(harness: Harness) -> None:
+    answers_with(harness.idp, instance_url=HOST, org={"name": "Acme"}, id="42", unknown="x")
+    ready = await harness.connected("mail")
     assert {"instance_url": HOST} == ready.provider_data
-    said = await house.broker.oauth(turn()).getAccessToken({"oauthAppRef": "mail"})
+    said = await harness.broker.oauth(turn()).getAccessToken({"oauthAppRef": "mail"})
     assert {"instance_url": HOST} == said["providerData"]
     again = result_from_json(said)
     assert isinstance(again, Ready)
     assert again.provider_data == ready.provider_data
-    grant = await house.grant()
+    grant = await harness.grant()
     assert grant is not None
     assert {"org": {"name": "Acme"}, "id": "42", "instance_url": HOST} == grant.provider_data
 
 
-async def test_what_a_refresh_says_anew_is_told_and_what_it_leaves_out_stays(house: House) -> None:
-    answers_with(house.idp, instance_url=HOST, id="42")
-    await house.connected("mail")
+async def test_what_a_refresh_says_anew_is_told_and_what_it_leaves_out_stays(harness: Harness) -> None:
+    answers_with(harness.idp, instance_url=HOST, id="42")
+    await harness.connected("mail")
     for said, expected in (({}, HOST), ({"instance_url": MOVED}, MOVED), ({}, MOVED)):
-        house.clock.advance(3600)
+        harness.clock.advance(3600)
         if said:
-            answers_with(house.idp, **said)
-        ready = await house.ask("mail")
+            answers_with(harness.idp, **said)
+        ready = await harness.ask("mail")
         assert isinstance(ready, Ready)
         assert {"instance_url": expected} == ready.provider_data
-    grant = await house.grant()
+    grant = await harness.grant()
     assert grant is not None
     assert "42" == grant.provider_data["id"]
 
 
-async def test_lists_and_the_api_have_it_too(house: House) -> None:
-    answers_with(house.idp, instance_url=HOST)
-    await house.connected("mail")
-    api = await Callers.of(house)
+async def test_lists_and_the_api_have_it_too(harness: Harness) -> None:
+    answers_with(harness.idp, instance_url=HOST)
+    await harness.connected("mail")
+    api = await Callers.of(harness)
     assert [{"instance_url": HOST}] == [
         each["providerData"] for each in (await api.operator.get("/v1/grants")).json()["grants"]
     ]
-    listed = [grant async for grant in house.broker.grants.list()]
+    listed = [grant async for grant in harness.broker.grants.list()]
     assert listed == [GrantSummary.from_json(grant.to_json()) for grant in listed]
     begun = await api.begin({"turn": a_turn()["turn"]})
     holder = api.holding(begun["turnToken"])
@@ -83,9 +83,9 @@ async def test_lists_and_the_api_have_it_too(house: House) -> None:
     assert {"instance_url": HOST} == said["providerData"]
 
 
-async def test_a_token_without_any_has_no_such_member(house: House) -> None:
-    await house.connected("mail")
-    assert "providerData" not in await house.broker.oauth(turn()).getAccessToken({"oauthAppRef": "mail"})
+async def test_a_token_without_any_has_no_such_member(harness: Harness) -> None:
+    await harness.connected("mail")
+    assert "providerData" not in await harness.broker.oauth(turn()).getAccessToken({"oauthAppRef": "mail"})
 
 
 TOKENS = token_with(refresh_token=Secret("a-refresh-token"))

@@ -16,7 +16,7 @@ from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.results import Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
-from tests.kit.running_broker import BASE, House, at, file_store, public, running, user_app
+from tests.kit.running_broker import BASE, Harness, at, file_store, public, running, user_app
 from tests.story.hostile_web import PREFIXED_BASE, mounted
 
 HTTPS = "https://broker.test"
@@ -39,24 +39,24 @@ async def test_below_a_path_prefix_links_forms_cookies_callback_and_redirect_all
     identity_provider: IdentityProvider, test_clock: TestClock, front: Callable[[ASGIApp, str], ASGIApp], base: str
 ) -> None:
     app = at(identity_provider, base, user_app(identity_provider))
-    async with running(identity_provider, [app], clock=test_clock, settings=public(base)) as house:
-        person = Browser(apps={"https://runtime.example": front(house.broker.web, "/tools/oauth")})
-        asked = await house.ask_link()
+    async with running(identity_provider, [app], clock=test_clock, settings=public(base)) as harness:
+        person = Browser(apps={"https://runtime.example": front(harness.broker.web, "/tools/oauth")})
+        asked = await harness.ask_link()
         assert asked.authorization_url.startswith(f"{PREFIXED_BASE}/connect/")
-        page = await house.connect(asked, browser=person)
+        page = await harness.connect(asked, browser=person)
         assert (200, f"{PREFIXED_BASE}/connected/mail") == (page.status, page.url)
         sent = parse_qs(urlsplit(next(each.url for each in person.history if "/authorize?" in each.url)).query)
         assert [f"{PREFIXED_BASE}/oauth/callback/mail"] == sent["redirect_uri"]
-        assert isinstance(await house.ask(), Ready)
+        assert isinstance(await harness.ask(), Ready)
 
 
 async def test_below_a_path_prefix_a_no_leads_to_a_page_of_ours_too(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     app = at(identity_provider, PREFIXED_BASE, user_app(identity_provider))
-    async with running(identity_provider, [app], clock=test_clock, settings=public(PREFIXED_BASE)) as house:
-        person = Browser(apps={"https://runtime.example": mounted(house.broker.web, "/tools/oauth")})
-        await person.open((await house.ask_link()).authorization_url)
+    async with running(identity_provider, [app], clock=test_clock, settings=public(PREFIXED_BASE)) as harness:
+        person = Browser(apps={"https://runtime.example": mounted(harness.broker.web, "/tools/oauth")})
+        await person.open((await harness.ask_link()).authorization_url)
         assert f"{PREFIXED_BASE}/declined/mail" == (await person.submit({"decision": "cancel"})).location
         assert 200 == (await person.follow()).status
 
@@ -66,10 +66,10 @@ async def test_on_https_every_cookie_is_a_host_cookie_and_secure(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     app = at(identity_provider, HTTPS, user_app(identity_provider))
-    async with running(identity_provider, [app], clock=test_clock, settings=public(HTTPS)) as house:
-        asked = await house.ask_link()
-        person = house.browser()
-        url = await house.way_back(asked, person)
+    async with running(identity_provider, [app], clock=test_clock, settings=public(HTTPS)) as harness:
+        asked = await harness.ask_link()
+        person = harness.browser()
+        url = await harness.way_back(asked, person)
         locator = asked.auth_session_id.removeprefix("as-")
         ours = {"__Host-oab", f"__Host-oab-{locator}"}
         assert ours == {cookie.name for cookie in person.cookies.all if cookie.host == "broker.test"}
@@ -82,11 +82,11 @@ async def test_on_https_every_cookie_is_a_host_cookie_and_secure(
 
 
 @pytest.mark.case("16")
-async def test_a_session_cookie_lives_an_hour_longer_than_its_link(house: House) -> None:
+async def test_a_session_cookie_lives_an_hour_longer_than_its_link(harness: Harness) -> None:
     """The callback is refused after the link's end (case 4); until the cookie ends its browser is told why."""
-    asked = await house.ask_link()
-    house.clock.advance(540)
-    person = house.browser()
+    asked = await harness.ask_link()
+    harness.clock.advance(540)
+    person = harness.browser()
     await person.open(asked.authorization_url)
     page = await person.submit()
     (cookie,) = [value for name, value in page.headers if name.lower() == "set-cookie"]
@@ -117,10 +117,10 @@ async def test_every_page_of_the_way_speaks_the_readers_language(
     }
     app = user_app(identity_provider)
     settings = public(BASE, locale=locale)
-    async with running(identity_provider, [app], clock=test_clock, settings=settings) as house:
-        asked = await house.ask_link()
-        person = Browser(apps={BASE: house.broker.web}, language=accepted)
-        last = await house.connect(asked, browser=person)
+    async with running(identity_provider, [app], clock=test_clock, settings=settings) as harness:
+        asked = await harness.ask_link()
+        person = Browser(apps={BASE: harness.broker.web}, language=accepted)
+        last = await harness.connect(asked, browser=person)
         ours = [page for page in person.history if page.url.startswith(BASE) and page.status == 200]
         assert [language] * 3 == [page.header("content-language") for page in ours]
         assert [f'<html lang="{language}"' in page.source for page in ours] == [True] * 3
@@ -136,10 +136,10 @@ async def test_the_invitation_speaks_the_brokers_language(
 ) -> None:
     async with running(
         identity_provider, [user_app(identity_provider)], clock=test_clock, settings=public(BASE, locale="ko")
-    ) as house:
-        assert "Mail" in (await house.ask_link()).message
-        assert not (await house.ask_link()).message.isascii()
-        result = await house.ask("nowhere")
+    ) as harness:
+        assert "Mail" in (await harness.ask_link()).message
+        assert not (await harness.ask_link()).message.isascii()
+        result = await harness.ask("nowhere")
         assert Code.OAUTH_APP_NOT_FOUND.sentence("ko") == result.message
 
 
@@ -155,17 +155,21 @@ CHANGES: dict[str, Change] = {
 
 
 async def restarted(
-    idp: IdentityProvider, clock: TestClock, folder: Path, change: Change, then: Callable[[House, Any], Awaitable[None]]
+    idp: IdentityProvider,
+    clock: TestClock,
+    folder: Path,
+    change: Change,
+    then: Callable[[Harness, Any], Awaitable[None]],
 ) -> None:
     """A person is on the way; meanwhile the broker starts again with another configuration."""
     before, person = user_app(idp), Browser()
-    async with running(idp, [before], clock=clock, store=file_store(folder, clock)) as house:
-        asked = await house.ask_link()
-        person.serve(BASE, house.broker.web)
-        url = await house.way_back(asked, person)
-    async with running(idp, [change(before)], clock=clock, store=file_store(folder, clock)) as house:
-        person.serve(BASE, house.broker.web)
-        await then(house, (asked, person, url))
+    async with running(idp, [before], clock=clock, store=file_store(folder, clock)) as harness:
+        asked = await harness.ask_link()
+        person.serve(BASE, harness.broker.web)
+        url = await harness.way_back(asked, person)
+    async with running(idp, [change(before)], clock=clock, store=file_store(folder, clock)) as harness:
+        person.serve(BASE, harness.broker.web)
+        await then(harness, (asked, person, url))
 
 
 @pytest.mark.case("98")
@@ -173,12 +177,12 @@ async def restarted(
 async def test_a_session_of_another_configuration_dies_at_the_callback(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, change: Change
 ) -> None:
-    async def then(house: House, way: Any) -> None:
+    async def then(harness: Harness, way: Any) -> None:
         asked, person, url = way
         assert_error_page(await person.follow(url), Code.STATE_EXPIRED)
-        assert 0 == house.idp.count("token"), "the code goes to nobody"
-        assert "expired" == (await house.session(asked)).status
-        assert asked.auth_session_id != (await house.ask_link()).auth_session_id
+        assert 0 == harness.idp.count("token"), "the code goes to nobody"
+        assert "expired" == (await harness.session(asked)).status
+        assert asked.auth_session_id != (await harness.ask_link()).auth_session_id
 
     await restarted(identity_provider, test_clock, tmp_path, change, then)
 
@@ -187,12 +191,12 @@ async def test_a_session_of_another_configuration_dies_at_the_callback(
 async def test_a_session_of_another_configuration_dies_at_the_connect_page(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ) -> None:
-    async def then(house: House, way: Any) -> None:
+    async def then(harness: Harness, way: Any) -> None:
         asked, person, _ = way
         assert_error_page(await person.open(asked.authorization_url), Code.STATE_UNKNOWN)
         assert [] == person.page.document.forms, "there is no button; one of before ends it (test_dead_links.py)"
-        assert asked.auth_session_id != (await house.ask_link()).auth_session_id
-        await house.connected()
+        assert asked.auth_session_id != (await harness.ask_link()).auth_session_id
+        await harness.connected()
 
     def narrower(app: OAuthApp) -> OAuthApp:
         return replace(app, resource=("https://api.example",))
@@ -206,10 +210,10 @@ async def test_an_unchanged_configuration_lets_people_finish_after_a_restart(
 ) -> None:
     """A rotated client secret is no change: it is what a restart is for."""
 
-    async def then(house: House, way: Any) -> None:
+    async def then(harness: Harness, way: Any) -> None:
         _, person, url = way
         assert_leads_to_connected(await person.follow(url))
-        assert isinstance(await house.ask(), Ready)
+        assert isinstance(await harness.ask(), Ready)
 
     def rotated(app: OAuthApp) -> OAuthApp:
         client = identity_provider.change(app.client.client_id, client_secret=None)
@@ -222,11 +226,11 @@ async def test_an_unchanged_configuration_lets_people_finish_after_a_restart(
 async def test_a_removed_app_leaves_no_page_and_no_callback(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ) -> None:
-    async def then(house: House, way: Any) -> None:
+    async def then(harness: Harness, way: Any) -> None:
         asked, person, url = way
         assert 404 == (await person.follow(url)).status
         assert_error_page(await person.open(asked.authorization_url), Code.STATE_UNKNOWN)
         assert 404 == (await person.open(f"{BASE}/connected/mail")).status
-        assert 0 == house.idp.count("token")
+        assert 0 == harness.idp.count("token")
 
     await restarted(identity_provider, test_clock, tmp_path, lambda _: user_app(identity_provider, "files"), then)

@@ -19,7 +19,7 @@ from oauthbroker.testing import IdentityProvider, TestClock, leave
 from oauthbroker.testing.canary import off_the_record
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.callback_pages import assert_error_page
-from tests.kit.running_broker import House, endpoints_of, running, user_app
+from tests.kit.running_broker import Harness, endpoints_of, running, user_app
 
 RESOURCES = ("https://api.example/a", "https://api.example/b")
 
@@ -44,17 +44,17 @@ async def test_the_browser_carries_only_who_asks_and_a_number(
     identity_provider: IdentityProvider, par: Any, make: Callable[..., OAuthApp]
 ) -> None:
     identity_provider.par = par
-    async with running(identity_provider, [make(identity_provider, resource=RESOURCES)]) as house:
-        asked = await house.ask_link()
-        person = house.browser()
-        url = await house.to_provider(asked, person)
+    async with running(identity_provider, [make(identity_provider, resource=RESOURCES)]) as harness:
+        asked = await harness.ask_link()
+        person = harness.browser()
+        url = await harness.to_provider(asked, person)
         assert ["client_id", "request_uri"] == query(url)
         [pushed] = identity_provider.seen("par")
-        session = await house.session(asked)
+        session = await harness.session(asked)
         assert session.attempt.state == pushed.form["state"]
         assert RESOURCES == pushed.resources
         await person.follow(await identity_provider.agree(url, "alice", browser=person))
-        ready = await house.ask()
+        ready = await harness.ask()
         assert isinstance(ready, Ready)
         assert RESOURCES == identity_provider.resources_of(ready.access_token)
 
@@ -62,12 +62,12 @@ async def test_the_browser_carries_only_who_asks_and_a_number(
 async def test_looking_at_the_link_pushes_nothing_and_every_press_of_the_button_once(
     identity_provider: IdentityProvider,
 ) -> None:
-    async with running(identity_provider, [naming(identity_provider)]) as house:
-        asked = await house.ask_link()
+    async with running(identity_provider, [naming(identity_provider)]) as harness:
+        asked = await harness.ask_link()
         for _ in range(3):
-            await house.browser().open(asked.authorization_url)
+            await harness.browser().open(asked.authorization_url)
         assert 0 == identity_provider.count("par")
-        urls = {await house.to_provider(asked, house.browser()) for _ in range(2)}
+        urls = {await harness.to_provider(asked, harness.browser()) for _ in range(2)}
         assert (2, 2) == (len(urls), identity_provider.count("par"))
 
 
@@ -76,11 +76,11 @@ async def test_where_it_is_not_wanted_or_not_offered_the_url_says_it_all(
     identity_provider: IdentityProvider, pushing: Pushing, par: Any
 ) -> None:
     identity_provider.par = par
-    async with running(identity_provider, [learning(identity_provider, pushing)]) as house:
-        url = await house.to_provider(await house.ask_link(), house.browser())
+    async with running(identity_provider, [learning(identity_provider, pushing)]) as harness:
+        url = await harness.to_provider(await harness.ask_link(), harness.browser())
         assert {"state", "code_challenge", "redirect_uri"} <= set(query(url))
         assert 0 == identity_provider.count("par")
-        await house.connected()
+        await harness.connected()
 
 
 async def test_a_requirement_that_nobody_can_meet_is_the_operators(
@@ -91,14 +91,14 @@ async def test_a_requirement_that_nobody_can_meet_is_the_operators(
     identity_provider.par = "off"
     identity_provider.script.discovery.answer(503)
     app = learning(identity_provider, "required")
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        asked = await house.ask_link()
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        asked = await harness.ask_link()
         test_clock.advance(31)
-        refused = await house.ask(scopes=["read"])
+        refused = await harness.ask(scopes=["read"])
         assert isinstance(refused, Failed)
         assert Code.APP_MISCONFIGURED is refused.code
-        assert_error_page(await leave(house.browser(), asked.authorization_url), Code.APP_MISCONFIGURED)
-        assert (await house.session(asked)).open
+        assert_error_page(await leave(harness.browser(), asked.authorization_url), Code.APP_MISCONFIGURED)
+        assert (await harness.session(asked)).open
         assert 0 == identity_provider.count("authorize")
 
 
@@ -122,8 +122,8 @@ FAILURES = [
 ]
 
 
-async def looking(house: House, asked: Any, browser: Any = None) -> Any:
-    person = browser or house.browser()
+async def looking(harness: Harness, asked: Any, browser: Any = None) -> Any:
+    person = browser or harness.browser()
     await person.open(asked.authorization_url)
     return person
 
@@ -132,16 +132,16 @@ async def looking(house: House, asked: Any, browser: Any = None) -> Any:
 async def test_a_push_that_fails_leaves_everything_as_it_was_and_the_link_good(
     identity_provider: IdentityProvider, spoil: Callable[[Any], None], code: Code
 ) -> None:
-    async with running(identity_provider, [naming(identity_provider)]) as house:
-        asked = await house.ask_link()
-        before = await house.session(asked)
-        person = house.browser()
+    async with running(identity_provider, [naming(identity_provider)]) as harness:
+        asked = await harness.ask_link()
+        before = await harness.session(asked)
+        person = harness.browser()
         spoil(identity_provider.script.par)
         assert_error_page(await leave(person, asked.authorization_url), code)
-        assert before.pressed() == await house.session(asked)
-        assert await house.event(wait=0) is None
+        assert before.pressed() == await harness.session(asked)
+        assert await harness.event(wait=0) is None
         assert 0 == identity_provider.count("authorize")
-        assert 200 == (await house.connect(asked, browser=person)).status
+        assert 200 == (await harness.connect(asked, browser=person)).status
 
 
 @pytest.mark.parametrize("how", ["pushed", "pushed in vain", "plain"])
@@ -150,84 +150,84 @@ async def test_a_link_leads_to_the_provider_twenty_times_and_then_to_the_next_li
 ) -> None:
     """Whoever has a link could otherwise have us push for as long as it lives."""
     app = user_app(identity_provider) if how == "plain" else naming(identity_provider)
-    async with running(identity_provider, [app]) as house:
-        asked, person = await house.ask_link(), house.browser()
-        back = await house.way_back(asked, person)
+    async with running(identity_provider, [app]) as harness:
+        asked, person = await harness.ask_link(), harness.browser()
+        back = await harness.way_back(asked, person)
         if how == "pushed in vain":
             identity_provider.script.par.answer(503, times=FOREVER)
-        early = [await looking(house, asked) for _ in range(5)]
+        early = [await looking(harness, asked) for _ in range(5)]
         for _ in range(MAX_PRESSES - 2):
-            await leave(house.browser(), asked.authorization_url)
+            await leave(harness.browser(), asked.authorization_url)
         if how != "pushed in vain":
-            back = await house.way_back(asked, person)
+            back = await harness.way_back(asked, person)
         else:
-            await leave(house.browser(), asked.authorization_url)
+            await leave(harness.browser(), asked.authorization_url)
         for other in early:
             assert_error_page(await other.submit(), Code.STATE_UNKNOWN)
         assert (0 if how == "plain" else MAX_PRESSES) == identity_provider.count("par")
-        again = await house.ask_link()
+        again = await harness.ask_link()
         assert again.auth_session_id != asked.auth_session_id
         assert 303 == (await person.follow(back)).status
-        assert isinstance(await house.ask(), Ready)
+        assert isinstance(await harness.ask(), Ready)
 
 
 async def test_many_presses_at_once_cost_the_provider_no_more_than_that(identity_provider: IdentityProvider) -> None:
-    async with running(identity_provider, [naming(identity_provider)]) as house:
-        asked = await house.ask_link()
-        people = [await looking(house, asked) for _ in range(60)]
+    async with running(identity_provider, [naming(identity_provider)]) as harness:
+        asked = await harness.ask_link()
+        people = [await looking(harness, asked) for _ in range(60)]
         for third in (people[:20], people[20:40], people[40:]):
             await asyncio.gather(*(person.submit() for person in third))
         assert MAX_PRESSES >= identity_provider.count("par")
-        assert MAX_PRESSES == (await house.session(asked)).presses
+        assert MAX_PRESSES == (await harness.session(asked)).presses
 
 
 async def test_a_push_that_fails_for_one_browser_does_not_strand_another(identity_provider: IdentityProvider) -> None:
-    async with running(identity_provider, [naming(identity_provider)]) as house:
-        asked = await house.ask_link()
-        first = house.browser()
-        way_back = await house.way_back(asked, first)
+    async with running(identity_provider, [naming(identity_provider)]) as harness:
+        asked = await harness.ask_link()
+        first = harness.browser()
+        way_back = await harness.way_back(asked, first)
         identity_provider.script.par.answer(503)
-        assert_error_page(await leave(house.browser(), asked.authorization_url), Code.PROVIDER_UNREACHABLE)
+        assert_error_page(await leave(harness.browser(), asked.authorization_url), Code.PROVIDER_UNREACHABLE)
         assert 303 == (await first.follow(way_back)).status
-        assert isinstance(await house.ask(), Ready)
+        assert isinstance(await harness.ask(), Ready)
 
 
 async def test_an_endpoint_that_nobody_listens_at_is_a_passing_failure(identity_provider: IdentityProvider) -> None:
-    async with running(identity_provider, [unreachable(naming(identity_provider))]) as house:
-        asked = await house.ask_link()
-        assert_error_page(await leave(house.browser(), asked.authorization_url), Code.PROVIDER_UNREACHABLE)
-        assert (await house.session(asked)).open
+    async with running(identity_provider, [unreachable(naming(identity_provider))]) as harness:
+        asked = await harness.ask_link()
+        assert_error_page(await leave(harness.browser(), asked.authorization_url), Code.PROVIDER_UNREACHABLE)
+        assert (await harness.session(asked)).open
 
 
 async def test_a_person_who_lingers_presses_the_button_again(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     """What was pushed is good for a minute; the link for ten."""
-    async with running(identity_provider, [naming(identity_provider)], clock=test_clock) as house:
-        asked = await house.ask_link()
-        person = house.browser()
-        url = await house.to_provider(asked, person)
+    async with running(identity_provider, [naming(identity_provider)], clock=test_clock) as harness:
+        asked = await harness.ask_link()
+        person = harness.browser()
+        url = await harness.to_provider(asked, person)
         test_clock.advance(61)
         assert 400 == (await person.follow(url)).status
-        assert 200 == (await house.connect(asked, browser=person)).status
+        assert 200 == (await harness.connect(asked, browser=person)).status
 
 
 async def test_the_number_of_another_session_leads_nobody_into_this_one(identity_provider: IdentityProvider) -> None:
     """The state lies at the provider now, and is compared here as ever: with the cookie of the browser that left."""
-    async with running(identity_provider, [naming(identity_provider)]) as house:
-        asked = await house.ask_link()
-        stranger, victim = house.browser(), house.browser()
-        url = await house.to_provider(asked, stranger)
+    async with running(identity_provider, [naming(identity_provider)]) as harness:
+        asked = await harness.ask_link()
+        stranger, victim = harness.browser(), harness.browser()
+        url = await harness.to_provider(asked, stranger)
         back = await identity_provider.agree(url, "mallory", browser=victim)
         assert_error_page(await victim.follow(back), Code.OWNER_BINDING_FAILED)
-        assert await house.grant() is None
+        assert await harness.grant() is None
 
 
 async def test_the_next_secret_is_tried_at_the_push_too(identity_provider: IdentityProvider) -> None:
     app = naming(identity_provider)
     client = replace(app.client, client_secret=Secret("not-the-one"), later_secrets=app.client.secrets)
-    async with running(identity_provider, [replace(app, client=client)]) as house:
-        await house.connected()
+    async with running(identity_provider, [replace(app, client=client)]) as harness:
+        await harness.connected()
         assert 2 == identity_provider.count("par")
 
 
@@ -238,8 +238,8 @@ async def test_a_direct_link_is_never_pushed(identity_provider: IdentityProvider
     identity_provider.par = "offered"
     app = learning(identity_provider)
     app = replace(app, redirect=replace(app.redirect, link="direct"))
-    async with running(identity_provider, [app]) as house:
-        asked = await house.ask_link()
+    async with running(identity_provider, [app]) as harness:
+        asked = await harness.ask_link()
         assert {"state", "code_challenge"} <= set(query(asked.authorization_url))
         assert 0 == identity_provider.count("par")
 
@@ -250,8 +250,8 @@ async def test_a_direct_link_to_a_provider_that_requires_pushing_is_the_operator
     identity_provider.par = "required"
     app = learning(identity_provider)
     app = replace(app, redirect=replace(app.redirect, link="direct"))
-    async with running(identity_provider, [app]) as house:
-        result = await house.ask()
+    async with running(identity_provider, [app]) as harness:
+        result = await harness.ask()
         assert isinstance(result, Failed)
         assert Code.APP_MISCONFIGURED is result.code
 
@@ -260,8 +260,8 @@ async def test_a_direct_link_to_a_provider_that_requires_pushing_is_the_operator
 async def test_the_number_is_in_no_log(identity_provider: IdentityProvider, caplog: pytest.LogCaptureFixture) -> None:
     """It stands for the whole request, until it is used."""
     caplog.set_level(1)
-    async with running(identity_provider, [naming(identity_provider)]) as house:
+    async with running(identity_provider, [naming(identity_provider)]) as harness:
         with off_the_record():
-            url = await house.to_provider(await house.ask_link(), house.browser())
+            url = await harness.to_provider(await harness.ask_link(), harness.browser())
         number = dict(parse_qsl(urlsplit(url).query))["request_uri"]
-        assert number.rpartition(":")[2] not in house.log.getvalue() + caplog.text
+        assert number.rpartition(":")[2] not in harness.log.getvalue() + caplog.text

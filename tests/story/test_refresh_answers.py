@@ -15,7 +15,7 @@ from oauthbroker.model.habits import Habits, Revocation
 from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.model.settings import Limits
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from tests.kit.running_broker import BOB, House, running, turn, user_app
+from tests.kit.running_broker import BOB, Harness, running, turn, user_app
 from tests.story.bad_token_answers import FORM, GONE, Spoil, Spoiling
 from tests.story.refresh_kit import LIFETIME, PAUSE
 
@@ -94,40 +94,40 @@ JUNK = [
 @pytest.fixture(params=["token", "grant"])
 async def mailed(
     request: pytest.FixtureRequest, identity_provider: IdentityProvider, test_clock: TestClock
-) -> AsyncIterator[House]:
-    """A house whose provider revokes one token at a time, and one where revoking one ends all of a person's."""
+) -> AsyncIterator[Harness]:
+    """A harness whose provider revokes one token at a time, and one where revoking one ends all of a person's."""
     app = user_app(identity_provider, revocation=Revocation(reach=request.param))
     identity_provider.change("client-mail", revoke_reach="only" if request.param == "token" else "grant")
-    async with running(identity_provider, [app], clock=test_clock, background=False) as house:
-        yield house
+    async with running(identity_provider, [app], clock=test_clock, background=False) as harness:
+        yield harness
 
 
-async def connected(house: House) -> Ready:
-    return await house.connected()
+async def connected(harness: Harness) -> Ready:
+    return await harness.connected()
 
 
 @pytest.mark.parametrize("spoil, code, revoked", JUNK)
 async def test_a_bad_answer_is_refused_and_the_grant_lives_on(
-    mailed: House, canaries: Canaries, spoil: Spoil, code: Code, revoked: int
+    mailed: Harness, canaries: Canaries, spoil: Spoil, code: Code, revoked: int
 ) -> None:
     """The old token stays in use while it lives; then the code; then, with the next good answer, ready again. What came
     along is revoked where that harms nothing else, and a refresh token among it is kept: the old one may be spent."""
-    house, reach_is_narrow = mailed, mailed.broker.bundle.apps["mail"].revocation.reach == "token"
-    first = await connected(house)
-    house.clock.advance(LIFETIME)
-    spoil(house.idp, canaries.mint("provider text").reveal())
-    told = await house.ask()
+    harness, reach_is_narrow = mailed, mailed.broker.bundle.apps["mail"].revocation.reach == "token"
+    first = await connected(harness)
+    harness.clock.advance(LIFETIME)
+    spoil(harness.idp, canaries.mint("provider text").reveal())
+    told = await harness.ask()
     assert isinstance(told, Failed)
     assert code is told.code
-    assert (revoked if reach_is_narrow else 0) == house.idp.count("revoke")
-    grant = await house.grant()
+    assert (revoked if reach_is_narrow else 0) == harness.idp.count("revoke")
+    grant = await harness.grant()
     assert grant is not None
     assert grant.token is not None
     assert (first.access_token, "") == (grant.token.access_token, grant.refresh_state.ended)
-    house.idp.script.reset()
-    house.clock.advance(PAUSE)
-    assert isinstance(await house.ask(), Ready)
-    (family,) = house.idp.families("client-mail")
+    harness.idp.script.reset()
+    harness.clock.advance(PAUSE)
+    assert isinstance(await harness.ask(), Ready)
+    (family,) = harness.idp.families("client-mail")
     assert "" == family.ended_by
 
 
@@ -136,13 +136,13 @@ async def test_a_bad_answer_is_refused_and_the_grant_lives_on(
 )
 @pytest.mark.case("55")
 async def test_a_token_that_still_lives_is_served_as_degraded_meanwhile(
-    mailed: House, canaries: Canaries, spoil: Any
+    mailed: Harness, canaries: Canaries, spoil: Any
 ) -> None:
-    house = mailed
-    first = await connected(house)
-    house.clock.advance(LIFETIME - 200)
-    spoil(house.idp, canaries.mint("provider text").reveal())
-    served = await house.ask()
+    harness = mailed
+    first = await connected(harness)
+    harness.clock.advance(LIFETIME - 200)
+    spoil(harness.idp, canaries.mint("provider text").reveal())
+    served = await harness.ask()
     assert isinstance(served, Ready)
     assert (first.access_token, first.expires_at, True) == (served.access_token, served.expires_at, served.degraded)
 
@@ -155,20 +155,20 @@ async def test_a_late_answer_is_not_waited_for(
 ) -> None:
     limits = Limits(provider_seconds=1.5)
     app = user_app(identity_provider)
-    async with running(identity_provider, [app], clock=test_clock, limits=limits, background=False) as house:
-        await connected(house)
-        house.clock.advance(LIFETIME)
-        refresh = house.idp.script.refresh
+    async with running(identity_provider, [app], clock=test_clock, limits=limits, background=False) as harness:
+        await connected(harness)
+        harness.clock.advance(LIFETIME)
+        refresh = harness.idp.script.refresh
         if late == "never":
             refresh.hang()
         else:
             refresh.drip(5, body=b"x" * 500)
-        told = await house.ask()
+        told = await harness.ask()
         assert isinstance(told, Failed)
         assert DOWN is told.code
-        house.idp.script.reset()
-        house.clock.advance(PAUSE)
-        assert isinstance(await house.ask(), Ready)
+        harness.idp.script.reset()
+        harness.clock.advance(PAUSE)
+        assert isinstance(await harness.ask(), Ready)
 
 
 @pytest.mark.case("62")
@@ -183,37 +183,37 @@ async def test_a_late_answer_is_not_waited_for(
     ],
     ids=["iss", "sub", "aud", "extra aud", "azp"],
 )
-async def test_an_id_token_about_somebody_else_quarantines_the_grant(mailed: House, claims: dict[str, Any]) -> None:
+async def test_an_id_token_about_somebody_else_quarantines_the_grant(mailed: Harness, claims: dict[str, Any]) -> None:
     """The token is told apart from ours, never handed out, and a person has to agree again."""
-    house = mailed
-    await connected(house)
-    house.clock.advance(LIFETIME - 200)
-    house.idp.script.refresh.alter_id_token(claims=claims)
-    told = await house.ask()
+    harness = mailed
+    await connected(harness)
+    harness.clock.advance(LIFETIME - 200)
+    harness.idp.script.refresh.alter_id_token(claims=claims)
+    told = await harness.ask()
     assert isinstance(told, Failed)
     assert Code.SUBJECT_MISMATCH is told.code
-    grant = await house.grant()
+    grant = await harness.grant()
     assert grant is not None
     assert ("quarantined", None) == (grant.refresh_state.ended, grant.refresh_state.spare)
-    again = await house.ask()
+    again = await harness.ask()
     assert isinstance(again, AuthorizationRequired)
-    assert ("revoked", 1) == (again.reason, house.idp.count("refresh_token"))
-    assert "quarantined" in house.log.getvalue()
+    assert ("revoked", 1) == (again.reason, harness.idp.count("refresh_token"))
+    assert "quarantined" in harness.log.getvalue()
 
 
 @pytest.mark.case("57")
 @pytest.mark.parametrize("sent", [None, "", "same"])
-async def test_the_old_refresh_token_is_kept_when_no_new_one_comes(mailed: House, sent: str | None) -> None:
-    house = mailed
-    house.idp.change("client-mail", rotate_refresh=False, repeat_refresh=sent == "same")
-    await connected(house)
-    before = await house.grant()
+async def test_the_old_refresh_token_is_kept_when_no_new_one_comes(mailed: Harness, sent: str | None) -> None:
+    harness = mailed
+    harness.idp.change("client-mail", rotate_refresh=False, repeat_refresh=sent == "same")
+    await connected(harness)
+    before = await harness.grant()
     for _ in range(3):
-        house.clock.advance(LIFETIME)
+        harness.clock.advance(LIFETIME)
         if sent == "":
-            house.idp.script.refresh.fields(refresh_token="")
-        assert isinstance(await house.ask(), Ready)
-    after = await house.grant()
+            harness.idp.script.refresh.fields(refresh_token="")
+        assert isinstance(await harness.ask(), Ready)
+    after = await harness.grant()
     assert before is not None
     assert after is not None
     assert before.token is not None
@@ -228,17 +228,17 @@ async def test_the_old_refresh_token_is_kept_when_no_new_one_comes(mailed: House
     ids=["omitted", "shrunk", "shrunk to one", "shrunk to none"],
 )
 async def test_scopes_that_shrink_are_what_is_left_and_omitted_ones_stay(
-    mailed: House, scope: Any, granted: tuple[str, ...]
+    mailed: Harness, scope: Any, granted: tuple[str, ...]
 ) -> None:
-    house = mailed
-    await connected(house)
-    house.clock.advance(LIFETIME)
-    with_members(scope=scope)(house.idp, "")
-    house.idp.script.refresh.alter_id_token(claims={})
-    answer = await house.ask(scopes=[])
+    harness = mailed
+    await connected(harness)
+    harness.clock.advance(LIFETIME)
+    with_members(scope=scope)(harness.idp, "")
+    harness.idp.script.refresh.alter_id_token(claims={})
+    answer = await harness.ask(scopes=[])
     assert isinstance(answer, Ready)
     assert granted == answer.scopes
-    wants_all = await house.ask()
+    wants_all = await harness.ask()
     if len(granted) == 3:
         assert isinstance(wants_all, Ready)
     else:
@@ -246,50 +246,50 @@ async def test_scopes_that_shrink_are_what_is_left_and_omitted_ones_stay(
         assert "scopes" == wants_all.reason
 
 
-async def test_an_answer_of_another_grant_is_recognised_by_its_owner(mailed: House) -> None:
+async def test_an_answer_of_another_grant_is_recognised_by_its_owner(mailed: Harness) -> None:
     """The provider mixed two answers up: Bob's comes back to Alice's refresh."""
-    house = mailed
-    await connected(house)
-    await house.connected(account="bob", of=turn(user=BOB))
-    answer_for_bob = house.idp.told("client-mail", "bob")[-1].document
-    house.clock.advance(LIFETIME)
-    house.idp.script.refresh.answer(200, answer_for_bob)
-    told = await house.ask()
+    harness = mailed
+    await connected(harness)
+    await harness.connected(account="bob", of=turn(user=BOB))
+    answer_for_bob = harness.idp.told("client-mail", "bob")[-1].document
+    harness.clock.advance(LIFETIME)
+    harness.idp.script.refresh.answer(200, answer_for_bob)
+    told = await harness.ask()
     assert isinstance(told, Failed)
     assert told.code in {Code.SUBJECT_MISMATCH, Code.ID_TOKEN_INVALID}
-    assert isinstance(await house.ask(of=turn(user=BOB)), Ready)
+    assert isinstance(await harness.ask(of=turn(user=BOB)), Ready)
 
 
-async def test_the_answer_of_last_time_is_refused_once_its_token_has_ended(mailed: House) -> None:
-    house = mailed
-    house.idp.change("client-mail", rotate_refresh=False)
-    await connected(house)
-    house.clock.advance(LIFETIME)
-    assert isinstance(await house.ask(), Ready)
-    last = dict(house.idp.told("client-mail", "alice")[-1].document)
+async def test_the_answer_of_last_time_is_refused_once_its_token_has_ended(mailed: Harness) -> None:
+    harness = mailed
+    harness.idp.change("client-mail", rotate_refresh=False)
+    await connected(harness)
+    harness.clock.advance(LIFETIME)
+    assert isinstance(await harness.ask(), Ready)
+    last = dict(harness.idp.told("client-mail", "alice")[-1].document)
     last.pop("id_token", None)
-    house.clock.advance(LIFETIME)
-    house.idp.script.refresh.answer(200, last)
-    told = await house.ask()
+    harness.clock.advance(LIFETIME)
+    harness.idp.script.refresh.answer(200, last)
+    told = await harness.ask()
     assert isinstance(told, Failed)
     assert INVALID is told.code
-    house.clock.advance(PAUSE)
-    assert isinstance(await house.ask(), Ready)
+    harness.clock.advance(PAUSE)
+    assert isinstance(await harness.ask(), Ready)
 
 
-async def test_a_token_that_has_ended_on_arrival_is_no_answer_and_its_refresh_token_is_kept(mailed: House) -> None:
-    house = mailed
-    await connected(house)
-    house.clock.advance(LIFETIME)
-    house.idp.script.refresh.fields(expires_in=0)
-    told = await house.ask()
+async def test_a_token_that_has_ended_on_arrival_is_no_answer_and_its_refresh_token_is_kept(mailed: Harness) -> None:
+    harness = mailed
+    await connected(harness)
+    harness.clock.advance(LIFETIME)
+    harness.idp.script.refresh.fields(expires_in=0)
+    told = await harness.ask()
     assert isinstance(told, Failed)
     assert INVALID is told.code
-    assert isinstance(await house.ask(), Failed)
-    assert 1 == house.idp.count("refresh_token"), "or every call would cost a request"
-    house.clock.advance(PAUSE)
-    assert isinstance(await house.ask(), Ready)
-    (family,) = house.idp.families("client-mail")
+    assert isinstance(await harness.ask(), Failed)
+    assert 1 == harness.idp.count("refresh_token"), "or every call would cost a request"
+    harness.clock.advance(PAUSE)
+    assert isinstance(await harness.ask(), Ready)
+    (family,) = harness.idp.families("client-mail")
     assert "" == family.ended_by
 
 
@@ -300,7 +300,7 @@ def by_answer(template: str) -> IdentityRule:
 @pytest.fixture(params=["user", "global"])
 async def told_by_answer(
     request: pytest.FixtureRequest, identity_provider: IdentityProvider, test_clock: TestClock
-) -> AsyncIterator[House]:
+) -> AsyncIterator[Harness]:
     """A provider without ID tokens, whose token answers say whose they are, as Slack's and Notion's do."""
     owner = Owner(
         global_identity=by_answer("idp:team:{team.id}"),
@@ -309,9 +309,9 @@ async def told_by_answer(
     )
     plain = {"owner": owner, "habits": Habits(), "subject_mode": request.param}
     app = user_app(identity_provider, **plain)
-    async with running(identity_provider, [app], clock=test_clock, background=False) as house:
-        house.idp.script.token.fields(**WHO)
-        yield house
+    async with running(identity_provider, [app], clock=test_clock, background=False) as harness:
+        harness.idp.script.token.fields(**WHO)
+        yield harness
 
 
 WHO: dict[str, Any] = {"who": {"id": "U234567"}, "team": {"id": "T111"}, "id_token": None}
@@ -328,18 +328,18 @@ WHO: dict[str, Any] = {"who": {"id": "U234567"}, "team": {"id": "T111"}, "id_tok
     ids=["the same", "nothing", "somebody else"],
 )
 async def test_what_a_token_answer_says_of_its_owner_must_be_what_the_grant_was_made_for(
-    told_by_answer: House, says: dict[str, Any], same: bool
+    told_by_answer: Harness, says: dict[str, Any], same: bool
 ) -> None:
     """The answer of another grant, where no ID token could tell."""
-    house = told_by_answer
-    await house.connected()
-    house.clock.advance(LIFETIME - 200)
-    house.idp.script.refresh.fields(**says)
-    told = await house.ask()
+    harness = told_by_answer
+    await harness.connected()
+    harness.clock.advance(LIFETIME - 200)
+    harness.idp.script.refresh.fields(**says)
+    told = await harness.ask()
     if same:
         assert isinstance(told, Ready)
         assert not told.degraded
         return
     assert isinstance(told, Failed)
     assert Code.SUBJECT_MISMATCH is told.code
-    assert "revoked" == (await house.ask_link()).reason
+    assert "revoked" == (await harness.ask_link()).reason

@@ -22,21 +22,21 @@ from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider.http import Answer, Reply
 from oauthbroker.testing.provider.misbehave import Hold, Work
 from oauthbroker.testing.stores import open_keyring
-from tests.kit.running_broker import ALICE, House, global_app, running, turn, user_app
+from tests.kit.running_broker import ALICE, Harness, global_app, running, turn, user_app
 
 HOUR, DAY = 3600, 86_400
 
 
-async def expired(house: House) -> Ready:
+async def expired(harness: Harness) -> Ready:
     """A grant whose token has just ended."""
-    first = await house.connected()
-    house.clock.advance(HOUR)
+    first = await harness.connected()
+    harness.clock.advance(HOUR)
     return first
 
 
-def healthy(house: House) -> None:
+def healthy(harness: Harness) -> None:
     """No generation of the one family was redeemed twice, and it lives."""
-    (family,) = house.idp.families("client-mail")
+    (family,) = harness.idp.families("client-mail")
     assert (set(), "") == (set(family.redeemed.values()) - {1}, family.ended_by)
 
 
@@ -85,27 +85,27 @@ async def test_a_caller_may_be_cancelled_at_any_step_and_the_refresh_is_stored(
     """One request for each token that ended, however early or late its caller left."""
     store = WatchedStore(test_clock)
     app, left = user_app(identity_provider), None
-    async with running(identity_provider, [app], clock=test_clock, store=store, background=False) as house:
-        await house.connected()
+    async with running(identity_provider, [app], clock=test_clock, store=store, background=False) as harness:
+        await harness.connected()
         for number in range(100):
-            house.clock.advance(HOUR)
-            caller = asyncio.create_task(house.ask())
+            harness.clock.advance(HOUR)
+            caller = asyncio.create_task(harness.ask())
             store.reached = cancel_after(number, caller)
             (left,) = await asyncio.gather(caller, return_exceptions=True)
             store.reached = lambda: None
-            answer = await house.ask()
-            grant = await house.grant()
+            answer = await harness.ask()
+            grant = await harness.grant()
             assert isinstance(answer, Ready), number
             assert grant is not None
             assert grant.token is not None
             assert (answer.access_token, None) == (grant.token.access_token, grant.refresh_state.intent)
-            assert house.idp.is_alive(answer.access_token)
-            assert number + 1 == house.idp.count("refresh_token")
+            assert harness.idp.is_alive(answer.access_token)
+            assert number + 1 == harness.idp.count("refresh_token")
             if not isinstance(left, asyncio.CancelledError):
                 break
         assert isinstance(left, Ready)
         assert number > 10  # there is much to wait for
-        healthy(house)
+        healthy(harness)
 
 
 def cancel_after(number: int, caller: asyncio.Task[Any]) -> Callable[[], None]:
@@ -122,18 +122,18 @@ def cancel_after(number: int, caller: asyncio.Task[Any]) -> Callable[[], None]:
 
 @pytest.mark.case("50")
 @pytest.mark.parametrize("after_work", [False, True], ids=["before the provider renewed", "after it"])
-async def test_callers_whose_patience_ends_leave_the_refresh_to_the_next_one(house: House, after_work: bool):
-    await expired(house)
-    hold = house.idp.script.refresh.hang(after_work=after_work)
-    callers = [asyncio.wait_for(house.ask(), timeout=0.05) for _ in range(5)]
+async def test_callers_whose_patience_ends_leave_the_refresh_to_the_next_one(harness: Harness, after_work: bool):
+    await expired(harness)
+    hold = harness.idp.script.refresh.hang(after_work=after_work)
+    callers = [asyncio.wait_for(harness.ask(), timeout=0.05) for _ in range(5)]
     left = await asyncio.gather(*callers, return_exceptions=True)
     assert {TimeoutError} == {type(each) for each in left}
-    late = asyncio.create_task(house.ask())
+    late = asyncio.create_task(harness.ask())
     await asyncio.sleep(0.01)
     hold.release()
     assert isinstance(await late, Ready)
-    assert 1 == house.idp.count("refresh_token")
-    healthy(house)
+    assert 1 == harness.idp.count("refresh_token")
+    healthy(harness)
 
 
 @pytest.mark.case("50")
@@ -142,44 +142,44 @@ async def test_a_broker_that_is_left_in_mid_refresh_stores_it_first(
 ):
     store = WatchedStore(test_clock)
     app = user_app(identity_provider)
-    async with running(identity_provider, [app], clock=test_clock, store=store) as house:
-        await expired(house)
-        hold = house.idp.script.refresh.hang(after_work=True)
-        caller = asyncio.create_task(house.ask())
+    async with running(identity_provider, [app], clock=test_clock, store=store) as harness:
+        await expired(harness)
+        hold = harness.idp.script.refresh.hang(after_work=True)
+        caller = asyncio.create_task(harness.ask())
         await hold.arrived()
         caller.cancel()
         asyncio.get_running_loop().call_later(0.05, hold.release)
     store._closed = False  # a second look
-    grant = await house.grant()
+    grant = await harness.grant()
     assert grant is not None
     assert grant.token is not None
     assert grant.token.refresh_token is not None
-    assert (None, 2) == (grant.refresh_state.intent, house.idp.generation_of(grant.token.refresh_token))
+    assert (None, 2) == (grant.refresh_state.intent, harness.idp.generation_of(grant.token.refresh_token))
 
 
 # what is said late
 
 
 @pytest.mark.case("61")
-async def test_a_late_report_of_an_older_token_refreshes_the_one_that_has_ended_since(house: House):
-    first = await expired(house)
-    assert isinstance(await house.ask(), Ready)
-    house.clock.advance(HOUR)
-    answer = await house.broker.oauth(turn()).report_rejected("mail", first.access_token)
+async def test_a_late_report_of_an_older_token_refreshes_the_one_that_has_ended_since(harness: Harness):
+    first = await expired(harness)
+    assert isinstance(await harness.ask(), Ready)
+    harness.clock.advance(HOUR)
+    answer = await harness.broker.oauth(turn()).report_rejected("mail", first.access_token)
     assert isinstance(answer, Ready)
-    assert house.idp.is_alive(answer.access_token)
-    assert 2 == house.idp.count("refresh_token")
+    assert harness.idp.is_alive(answer.access_token)
+    assert 2 == harness.idp.count("refresh_token")
 
 
 @pytest.mark.case("48", "53")
-async def test_the_reason_is_that_of_now_even_where_a_link_of_before_still_leads_there(house: House):
-    await expired(house)
-    house.idp.script.refresh.close_after_accept(after_work=True)
-    assert "error" == (await house.ask()).status
-    house.clock.advance(2)
-    uncertain = await house.ask_link()
-    await house.broker.revoke("mail", subject=ALICE)
-    revoked = await house.ask_link()
+async def test_the_reason_is_that_of_now_even_where_a_link_of_before_still_leads_there(harness: Harness):
+    await expired(harness)
+    harness.idp.script.refresh.close_after_accept(after_work=True)
+    assert "error" == (await harness.ask()).status
+    harness.clock.advance(2)
+    uncertain = await harness.ask_link()
+    await harness.broker.revoke("mail", subject=ALICE)
+    revoked = await harness.ask_link()
     assert ("refreshUncertain", "revoked") == (uncertain.reason, revoked.reason)
     assert uncertain.authorization_url == revoked.authorization_url
 
@@ -216,7 +216,7 @@ class HeldRefusal:
 @pytest.fixture
 async def two(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, request: pytest.FixtureRequest
-) -> AsyncIterator[tuple[House, House]]:
+) -> AsyncIterator[tuple[Harness, Harness]]:
     """Two brokers on one folder, and a grant whose token has just ended."""
     kind, app, ring = getattr(request, "param", FileStore), user_app(identity_provider), open_keyring(tmp_path)
     stores = [kind.open(tmp_path / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=test_clock) for _ in range(2)]
@@ -229,12 +229,12 @@ async def two(
 
 
 @pytest.mark.case("46", "51")
-async def test_whoever_waits_for_another_process_gets_what_that_one_got(two: tuple[House, House]):
+async def test_whoever_waits_for_another_process_gets_what_that_one_got(two: tuple[Harness, Harness]):
     one, other = two
     hold = one.idp.script.refresh.hang(after_work=True)
     asking = [asyncio.create_task(one.ask())]
     await hold.arrived()
-    asking += [asyncio.create_task(house.ask()) for house in (one, other, other)]
+    asking += [asyncio.create_task(harness.ask()) for harness in (one, other, other)]
     await asyncio.sleep(0.05)
     hold.release()
     answers = await asyncio.gather(*asking)
@@ -245,7 +245,7 @@ async def test_whoever_waits_for_another_process_gets_what_that_one_got(two: tup
 
 @pytest.mark.case("51")
 @pytest.mark.parametrize("two", [Lockless], indirect=True)
-async def test_a_no_to_the_old_token_counts_nothing_when_another_process_has_rotated_it(two: tuple[House, House]):
+async def test_a_no_to_the_old_token_counts_nothing_when_another_process_has_rotated_it(two: tuple[Harness, Harness]):
     """Its no is late and about yesterday: the newer generation wins, and nobody has to agree again."""
     one, other = two
     hold = Hold()
@@ -269,7 +269,7 @@ async def test_a_no_to_the_old_token_counts_nothing_when_another_process_has_rot
 @pytest.mark.case("51")
 @pytest.mark.parametrize("two", [Lockless], indirect=True)
 @pytest.mark.parametrize("after_work", [False, True], ids=["before the provider renewed", "after it"])
-async def test_a_zombie_whose_intent_was_superseded_commits_nothing(two: tuple[House, House], after_work: bool):
+async def test_a_zombie_whose_intent_was_superseded_commits_nothing(two: tuple[Harness, Harness], after_work: bool):
     one, other = two
     one.idp.change("client-mail", reuse_grace=60)
     hold = one.idp.script.refresh.hang(after_work=after_work)
@@ -291,7 +291,7 @@ async def test_a_zombie_whose_intent_was_superseded_commits_nothing(two: tuple[H
 @pytest.mark.parametrize("two", [Lockless], indirect=True)
 @pytest.mark.parametrize("others", ["nothing", "a refusal"])
 async def test_a_holder_that_was_frozen_after_the_provider_rotated_keeps_the_new_token(
-    two: tuple[House, House], others: str
+    two: tuple[Harness, Harness], others: str
 ):
     """Its lease has lapsed, and the next holder may have sent the old token, in vain."""
     one, other = two
@@ -319,7 +319,7 @@ async def test_a_holder_that_was_frozen_after_the_provider_rotated_keeps_the_new
 @pytest.mark.parametrize("two", [Lockless], indirect=True)
 @pytest.mark.parametrize("second", ["an answer", "a refusal"])
 async def test_of_two_answers_the_one_to_the_later_request_is_kept_and_a_later_refusal_takes_none_away(
-    two: tuple[House, House], second: str
+    two: tuple[Harness, Harness], second: str
 ):
     one, other = two
     one.idp.change("client-mail", reuse_grace=60)
@@ -354,7 +354,7 @@ async def test_of_two_answers_the_one_to_the_later_request_is_kept_and_a_later_r
 
 @pytest.mark.case("51")
 @pytest.mark.parametrize("two", [Lockless], indirect=True)
-async def test_a_holder_that_has_lost_its_lease_sends_nothing(two: tuple[House, House]):
+async def test_a_holder_that_has_lost_its_lease_sends_nothing(two: tuple[Harness, Harness]):
     one, _ = two
     assert isinstance(one.store, Lockless)
     one.store.lost = True
@@ -372,26 +372,26 @@ async def test_a_holder_that_has_lost_its_lease_sends_nothing(two: tuple[House, 
 
 
 @pytest.fixture
-async def looking(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
-    """A house whose app learns its endpoints from its provider, which takes time before anything is sealed."""
+async def looking(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
+    """A harness whose app learns its endpoints from its provider, which takes time before anything is sealed."""
     app = user_app(identity_provider)
     app = replace(app, endpoints=Endpoints(issuer=app.endpoints.issuer, user_info_url=app.endpoints.user_info_url))
-    async with running(identity_provider, [app], clock=test_clock, background=False) as house:
-        yield house
+    async with running(identity_provider, [app], clock=test_clock, background=False) as harness:
+        yield harness
 
 
-async def about_to_begin(house: House) -> tuple[asyncio.Task[Any], Hold]:
+async def about_to_begin(harness: Harness) -> tuple[asyncio.Task[Any], Hold]:
     """A tool that asks; its renewal has looked at the grant and waits for the provider's metadata."""
-    await house.connected()
-    house.clock.advance(DAY + 1)
-    hold = house.idp.script.discovery.hang()
-    asking = asyncio.create_task(house.ask())
+    await harness.connected()
+    harness.clock.advance(DAY + 1)
+    hold = harness.idp.script.discovery.hang()
+    asking = asyncio.create_task(harness.ask())
     await hold.arrived()
     return asking, hold
 
 
 @pytest.mark.case("53")
-async def test_a_revoke_before_anything_is_sealed_leaves_nothing_to_refresh(looking: House):
+async def test_a_revoke_before_anything_is_sealed_leaves_nothing_to_refresh(looking: Harness):
     asking, hold = await about_to_begin(looking)
     revoking = asyncio.create_task(looking.broker.revoke("mail", subject=ALICE))
     while not (grant := await looking.grant()) or not grant.revoked:
@@ -404,24 +404,24 @@ async def test_a_revoke_before_anything_is_sealed_leaves_nothing_to_refresh(look
 
 
 @pytest.mark.case("53")
-async def test_a_revoke_before_the_call_leaves_nothing_to_refresh(house: House):
-    await expired(house)
-    await house.broker.revoke("mail", subject=ALICE)
-    answer = await house.ask()
+async def test_a_revoke_before_the_call_leaves_nothing_to_refresh(harness: Harness):
+    await expired(harness)
+    await harness.broker.revoke("mail", subject=ALICE)
+    answer = await harness.ask()
     assert isinstance(answer, AuthorizationRequired)
-    assert ("revoked", 0) == (answer.reason, house.idp.count("refresh_token"))
+    assert ("revoked", 0) == (answer.reason, harness.idp.count("refresh_token"))
 
 
 # clocks
 
 
 @pytest.mark.case("59")
-async def test_a_lifetime_counts_from_when_its_request_was_sent(house: House):
-    await expired(house)
-    sent_at, hold = house.clock.now(), house.idp.script.refresh.hang(after_work=True)
-    asking = asyncio.create_task(house.ask())
+async def test_a_lifetime_counts_from_when_its_request_was_sent(harness: Harness):
+    await expired(harness)
+    sent_at, hold = harness.clock.now(), harness.idp.script.refresh.hang(after_work=True)
+    asking = asyncio.create_task(harness.ask())
     await hold.arrived()
-    house.clock.advance(90)
+    harness.clock.advance(90)
     hold.release()
     answer = await asking
     assert isinstance(answer, Ready)
@@ -430,22 +430,22 @@ async def test_a_lifetime_counts_from_when_its_request_was_sent(house: House):
 
 @pytest.mark.case("59")
 @pytest.mark.parametrize("jumps", [(DAY,), (-DAY,), (DAY, -DAY), (-DAY, DAY), (DAY, -2 * DAY, DAY)], ids=repr)
-async def test_a_wall_clock_that_jumps_costs_one_refresh_a_generation(house: House, jumps: tuple[int, ...]):
+async def test_a_wall_clock_that_jumps_costs_one_refresh_a_generation(harness: Harness, jumps: tuple[int, ...]):
     """Before and after each jump everybody asks often: nothing is renewed that was just renewed."""
-    await house.connected()
+    await harness.connected()
     for jump in jumps:
-        await asyncio.gather(*(house.ask() for _ in range(5)))
-        before = house.idp.count("refresh_token")
-        house.clock.set(house.clock.now() + timedelta(seconds=jump))
+        await asyncio.gather(*(harness.ask() for _ in range(5)))
+        before = harness.idp.count("refresh_token")
+        harness.clock.set(harness.clock.now() + timedelta(seconds=jump))
         for _ in range(3):
-            answers = await asyncio.gather(*(house.ask() for _ in range(5)))
+            answers = await asyncio.gather(*(harness.ask() for _ in range(5)))
             assert {"ready"} == {answer.status for answer in answers}
             assert 1 == len({answer.access_token.reveal() for answer in answers})
-        assert house.idp.count("refresh_token") <= before + 1
-        assert house.idp.is_alive(answers[0].access_token)
-        assert answers[0].expires_at <= house.clock.now() + timedelta(seconds=HOUR)
-    assert 1 <= house.idp.count("refresh_token")
-    healthy(house)
+        assert harness.idp.count("refresh_token") <= before + 1
+        assert harness.idp.is_alive(answers[0].access_token)
+        assert answers[0].expires_at <= harness.clock.now() + timedelta(seconds=HOUR)
+    assert 1 <= harness.idp.count("refresh_token")
+    healthy(harness)
 
 
 @pytest.mark.case("59")
@@ -455,14 +455,14 @@ async def test_a_provider_whose_clock_is_wrong_is_asked_once_a_token(test_clock:
     theirs = TestClock(test_clock.now() + timedelta(seconds=off))
     with IdentityProvider(clock=theirs, canaries=canaries) as idp:
         app = global_app(idp, "mail", habits=user_app(idp, "mail").habits.__class__())
-        async with running(idp, [app], clock=test_clock, background=False) as house:
-            link = await house.ask_link()
-            assert 200 == (await house.connect(link)).status
+        async with running(idp, [app], clock=test_clock, background=False) as harness:
+            link = await harness.ask_link()
+            assert 200 == (await harness.connect(link)).status
             for number in range(1, 4):
                 for clock in (test_clock, theirs):
                     clock.advance(HOUR - 200)
-                answers = [await house.ask() for _ in range(4)]
+                answers = [await harness.ask() for _ in range(4)]
                 assert {"ready"} == {answer.status for answer in answers}
                 assert test_clock.now() + timedelta(seconds=HOUR) == answers[-1].expires_at
                 assert number == idp.count("refresh_token")
-            healthy(house)
+            healthy(harness)

@@ -18,7 +18,7 @@ from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.refresh.retry_store import KEEP_TRYING
 from oauthbroker.refresh.transaction import PROVIDER_CALLS
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.running_broker import House, running, turn, user_app
+from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.story import (  # noqa: F401 - the scenarios register themselves in SCENARIOS
     refresh_docs_scenarios,
     refresh_docs_scenarios_provider,
@@ -34,13 +34,13 @@ PLAYED = [
 
 
 @pytest.fixture
-async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
     """Nothing runs in the background, and the disk fails when it is told to."""
     app, disk = user_app(identity_provider), LastingStore(test_clock)
     async with running(
         identity_provider, [app], clock=test_clock, store=disk, limits=LIMITS, background=False
-    ) as house:
-        yield house
+    ) as harness:
+        yield harness
 
 
 def test_every_row_is_played_and_every_scenario_has_its_row() -> None:
@@ -49,15 +49,15 @@ def test_every_row_is_played_and_every_scenario_has_its_row() -> None:
 
 
 @pytest.mark.parametrize("row, scenario", PLAYED)
-async def test_a_row_of_the_table_is_what_happens(house: House, row: str, scenario: Scenario) -> None:
+async def test_a_row_of_the_table_is_what_happens(harness: Harness, row: str, scenario: Scenario) -> None:
     expected, person = rows()[row]
-    before = [held.record.id async for held in house.repository.sessions()]
+    before = [held.record.id async for held in harness.repository.sessions()]
     assert [] == before
-    assert expected == [told(answer) for answer in await scenario(house)]
+    assert expected == [told(answer) for answer in await scenario(harness)]
     asked = any("authorization_required" in words for words in expected)
     assert ("a link" in person) is asked
     assert (person == "nothing") is not asked
-    waiting = [held.record.id async for held in house.repository.sessions() if held.record.status == "pending"]
+    waiting = [held.record.id async for held in harness.repository.sessions() if held.record.status == "pending"]
     assert len(waiting) == (1 if asked else 0)
 
 
@@ -93,9 +93,9 @@ async def test_a_refused_client_and_three_failures_open_the_circuit_for_as_long_
     assert 30 <= circuits.pause("files") <= 60
 
 
-async def test_the_tool_of_the_page_does_what_its_test_on_the_page_says(house: House) -> None:
+async def test_the_tool_of_the_page_does_what_its_test_on_the_page_says(harness: Harness) -> None:
     space: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         exec(compile(block, "docs/refresh.md", "exec"), space)  # noqa: S102 - that is what is tested
-    await house.connected()
-    await space["test_my_tool_survives_the_night"](house.idp, house.clock, house.broker, turn())
+    await harness.connected()
+    await space["test_my_tool_survives_the_night"](harness.idp, harness.clock, harness.broker, turn())

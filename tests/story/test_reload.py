@@ -25,7 +25,7 @@ from oauthbroker.model.settings import ApiSocket, Branding, Limits, Settings
 from oauthbroker.testing import Canaries, Client, IdentityProvider
 from oauthbroker.testing.browser import Page
 from tests.kit.cli import Desk
-from tests.kit.running_broker import ALICE, House, device_app, running, turn, user_app
+from tests.kit.running_broker import ALICE, Harness, device_app, running, turn, user_app
 
 pytestmark = pytest.mark.case("98")
 
@@ -33,227 +33,229 @@ HOUR = 3600
 
 
 @pytest.fixture
-async def house(identity_provider: IdentityProvider, test_clock) -> AsyncIterator[House]:
+async def harness(identity_provider: IdentityProvider, test_clock) -> AsyncIterator[Harness]:
     """Two apps in user mode; upkeep runs when the test says so."""
     apps = [user_app(identity_provider), user_app(identity_provider, "files")]
-    async with running(identity_provider, apps, clock=test_clock, background=False) as house:
-        yield house
+    async with running(identity_provider, apps, clock=test_clock, background=False) as harness:
+        yield harness
 
 
-def in_use(house: House, name: str = "mail") -> OAuthApp:
-    return house.broker.bundle.apps[name]
+def in_use(harness: Harness, name: str = "mail") -> OAuthApp:
+    return harness.broker.bundle.apps[name]
 
 
-async def reload(house: House, *, without: str = "", tools: Any = None, **apps: OAuthApp) -> frozenset[str]:
+async def reload(harness: Harness, *, without: str = "", tools: Any = None, **apps: OAuthApp) -> frozenset[str]:
     """What is in use, with these apps new or changed."""
-    bundle = house.broker.bundle
+    bundle = harness.broker.bundle
     kept = {name: app for name, app in {**bundle.apps, **apps}.items() if name != without}
-    return await house.broker.reload(replace(bundle, apps=kept, tools=bundle.tools if tools is None else tools))
+    return await harness.broker.reload(replace(bundle, apps=kept, tools=bundle.tools if tools is None else tools))
 
 
-def with_new_secret(house: House, app: OAuthApp) -> OAuthApp:
+def with_new_secret(harness: Harness, app: OAuthApp) -> OAuthApp:
     """The provider knows the old one no more."""
-    secret = house.idp.rotate_secret(app.client.client_id, keep=False)
+    secret = harness.idp.rotate_secret(app.client.client_id, keep=False)
     return replace(app, client=replace(app.client, client_secret=secret))
 
 
-def registered_anew(house: House, app: OAuthApp) -> OAuthApp:
-    client = house.idp.register(Client("client-two", redirect_uris=(app.redirect.uri,)))
+def registered_anew(harness: Harness, app: OAuthApp) -> OAuthApp:
+    client = harness.idp.register(Client("client-two", redirect_uris=(app.redirect.uri,)))
     return replace(app, client=replace(app.client, client_id="client-two", client_secret=client.client_secret))
 
 
 # a person on the way
 
 
-async def test_whoever_is_at_the_provider_comes_back_to_the_newest_client_secret(house: House):
-    browser, link = house.browser(), await house.ask_link()
-    callback = await house.way_back(link, browser)
-    assert {"mail"} == await reload(house, mail=with_new_secret(house, in_use(house)))
+async def test_whoever_is_at_the_provider_comes_back_to_the_newest_client_secret(harness: Harness):
+    browser, link = harness.browser(), await harness.ask_link()
+    callback = await harness.way_back(link, browser)
+    assert {"mail"} == await reload(harness, mail=with_new_secret(harness, in_use(harness)))
     page = await browser.follow(callback)
     assert 303 == page.status
-    assert isinstance(await house.ask(), Ready)
+    assert isinstance(await harness.ask(), Ready)
 
 
 @pytest.mark.parametrize("change", ["scopes", "authorization_url", "token_url", "client_id"])
-async def test_a_request_for_what_the_app_is_no_more_ends_and_its_code_is_never_sent(house: House, change: str):
-    browser, link, untouched = house.browser(), await house.ask_link(), await house.ask_link("files")
-    callback = await house.way_back(link, browser)
-    app = in_use(house)
+async def test_a_request_for_what_the_app_is_no_more_ends_and_its_code_is_never_sent(harness: Harness, change: str):
+    browser, link, untouched = harness.browser(), await harness.ask_link(), await harness.ask_link("files")
+    callback = await harness.way_back(link, browser)
+    app = in_use(harness)
     match change:
         case "scopes":
             app = replace(app, scopes=("read",))
         case "client_id":
-            app = registered_anew(house, app)
+            app = registered_anew(harness, app)
         case _:
-            app = replace(app, endpoints=replace(app.endpoints, **{change: house.idp.url(f"/new/{change}")}))
-    await reload(house, mail=app)
+            app = replace(app, endpoints=replace(app.endpoints, **{change: harness.idp.url(f"/new/{change}")}))
+    await reload(harness, mail=app)
     page = await browser.follow(callback)
-    assert (400, Code.STATE_EXPIRED.value) == (page.status, code_of(house))
-    assert 0 == house.idp.count("authorization_code")
-    assert "expired" == (await house.broker.wait(link.auth_session_id, timeout=0)).status
-    assert "pending" == (await house.broker.wait(untouched.auth_session_id, timeout=0)).status
-    assert (await house.browser().open(link.authorization_url)).status >= 400
-    assert link.auth_session_id != (await house.ask_link()).auth_session_id
-    assert None is await house.grant()
+    assert (400, Code.STATE_EXPIRED.value) == (page.status, code_of(harness))
+    assert 0 == harness.idp.count("authorization_code")
+    assert "expired" == (await harness.broker.wait(link.auth_session_id, timeout=0)).status
+    assert "pending" == (await harness.broker.wait(untouched.auth_session_id, timeout=0)).status
+    assert (await harness.browser().open(link.authorization_url)).status >= 400
+    assert link.auth_session_id != (await harness.ask_link()).auth_session_id
+    assert None is await harness.grant()
 
 
-def code_of(house: House) -> str:
+def code_of(harness: Harness) -> str:
     """What the log says of the last request that was refused."""
-    lines = [json.loads(line) for line in house.log.getvalue().splitlines()]
+    lines = [json.loads(line) for line in harness.log.getvalue().splitlines()]
     return str([line["code"] for line in lines if line["event"] == "request" and "code" in line][-1])
 
 
-async def test_an_exchange_under_way_finishes_with_the_app_it_began_with(house: House):
-    browser, link, app = house.browser(), await house.ask_link(), in_use(house)
-    callback = await house.way_back(link, browser)
-    hold = house.idp.script.token.hang()
+async def test_an_exchange_under_way_finishes_with_the_app_it_began_with(harness: Harness):
+    browser, link, app = harness.browser(), await harness.ask_link(), in_use(harness)
+    callback = await harness.way_back(link, browser)
+    hold = harness.idp.script.token.hang()
     coming = asyncio.create_task(browser.follow(callback))
     await hold.arrived()
-    await reload(house, without="mail")
+    await reload(harness, without="mail")
     hold.release()
     page: Page = await coming
     assert 303 == page.status
-    assert "completed" == (await house.broker.wait(link.auth_session_id, timeout=0)).status
-    grant = await house.grant()
+    assert "completed" == (await harness.broker.wait(link.auth_session_id, timeout=0)).status
+    grant = await harness.grant()
     assert grant is not None
     assert app.registration == grant.registration
-    await reload(house, mail=app)
-    assert isinstance(await house.ask(), Ready)
+    await reload(harness, mail=app)
+    assert isinstance(await harness.ask(), Ready)
 
 
-async def test_a_device_that_waits_for_a_code_of_before_is_told_so(house: House):
-    app = device_app(house.idp)
-    assert {"tv"} == await reload(house, tv=app)
-    link = await house.ask_link("tv")
+async def test_a_device_that_waits_for_a_code_of_before_is_told_so(harness: Harness):
+    app = device_app(harness.idp)
+    assert {"tv"} == await reload(harness, tv=app)
+    link = await harness.ask_link("tv")
     assert link.device_code is not None
-    await reload(house, tv=replace(app, scopes=("read",)))
-    house.idp.device_approve(link.device_code.user_code)
-    assert "expired" == (await house.broker.wait(link.auth_session_id, timeout=0)).status
-    assert None is await house.grant("tv")
-    assert 0 == house.idp.count("poll")
+    await reload(harness, tv=replace(app, scopes=("read",)))
+    harness.idp.device_approve(link.device_code.user_code)
+    assert "expired" == (await harness.broker.wait(link.auth_session_id, timeout=0)).status
+    assert None is await harness.grant("tv")
+    assert 0 == harness.idp.count("poll")
 
 
 # a renewal under way
 
 
 @pytest.mark.parametrize("after_work", [False, True], ids=["before the provider renewed", "after it"])
-async def test_a_refresh_under_way_finishes_with_the_app_it_began_with(house: House, after_work: bool):
-    await house.connected()
-    house.clock.advance(HOUR)
-    app, hold = in_use(house), house.idp.script.refresh.hang(after_work=after_work)
-    asking = asyncio.create_task(house.ask())
+async def test_a_refresh_under_way_finishes_with_the_app_it_began_with(harness: Harness, after_work: bool):
+    await harness.connected()
+    harness.clock.advance(HOUR)
+    app, hold = in_use(harness), harness.idp.script.refresh.hang(after_work=after_work)
+    asking = asyncio.create_task(harness.ask())
     await hold.arrived()
-    elsewhere = replace(app, endpoints=replace(app.endpoints, token_url=house.idp.url("/elsewhere")))
-    await reload(house, mail=elsewhere)
+    elsewhere = replace(app, endpoints=replace(app.endpoints, token_url=harness.idp.url("/elsewhere")))
+    await reload(harness, mail=elsewhere)
     hold.release()
     refreshed = await asking
     assert isinstance(refreshed, Ready)
-    assert house.idp.is_alive(refreshed.access_token)
-    later = await house.ask_link()
+    assert harness.idp.is_alive(refreshed.access_token)
+    later = await harness.ask_link()
     assert "noGrant" == later.reason  # it was made at another provider
-    await reload(house, mail=app)
-    again = await house.ask()
+    await reload(harness, mail=app)
+    again = await harness.ask()
     assert isinstance(again, Ready)
-    assert (refreshed.access_token, 1) == (again.access_token, house.idp.count("refresh_token"))
+    assert (refreshed.access_token, 1) == (again.access_token, harness.idp.count("refresh_token"))
 
 
-async def test_an_app_that_was_mended_is_asked_for_at_once(house: House):
+async def test_an_app_that_was_mended_is_asked_for_at_once(harness: Harness):
     """However long its provider was to be left in peace for refusing our old secret."""
-    await house.connected()
-    house.clock.advance(HOUR)
-    mended = with_new_secret(house, in_use(house))
-    refused = await house.ask()
+    await harness.connected()
+    harness.clock.advance(HOUR)
+    mended = with_new_secret(harness, in_use(harness))
+    refused = await harness.ask()
     assert isinstance(refused, Failed)
     assert Code.APP_MISCONFIGURED is refused.code
-    await reload(house, mail=mended)
-    assert isinstance(await house.ask(), Ready)
+    await reload(harness, mail=mended)
+    assert isinstance(await harness.ask(), Ready)
 
 
 # apps that come and go
 
 
-async def test_another_client_id_needs_a_new_grant_and_the_old_one_is_left_alone(house: House):
-    first = await house.connected()
-    before = await house.grant()
-    await reload(house, mail=registered_anew(house, in_use(house)))
-    link = await house.ask_link()
-    assert ("noGrant", before) == (link.reason, await house.grant())
-    assert 0 == house.idp.count("revoke")
-    assert 200 == (await house.connect(link)).status
-    second = await house.ask()
+async def test_another_client_id_needs_a_new_grant_and_the_old_one_is_left_alone(harness: Harness):
+    first = await harness.connected()
+    before = await harness.grant()
+    await reload(harness, mail=registered_anew(harness, in_use(harness)))
+    link = await harness.ask_link()
+    assert ("noGrant", before) == (link.reason, await harness.grant())
+    assert 0 == harness.idp.count("revoke")
+    assert 200 == (await harness.connect(link)).status
+    second = await harness.ask()
     assert isinstance(second, Ready)
     assert first.access_token != second.access_token
 
 
-async def test_an_app_that_was_removed_is_unknown_and_one_that_comes_back_has_its_grants(house: House):
-    first = await house.connected()
-    waiting = await house.ask_link("files")
-    path = in_use(house, "files").redirect.callback_path
-    removed = in_use(house), in_use(house, "files")
+async def test_an_app_that_was_removed_is_unknown_and_one_that_comes_back_has_its_grants(harness: Harness):
+    first = await harness.connected()
+    waiting = await harness.ask_link("files")
+    path = in_use(harness, "files").redirect.callback_path
+    removed = in_use(harness), in_use(harness, "files")
     for name in ("mail", "files"):
-        assert {name} == await reload(house, without=name)
-        told = await house.ask(name)
+        assert {name} == await reload(harness, without=name)
+        told = await harness.ask(name)
         assert isinstance(told, Failed)
         assert Code.OAUTH_APP_NOT_FOUND is told.code
     assert (None, 404) == (
-        await house.broker.pending(turn()),
-        (await house.browser().open(f"{house.origin}{path}")).status,
+        await harness.broker.pending(turn()),
+        (await harness.browser().open(f"{harness.origin}{path}")).status,
     )
-    assert "expired" == (await house.broker.wait(waiting.auth_session_id, timeout=0)).status
-    await reload(house, mail=removed[0], files=removed[1])
-    again = await house.ask()
+    assert "expired" == (await harness.broker.wait(waiting.auth_session_id, timeout=0)).status
+    await reload(harness, mail=removed[0], files=removed[1])
+    again = await harness.ask()
     assert isinstance(again, Ready)
     assert first.access_token == again.access_token
 
 
-async def test_an_app_that_was_added_is_connected_at_its_own_callback(house: House):
-    added = user_app(house.idp, "calendar")
-    path = f"{house.origin}{added.redirect.callback_path}"
-    assert 404 == (await house.browser().open(path)).status
-    assert {"calendar"} == await reload(house, calendar=added)
-    assert 400 == (await house.browser().open(path)).status
-    assert isinstance(await house.connected("calendar"), Ready)
+async def test_an_app_that_was_added_is_connected_at_its_own_callback(harness: Harness):
+    added = user_app(harness.idp, "calendar")
+    path = f"{harness.origin}{added.redirect.callback_path}"
+    assert 404 == (await harness.browser().open(path)).status
+    assert {"calendar"} == await reload(harness, calendar=added)
+    assert 400 == (await harness.browser().open(path)).status
+    assert isinstance(await harness.connected("calendar"), Ready)
 
 
-async def test_an_app_that_came_to_share_a_client_is_not_ended_with_the_other_one(house: House):
+async def test_an_app_that_came_to_share_a_client_is_not_ended_with_the_other_one(harness: Harness):
     """What one revocation takes with it is judged by the apps of now."""
-    await house.connected()
+    await harness.connected()
     twin = replace(
-        in_use(house), name="twin", redirect=replace(in_use(house).redirect, callback_path="/oauth/callback/twin")
+        in_use(harness), name="twin", redirect=replace(in_use(harness).redirect, callback_path="/oauth/callback/twin")
     )
-    house.idp.change("client-mail", revoke_reach="grant", redirect_uris=(in_use(house).redirect.uri, twin.redirect.uri))
+    harness.idp.change(
+        "client-mail", revoke_reach="grant", redirect_uris=(in_use(harness).redirect.uri, twin.redirect.uri)
+    )
     reaching = Revocation(reach="grant")
-    await reload(house, mail=replace(in_use(house), revocation=reaching), twin=replace(twin, revocation=reaching))
-    kept = await house.connected("twin")
-    assert "shared" == await house.broker.grants.revoke("mail", ALICE)
-    assert house.idp.is_alive(kept.access_token)
+    await reload(harness, mail=replace(in_use(harness), revocation=reaching), twin=replace(twin, revocation=reaching))
+    kept = await harness.connected("twin")
+    assert "shared" == await harness.broker.grants.revoke("mail", ALICE)
+    assert harness.idp.is_alive(kept.access_token)
 
 
 async def test_a_turn_may_look_at_what_it_waits_for_while_apps_come_and_go(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ):
-    links = {(await house.ask_link(name)).auth_session_id for name in ("mail", "files")}
-    real, added = house.parts.pending.repository.waiting, user_app(house.idp, "calendar")
+    links = {(await harness.ask_link(name)).auth_session_id for name in ("mail", "files")}
+    real, added = harness.parts.pending.repository.waiting, user_app(harness.idp, "calendar")
 
     async def waiting(app: str, subject: str) -> Any:
-        await reload(house, calendar=added)
+        await reload(harness, calendar=added)
         return await real(app, subject)
 
-    monkeypatch.setattr(house.parts.pending.repository, "waiting", waiting)
-    block = await house.broker.pending(turn())
+    monkeypatch.setattr(harness.parts.pending.repository, "waiting", waiting)
+    block = await harness.broker.pending(turn())
     assert block is not None
     assert links == {item["authSessionId"] for item in block["items"]}
 
 
-async def test_tools_are_narrowed_from_the_next_turn_on(house: House):
+async def test_tools_are_narrowed_from_the_next_turn_on(harness: Harness):
     async def asked(tool: str) -> str:
-        result = await house.broker.oauth(turn(), tool=tool).get_access_token("mail")
+        result = await harness.broker.oauth(turn(), tool=tool).get_access_token("mail")
         return result.code.value if isinstance(result, Failed) else result.status
 
     assert "appForbidden" == await asked("Tool/post")
-    await reload(house, tools={"Tool/post": (ToolAuth("mail", ("read",)),)})
+    await reload(harness, tools={"Tool/post": (ToolAuth("mail", ("read",)),)})
     assert "authorization_required" == await asked("Tool/post")
-    await reload(house, tools={})
+    await reload(harness, tools={})
     assert "appForbidden" == await asked("Tool/post")
 
 
@@ -299,57 +301,57 @@ def is_written(path: str) -> bool:
     return True
 
 
-async def test_whichever_setting_has_changed_is_named_as_it_is_written(house: House):
-    before = house.broker.bundle
+async def test_whichever_setting_has_changed_is_named_as_it_is_written(harness: Harness):
+    before = harness.broker.bundle
     for field, settings in changes_of(before.settings):
         with pytest.raises(ConfigRefused) as refused:
-            await house.broker.reload(replace(before, settings=settings))
+            await harness.broker.reload(replace(before, settings=settings))
         assert [WRITTEN_AS[field]] == [problem.path for problem in refused.value.problems]
     assert [] == [path for path in WRITTEN_AS.values() if not is_written(path)]
 
 
-async def test_settings_that_take_a_restart_are_named_and_nothing_changes(house: House):
-    before, app = house.broker.bundle, replace(in_use(house), scopes=("read",))
+async def test_settings_that_take_a_restart_are_named_and_nothing_changes(harness: Harness):
+    before, app = harness.broker.bundle, replace(in_use(harness), scopes=("read",))
     settings = replace(
         before.settings, public_base_url="http://127.0.0.1:1", locale="ko", limits=Limits(queue_attempts=9)
     )
     with pytest.raises(ConfigRefused) as refused:
-        await house.broker.reload(Bundle(settings, {"mail": app}))
+        await harness.broker.reload(Bundle(settings, {"mail": app}))
     assert ["spec.limits", "spec.locale", "spec.publicBaseUrl"] == sorted(p.path for p in refused.value.problems)
     assert {"restart it, or take the change back"} == {p.todo for p in refused.value.problems}
-    assert before is house.broker.bundle
-    assert ("red", (Code.CONFIG_INVALID.value,)) == (house.broker.health().status, house.broker.health().problems)
-    page = await house.browser().open(f"{house.origin}/healthz")
+    assert before is harness.broker.bundle
+    assert ("red", (Code.CONFIG_INVALID.value,)) == (harness.broker.health().status, harness.broker.health().problems)
+    page = await harness.browser().open(f"{harness.origin}/healthz")
     assert (200, '{"status":"red","problems":["configInvalid"]}') == (page.status, page.text)
-    assert '"problems": 3' in house.log.getvalue()
-    assert isinstance(await house.connected(), Ready)
-    assert frozenset() == await house.broker.reload()
-    assert "ok" == house.broker.health().status
+    assert '"problems": 3' in harness.log.getvalue()
+    assert isinstance(await harness.connected(), Ready)
+    assert frozenset() == await harness.broker.reload()
+    assert "ok" == harness.broker.health().status
 
 
-async def test_of_two_reloads_at_once_the_later_one_is_in_use(house: House):
-    one, two = (replace(in_use(house), title=title) for title in ("One", "Two"))
-    await asyncio.gather(reload(house, mail=one), reload(house, mail=two))
-    assert "Two" == in_use(house).title
+async def test_of_two_reloads_at_once_the_later_one_is_in_use(harness: Harness):
+    one, two = (replace(in_use(harness), title=title) for title in ("One", "Two"))
+    await asyncio.gather(reload(harness, mail=one), reload(harness, mail=two))
+    assert "Two" == in_use(harness).title
 
 
 async def test_a_store_that_fails_meanwhile_leaves_the_sessions_to_their_digest(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ):
     """The configuration is in use all the same; a browser that comes back with one of before is refused."""
-    browser, link = house.browser(), await house.ask_link()
-    callback = await house.way_back(link, browser)
+    browser, link = harness.browser(), await harness.ask_link()
+    callback = await harness.way_back(link, browser)
 
     async def fails(*_: Any, **__: Any) -> None:
         raise BrokerError(Code.STORE_UNAVAILABLE)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(house.store), "put", fails)
-        await reload(house, mail=replace(in_use(house), scopes=("read",)))
-    assert ("read",) == in_use(house).scopes
-    assert "authorizations of before are still open" in house.log.getvalue()
-    assert (400, 0) == ((await browser.follow(callback)).status, house.idp.count("authorization_code"))
-    assert "expired" == (await house.broker.wait(link.auth_session_id, timeout=0)).status
+        patch.setattr(type(harness.store), "put", fails)
+        await reload(harness, mail=replace(in_use(harness), scopes=("read",)))
+    assert ("read",) == in_use(harness).scopes
+    assert "authorizations of before are still open" in harness.log.getvalue()
+    assert (400, 0) == ((await browser.follow(callback)).status, harness.idp.count("authorization_code"))
+    assert "expired" == (await harness.broker.wait(link.auth_session_id, timeout=0)).status
 
 
 # files

@@ -16,7 +16,7 @@ from oauthbroker.records.parked import MAX_TRIES
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
-from tests.kit.running_broker import ALICE, BASE, House, running, user_app
+from tests.kit.running_broker import ALICE, BASE, Harness, running, user_app
 from tests.story.binding_kit import (
     another_code,
     broker_login,
@@ -40,8 +40,8 @@ def offers(page: Page, button: str) -> bool:
     return button in [each.text.strip() for each in kit.Document(page.source).all("button")]
 
 
-async def wrong(house: House, asked: AuthorizationRequired, person: Browser) -> Page:
-    return await house.connect(asked, "bob", person)
+async def wrong(harness: Harness, asked: AuthorizationRequired, person: Browser) -> Page:
+    return await harness.connect(asked, "bob", person)
 
 
 async def again(person: Browser) -> Page:
@@ -51,82 +51,82 @@ async def again(person: Browser) -> Page:
     return await person.follow()
 
 
-async def agree(house: House, person: Browser, account: str) -> Page:
+async def agree(harness: Harness, person: Browser, account: str) -> Page:
     """From the connect page that is open to the broker's last page."""
     await person.submit({"decision": "continue"})
     assert person.page.next_url is not None
-    return await person.follow(await house.idp.agree(person.page.next_url, account, browser=person))
+    return await person.follow(await harness.idp.agree(person.page.next_url, account, browser=person))
 
 
-async def test_the_last_page_says_which_account_may_do_what_and_where_that_can_be_ended(house: House) -> None:
-    person = house.browser()
-    page = await house.connect(await house.ask_link(scopes=["read"]), browser=person)
+async def test_the_last_page_says_which_account_may_do_what_and_where_that_can_be_ended(harness: Harness) -> None:
+    person = harness.browser()
+    page = await harness.connect(await harness.ask_link(scopes=["read"]), browser=person)
     assert "Mail is connected" in page.text
     assert ALICE in page.text
     assert "<code><bdi>read</bdi></code>" in page.source
     assert "write" not in page.text
     assert [f"{BASE}/connections"] == page.document.links
-    house.clock.advance(60)
-    grant = await house.grant()
+    harness.clock.advance(60)
+    grant = await harness.grant()
     assert grant is not None
-    await house.broker.grants.revoke("mail", ALICE)
+    await harness.broker.grants.revoke("mail", ALICE)
     assert ALICE not in (await person.open(person.page.url)).text, "it has ended since"
 
 
-async def test_a_browser_that_was_not_at_the_provider_is_not_told_the_account(house: House) -> None:
-    asked, person = await house.ask_link(), house.browser()
-    page = await house.connect(asked, browser=person)
+async def test_a_browser_that_was_not_at_the_provider_is_not_told_the_account(harness: Harness) -> None:
+    asked, person = await harness.ask_link(), harness.browser()
+    page = await harness.connect(asked, browser=person)
     person.cookies.drop(f"oab-{asked.auth_session_id.removeprefix('as-')}")
     page = await person.open(page.url)
     assert ("Mail is connected" in page.text, ALICE in page.text) == (True, False)
 
 
-async def test_after_a_wrong_account_another_one_can_be_tried_at_once(house: House) -> None:
-    asked, person = await house.ask_link(), house.browser()
-    page = await wrong(house, asked, person)
+async def test_after_a_wrong_account_another_one_can_be_tried_at_once(harness: Harness) -> None:
+    asked, person = await harness.ask_link(), harness.browser()
+    page = await wrong(harness, asked, person)
     assert_error_page(page, Code.SUBJECT_MISMATCH)
     assert offers(page, OTHER)
-    assert ["auth.failed"] == [event["type"] for event in await house.events()]
+    assert ["auth.failed"] == [event["type"] for event in await harness.events()]
     assert ALICE not in page.text, "whose account it should be is for those who proved to be that person"
     page = await again(person)
     assert "Connect Mail ?" in page.text
     assert asked.authorization_url != page.url
-    assert_leads_to_connected(await agree(house, person, "alice"))
-    assert isinstance(await house.ask(), Ready)
-    assert ["auth.granted"] == [event["type"] for event in await house.events()]
+    assert_leads_to_connected(await agree(harness, person, "alice"))
+    assert isinstance(await harness.ask(), Ready)
+    assert ["auth.granted"] == [event["type"] for event in await harness.events()]
 
 
-async def test_the_provider_is_asked_to_let_the_person_choose(house: House) -> None:
-    person = house.browser()
-    await wrong(house, await house.ask_link(), person)
+async def test_the_provider_is_asked_to_let_the_person_choose(harness: Harness) -> None:
+    person = harness.browser()
+    await wrong(harness, await harness.ask_link(), person)
     await again(person)
     await person.submit({"decision": "continue"})
     assert "prompt=select_account" in str(person.page.next_url)
 
 
-async def test_tries_are_few(house: House) -> None:
-    asked, person = await house.ask_link(), house.browser()
-    page = await wrong(house, asked, person)
+async def test_tries_are_few(harness: Harness) -> None:
+    asked, person = await harness.ask_link(), harness.browser()
+    page = await wrong(harness, asked, person)
     for _ in range(MOST_TRIES):
         assert offers(page, OTHER)
         await again(person)
-        page = await agree(house, person, "bob")
+        page = await agree(harness, person, "bob")
         assert_error_page(page, Code.SUBJECT_MISMATCH)
     assert not offers(page, OTHER)
 
 
 @pytest.mark.case("87")
 @pytest.mark.parametrize("spoiled", ["no cookie", "another browser", "no token", "elsewhere"])
-async def test_only_the_browser_that_was_under_way_gets_another_try(house: House, spoiled: str) -> None:
-    asked, person = await house.ask_link(), house.browser()
-    page = await wrong(house, asked, person)
+async def test_only_the_browser_that_was_under_way_gets_another_try(harness: Harness, spoiled: str) -> None:
+    asked, person = await harness.ask_link(), harness.browser()
+    page = await wrong(harness, asked, person)
     form = page.form("csrf")
     headers: dict[str, str] = {}
     if spoiled == "no cookie":
         person.cookies.drop(f"oab-{asked.auth_session_id.removeprefix('as-')}")
     elif spoiled == "another browser":
-        person = house.browser()
-        await person.open((await house.ask_link("files")).authorization_url)
+        person = harness.browser()
+        await person.open((await harness.ask_link("files")).authorization_url)
     elif spoiled == "no token":
         form = replace(form, fields=[(name, "x" * 43) for name, _ in form.fields])
     else:
@@ -136,14 +136,14 @@ async def test_only_the_browser_that_was_under_way_gets_another_try(house: House
     assert 400 <= page.status < 500
 
 
-async def test_a_withdrawn_or_declined_request_is_not_opened_again(house: House) -> None:
+async def test_a_withdrawn_or_declined_request_is_not_opened_again(harness: Harness) -> None:
     for ended in ("cancelled", "declined"):
-        asked, person = await house.ask_link(), house.browser()
-        url = await house.way_back(asked, person)
+        asked, person = await harness.ask_link(), harness.browser()
+        url = await harness.way_back(asked, person)
         if ended == "cancelled":
-            assert await house.broker.cancel(asked.auth_session_id)
+            assert await harness.broker.cancel(asked.auth_session_id)
         else:
-            house.idp.script.authorize.error()
+            harness.idp.script.authorize.error()
         assert not offers(await person.follow(url), OTHER)
 
 
@@ -156,8 +156,8 @@ async def test_who_has_proved_to_be_the_subject_is_told_whose_account_it_takes(
         login = broker_login(corp)
         client = replace(login.app, owner=Owner(user_identity=IdentityRule("idToken", "idp:user:{sub}")))
         more: dict[str, Any] = {"settings": settings_for(), "corp": corp, "login": replace(login, app=client)}
-        async with running(identity_provider, [app], clock=test_clock, **more) as house:
-            page = await house.connect(await house.ask_link(), "bob")
+        async with running(identity_provider, [app], clock=test_clock, **more) as harness:
+            page = await harness.connect(await harness.ask_link(), "bob")
             assert_error_page(page, Code.SUBJECT_MISMATCH)
             assert (offers(page, OTHER), ALICE in page.text) == (True, True)
 
@@ -167,22 +167,22 @@ async def test_after_a_wrong_login_of_the_brokers_own_the_same_link_is_a_button_
 ) -> None:
     with IdentityProvider(clock=test_clock) as corp:
         more: dict[str, Any] = {"settings": settings_for(), "corp": corp, "login": broker_login(corp)}
-        async with running(identity_provider, [login_app(identity_provider)], clock=test_clock, **more) as house:
-            asked, person = await house.ask_link(of=corp_turn()), house.browser()
-            page = await person.follow(await login_callback(house, asked, person, "mallory"))
+        async with running(identity_provider, [login_app(identity_provider)], clock=test_clock, **more) as harness:
+            asked, person = await harness.ask_link(of=corp_turn()), harness.browser()
+            page = await person.follow(await login_callback(harness, asked, person, "mallory"))
             assert (403, True) == (page.status, offers(page, OTHER))
             page = await again(person)
             assert asked.authorization_url == page.url
 
 
 @pytest.fixture
-async def coded(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
-    async with parking(identity_provider, test_clock, "channelCode") as house:
-        yield house
+async def coded(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
+    async with parking(identity_provider, test_clock, "channelCode") as harness:
+        yield harness
 
 
 @pytest.mark.parametrize("how", ["late", "wrong ones"])
-async def test_after_a_code_has_ended_there_is_a_new_one(coded: House, how: str) -> None:
+async def test_after_a_code_has_ended_there_is_a_new_one(coded: Harness, how: str) -> None:
     person = coded.browser()
     page = await came_back(coded, await coded.ask_link(of=of_alice()), person)
     old = code_on(page)

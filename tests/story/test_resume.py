@@ -22,7 +22,7 @@ from oauthbroker.repository.repository import Conflict
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.broker_process import granted_event_ids
-from tests.kit.running_broker import ALICE, BASE, BOB, House, file_store, running, turn, user_app
+from tests.kit.running_broker import ALICE, BASE, BOB, Harness, file_store, running, turn, user_app
 
 WAITING = 100
 
@@ -37,42 +37,42 @@ async def within(seconds: float, work: Awaitable[Any]) -> Any:
 @pytest.mark.rule("12.5.6-7")
 async def test_one_grant_resumes_every_turn_that_it_satisfies_exactly_once(identity_provider: IdentityProvider) -> None:
     limits = Limits(sessions_per_subject=WAITING + 10)
-    async with running(identity_provider, [user_app(identity_provider)], limits=limits) as house:
+    async with running(identity_provider, [user_app(identity_provider)], limits=limits) as harness:
         waiting = [turn(instance=f"thread {number}") for number in range(WAITING)]
-        links = [await house.ask_link(scopes=["read"], of=each) for each in waiting]
-        wider = await house.ask_link(scopes=["read", "write"], of=turn(instance="wider"))
-        switching = await house.ask("mail", ["read"], turn(instance="switching"), switch_account=True)
-        somebody_else = await house.ask_link(scopes=["read"], of=turn(BOB, instance="somebody else"))
-        page = await house.connect(links[WAITING // 2])
+        links = [await harness.ask_link(scopes=["read"], of=each) for each in waiting]
+        wider = await harness.ask_link(scopes=["read", "write"], of=turn(instance="wider"))
+        switching = await harness.ask("mail", ["read"], turn(instance="switching"), switch_account=True)
+        somebody_else = await harness.ask_link(scopes=["read"], of=turn(BOB, instance="somebody else"))
+        page = await harness.connect(links[WAITING // 2])
         assert 200 == page.status
-        events = await house.events(count=WAITING)
+        events = await harness.events(count=WAITING)
         assert sorted(each.instance_key for each in waiting) == sorted(event["instanceKey"] for event in events)
         assert {link.auth_session_id for link in links} == {event["payload"]["authSessionId"] for event in events}
         assert WAITING == len({event["eventId"] for event in events})
         assert {"auth.granted"} == {event["type"] for event in events}
         for still in (wider, switching, somebody_else):
-            assert "pending" == (await house.broker.wait(still.auth_session_id, timeout=0)).status
-        assert isinstance(await house.ask(scopes=["read"], of=turn(instance="a late turn")), Ready)
+            assert "pending" == (await harness.broker.wait(still.auth_session_id, timeout=0)).status
+        assert isinstance(await harness.ask(scopes=["read"], of=turn(instance="a late turn")), Ready)
 
 
-async def test_a_grant_for_less_says_what_is_missing_and_wakes_who_needs_no_more(house: House) -> None:
-    first = await house.ask_link(scopes=["read", "write"])
-    modest = await house.ask_link(scopes=["read"], of=turn(instance="modest"))
-    demanding = await house.ask_link(scopes=["admin"], of=turn(instance="demanding"))
-    await house.connect(first, scopes=["openid", "read"])
-    events = {event["payload"]["authSessionId"]: event for event in await house.events(count=2)}
+async def test_a_grant_for_less_says_what_is_missing_and_wakes_who_needs_no_more(harness: Harness) -> None:
+    first = await harness.ask_link(scopes=["read", "write"])
+    modest = await harness.ask_link(scopes=["read"], of=turn(instance="modest"))
+    demanding = await harness.ask_link(scopes=["admin"], of=turn(instance="demanding"))
+    await harness.connect(first, scopes=["openid", "read"])
+    events = {event["payload"]["authSessionId"]: event for event in await harness.events(count=2)}
     assert {first.auth_session_id, modest.auth_session_id} == set(events)
     assert ["write"] == events[first.auth_session_id]["payload"]["scopesMissing"]
     assert "scopesMissing" not in events[modest.auth_session_id]["payload"]
-    assert "pending" == (await house.broker.wait(demanding.auth_session_id, timeout=0)).status
+    assert "pending" == (await harness.broker.wait(demanding.auth_session_id, timeout=0)).status
 
 
 @pytest.mark.rule("12.5.6-7", "12.5.3-2")
-async def test_the_event_says_all_that_the_agent_needs_and_nothing_secret(house: House) -> None:
-    asked = await house.ask_link()
-    await house.connect(asked)
-    (event,) = await house.events()
-    grant = await house.grant()
+async def test_the_event_says_all_that_the_agent_needs_and_nothing_secret(harness: Harness) -> None:
+    asked = await harness.ask_link()
+    await harness.connect(asked)
+    (event,) = await harness.events()
+    grant = await harness.grant()
     assert grant is not None
     assert {
         "eventId": f"evt-{asked.auth_session_id}-auth.granted",
@@ -90,15 +90,15 @@ async def test_the_event_says_all_that_the_agent_needs_and_nothing_secret(house:
     } == event
 
 
-async def says_no_at_the_provider(house: House, asked: AuthorizationRequired) -> Page:
-    return await house.connect(asked, deny=True)
+async def says_no_at_the_provider(harness: Harness, asked: AuthorizationRequired) -> Page:
+    return await harness.connect(asked, deny=True)
 
 
-async def is_somebody_else(house: House, asked: AuthorizationRequired) -> Page:
-    return await house.connect(asked, "bob")
+async def is_somebody_else(harness: Harness, asked: AuthorizationRequired) -> Page:
+    return await harness.connect(asked, "bob")
 
 
-Unhappy = Callable[[House, AuthorizationRequired], Awaitable[Page]]
+Unhappy = Callable[[Harness, AuthorizationRequired], Awaitable[Page]]
 
 
 @pytest.mark.parametrize(
@@ -109,27 +109,27 @@ Unhappy = Callable[[House, AuthorizationRequired], Awaitable[Page]]
     ],
     ids=["denied", "failed"],
 )
-async def test_the_agent_hears_of_an_unhappy_end_too(house: House, ending: Unhappy, kind: str, code: Code) -> None:
-    asked = await house.ask_link()
-    bystander = await house.ask_link(of=turn(instance="bystander"))
-    page = await ending(house, asked)
+async def test_the_agent_hears_of_an_unhappy_end_too(harness: Harness, ending: Unhappy, kind: str, code: Code) -> None:
+    asked = await harness.ask_link()
+    bystander = await harness.ask_link(of=turn(instance="bystander"))
+    page = await ending(harness, asked)
     assert page.status >= 400
-    (event,) = await house.events()
+    (event,) = await harness.events()
     assert (kind, f"evt-{asked.auth_session_id}-{kind}") == (event["type"], event["eventId"])
     assert {"code": code.value, "authSessionId": asked.auth_session_id}.items() <= event["payload"].items()
-    outcome = await house.broker.wait(asked.auth_session_id, timeout=0)
+    outcome = await harness.broker.wait(asked.auth_session_id, timeout=0)
     assert ("failed", code) == (outcome.status, outcome.code)
-    assert "pending" == (await house.broker.wait(bystander.auth_session_id, timeout=0)).status
+    assert "pending" == (await harness.broker.wait(bystander.auth_session_id, timeout=0)).status
 
 
-async def test_a_revoked_grant_tells_whom_it_was_given_for(house: House) -> None:
-    await house.connected(of=turn(instance="who asked"))
-    assert "auth.granted" == (await house.events())[0]["type"]
-    assert await house.broker.revoke("mail", subject=ALICE)
-    (event,) = await house.events()
+async def test_a_revoked_grant_tells_whom_it_was_given_for(harness: Harness) -> None:
+    await harness.connected(of=turn(instance="who asked"))
+    assert "auth.granted" == (await harness.events())[0]["type"]
+    assert await harness.broker.revoke("mail", subject=ALICE)
+    (event,) = await harness.events()
     assert ("auth.revoked", "who asked") == (event["type"], event["instanceKey"])
-    assert not await house.broker.revoke("mail", subject=ALICE)
-    assert [] == await house.events(count=0)
+    assert not await harness.broker.revoke("mail", subject=ALICE)
+    assert [] == await harness.events(count=0)
 
 
 @pytest.mark.rule("12.5.5")
@@ -140,94 +140,94 @@ async def test_expired_sessions_go_silently_unless_somebody_wants_to_know(
     clock = TestClock()
     settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), expired_events=asked_for)
 
-    def house_() -> Any:
+    def harness_() -> Any:
         apps, store = [user_app(identity_provider)], file_store(tmp_path, clock)
         return running(identity_provider, apps, clock=clock, store=store, settings=settings)
 
-    async with house_() as house:
-        asked = await house.ask_link()
+    async with harness_() as harness:
+        asked = await harness.ask_link()
     clock.advance(601)
-    async with house_() as house:  # a broker that starts sweeps first
-        assert "expired" == (await house.session(asked)).status
-        events = await house.events(count=1 if asked_for else 0)
+    async with harness_() as harness:  # a broker that starts sweeps first
+        assert "expired" == (await harness.session(asked)).status
+        events = await harness.events(count=1 if asked_for else 0)
         assert ["auth.expired"] * asked_for == [event["type"] for event in events]
     clock.advance(3601)
-    async with house_() as house:
-        assert 0 == await house.store.count("sessions")
-        assert [] == await house.events(count=0)
+    async with harness_() as harness:
+        assert 0 == await harness.store.count("sessions")
+        assert [] == await harness.events(count=0)
 
 
-async def test_broker_wait_returns_when_the_person_is_back(house: House) -> None:
-    asked = await house.ask_link()
-    waiting = asyncio.create_task(house.broker.wait(asked.auth_session_id, timeout=600))
+async def test_broker_wait_returns_when_the_person_is_back(harness: Harness) -> None:
+    asked = await harness.ask_link()
+    waiting = asyncio.create_task(harness.broker.wait(asked.auth_session_id, timeout=600))
     await asyncio.sleep(0.05)
     assert not waiting.done()
-    await house.connect(asked)
+    await harness.connect(asked)
     outcome = await within(1, waiting)
     assert ("completed", None) == (outcome.status, outcome.code)
 
 
-async def test_broker_wait_is_pending_when_its_time_is_over(house: House) -> None:
-    asked = await house.ask_link()
-    waiting = asyncio.create_task(house.broker.wait(asked.auth_session_id, timeout=60))
+async def test_broker_wait_is_pending_when_its_time_is_over(harness: Harness) -> None:
+    asked = await harness.ask_link()
+    waiting = asyncio.create_task(harness.broker.wait(asked.auth_session_id, timeout=60))
     await asyncio.sleep(0.05)
-    house.clock.advance(61)
+    harness.clock.advance(61)
     assert "pending" == (await within(1, waiting)).status
 
 
-async def test_broker_wait_tells_of_an_expired_or_unknown_session(house: House) -> None:
-    asked = await house.ask_link()
-    house.clock.advance(601)
-    assert "expired" == (await house.broker.wait(asked.auth_session_id)).status
-    assert "expired" == (await house.broker.wait("as-" + "A" * 22)).status
+async def test_broker_wait_tells_of_an_expired_or_unknown_session(harness: Harness) -> None:
+    asked = await harness.ask_link()
+    harness.clock.advance(601)
+    assert "expired" == (await harness.broker.wait(asked.auth_session_id)).status
+    assert "expired" == (await harness.broker.wait("as-" + "A" * 22)).status
 
 
 @pytest.mark.parametrize("name", ["", "as-", "as-short", "as-" + "A" * 23, "../grants/x", "as-" + "A" * 21 + "\n"])
-async def test_what_is_no_session_id_is_refused(house: House, name: str) -> None:
-    for call in (house.broker.wait(name), house.broker.cancel(name)):
+async def test_what_is_no_session_id_is_refused(harness: Harness, name: str) -> None:
+    for call in (harness.broker.wait(name), harness.broker.cancel(name)):
         with pytest.raises(BrokerError) as refused:
             await call
         assert Code.REQUEST_INVALID is refused.value.code
 
 
-async def test_a_cancelled_request_is_over_and_nobody_is_woken(house: House) -> None:
-    asked = await house.ask_link()
-    browser = house.browser()
-    callback = await house.way_back(asked, browser)
-    assert await house.broker.cancel(asked.auth_session_id)
-    assert not await house.broker.cancel(asked.auth_session_id)
+async def test_a_cancelled_request_is_over_and_nobody_is_woken(harness: Harness) -> None:
+    asked = await harness.ask_link()
+    browser = harness.browser()
+    callback = await harness.way_back(asked, browser)
+    assert await harness.broker.cancel(asked.auth_session_id)
+    assert not await harness.broker.cancel(asked.auth_session_id)
     page = await browser.follow(callback)
     while page.location is not None:
         page = await browser.follow()
     assert page.status >= 400
-    assert (await house.browser().open(asked.authorization_url)).status >= 400
-    assert "expired" == (await house.broker.wait(asked.auth_session_id)).status
-    assert await house.broker.pending(turn()) is None
-    assert await house.grant() is None
-    assert [] == await house.events(count=0)
-    assert 0 == house.idp.count("authorization_code")
+    assert (await harness.browser().open(asked.authorization_url)).status >= 400
+    assert "expired" == (await harness.broker.wait(asked.auth_session_id)).status
+    assert await harness.broker.pending(turn()) is None
+    assert await harness.grant() is None
+    assert [] == await harness.events(count=0)
+    assert 0 == harness.idp.count("authorization_code")
 
 
-async def test_a_completed_request_cannot_be_cancelled(house: House) -> None:
-    asked = await house.ask_link()
-    await house.connect(asked)
-    assert not await house.broker.cancel(asked.auth_session_id)
-    assert isinstance(await house.ask(), Ready)
+async def test_a_completed_request_cannot_be_cancelled(harness: Harness) -> None:
+    asked = await harness.ask_link()
+    await harness.connect(asked)
+    assert not await harness.broker.cancel(asked.auth_session_id)
+    assert isinstance(await harness.ask(), Ready)
 
 
-async def test_cancelling_wins_over_a_browser_that_presses_the_button_meanwhile(house: House, monkeypatch) -> None:
-    asked = await house.ask_link()
+async def test_cancelling_wins_over_a_browser_that_presses_the_button_meanwhile(harness: Harness, monkeypatch) -> None:
+    asked = await harness.ask_link()
     lapse, ticket = Finish.lapse, asked.authorization_url.rpartition("/")[2]
 
     async def pressed_first(self: Finish, held: Any, **more: Any) -> bool:
         monkeypatch.undo()
-        await house.parts.pages_service.depart(ticket)
+        await harness.parts.pages_service.depart(ticket)
         return await lapse(self, held, **more)
 
     monkeypatch.setattr(Finish, "lapse", pressed_first)
-    assert await house.broker.cancel(asked.auth_session_id)
-    assert "expired" == (await house.session(asked)).status
-    assert await house.broker.pending(turn()) is None
+    assert await harness.broker.cancel(asked.auth_session_id)
+    assert "expired" == (await harness.session(asked)).status
+    assert await harness.broker.pending(turn()) is None
 
 
 @pytest.mark.rule("12.5.8")
@@ -242,32 +242,32 @@ async def test_cancelling_wins_over_a_browser_that_presses_the_button_meanwhile(
     ],
     ids=["instance", "agent", "subject", "nobody", "swarm"],
 )
-async def test_pending_shows_a_turn_only_what_is_its_own(house: House, other: Turn) -> None:
-    asked = [await house.ask_link(app) for app in ("mail", "files")]
-    block = await house.broker.pending(turn())
+async def test_pending_shows_a_turn_only_what_is_its_own(harness: Harness, other: Turn) -> None:
+    asked = [await harness.ask_link(app) for app in ("mail", "files")]
+    block = await harness.broker.pending(turn())
     assert block is not None
     assert "auth.pending" == block["type"]
     assert [each.auth_session_id for each in asked] == [item["authSessionId"] for item in block["items"]]
-    assert await house.broker.pending(other) is None
+    assert await harness.broker.pending(other) is None
 
 
-async def test_pending_ends_with_the_session(house: House) -> None:
-    asked = await house.ask_link()
-    await house.connect(asked)
-    assert await house.broker.pending(turn()) is None
-    await house.ask_link("files")
-    house.clock.advance(601)
-    assert await house.broker.pending(turn()) is None
+async def test_pending_ends_with_the_session(harness: Harness) -> None:
+    asked = await harness.ask_link()
+    await harness.connect(asked)
+    assert await harness.broker.pending(turn()) is None
+    await harness.ask_link("files")
+    harness.clock.advance(601)
+    assert await harness.broker.pending(turn()) is None
 
 
-async def test_a_waiting_consumer_is_woken_at_once(house: House, monkeypatch) -> None:
+async def test_a_waiting_consumer_is_woken_at_once(harness: Harness, monkeypatch) -> None:
     """Without its polling: only the bell can have woken it."""
     monkeypatch.setattr("oauthbroker.events.waits.POLL_SECONDS", 3600)
-    asked = await house.ask_link()
-    waiting = asyncio.create_task(house.broker.events.lease("planner", wait=3600))
-    outcome = asyncio.create_task(house.broker.wait(asked.auth_session_id, timeout=3600))
+    asked = await harness.ask_link()
+    waiting = asyncio.create_task(harness.broker.events.lease("planner", wait=3600))
+    outcome = asyncio.create_task(harness.broker.wait(asked.auth_session_id, timeout=3600))
     await asyncio.sleep(0.05)
-    await house.connect(asked)
+    await harness.connect(asked)
     assert asked.auth_session_id in (await within(1, waiting)).id
     assert "completed" == (await within(1, outcome)).status
 
@@ -301,7 +301,7 @@ async def test_a_ring_between_looking_and_waiting_is_heard() -> None:
         await within(0.05, bell.wait(3600, bell.listen()))
 
 
-async def test_a_grant_that_comes_while_the_relay_is_busy_is_not_late(house: House, monkeypatch) -> None:
+async def test_a_grant_that_comes_while_the_relay_is_busy_is_not_late(harness: Harness, monkeypatch) -> None:
     """The relay's next round would come by itself, but only after half a minute."""
     enqueue, busy, go_on = StoreQueues.enqueue, asyncio.Event(), asyncio.Event()
 
@@ -311,51 +311,51 @@ async def test_a_grant_that_comes_while_the_relay_is_busy_is_not_late(house: Hou
         return await enqueue(self, event, **how)
 
     monkeypatch.setattr(StoreQueues, "enqueue", slow)
-    links = [await house.ask_link(app) for app in ("mail", "files")]
-    await house.connect(links[0])
+    links = [await harness.ask_link(app) for app in ("mail", "files")]
+    await harness.connect(links[0])
     await within(1, busy.wait())
-    await house.connect(links[1])
+    await harness.connect(links[1])
     go_on.set()
     for link in links:
-        delivery = await within(2, house.broker.events.lease("planner", wait=3600))
+        delivery = await within(2, harness.broker.events.lease("planner", wait=3600))
         assert link.auth_session_id in delivery.id
         await delivery.ack()
 
 
-async def test_on_granted_acknowledges_what_the_callback_took(house: House) -> None:
-    asked, heard = await house.ask_link(), asyncio.Queue[str]()
+async def test_on_granted_acknowledges_what_the_callback_took(harness: Harness) -> None:
+    asked, heard = await harness.ask_link(), asyncio.Queue[str]()
 
     async def take(delivery: EventLease) -> None:
         await heard.put(delivery.id)
 
-    async with house.broker.on_granted("planner", take):
-        await house.connect(asked)
+    async with harness.broker.on_granted("planner", take):
+        await harness.connect(asked)
         assert asked.auth_session_id in await within(1, heard.get())
         await asyncio.sleep(0.1)
-    house.clock.advance(3600)
-    assert [] == await house.events(count=0)
+    harness.clock.advance(3600)
+    assert [] == await harness.events(count=0)
     assert heard.empty()
 
 
-async def test_on_granted_gives_back_what_the_callback_refused(house: House) -> None:
-    asked, attempts = await house.ask_link(), asyncio.Queue[int]()
+async def test_on_granted_gives_back_what_the_callback_refused(harness: Harness) -> None:
+    asked, attempts = await harness.ask_link(), asyncio.Queue[int]()
 
     async def refuse_once(delivery: EventLease) -> None:
         await attempts.put(delivery.attempt)
         if delivery.attempt == 1:
             raise RuntimeError("not now")
 
-    async with house.broker.on_granted("planner", refuse_once):
-        await house.connect(asked)
+    async with harness.broker.on_granted("planner", refuse_once):
+        await harness.connect(asked)
         assert 1 == await within(1, attempts.get())
         with pytest.raises(TimeoutError):
             await within(0.5, attempts.get())
-        house.clock.advance(2)
+        harness.clock.advance(2)
         assert 2 == await within(2, attempts.get())
 
 
-async def test_on_granted_outlives_a_store_that_fails_for_a_moment(house: House, monkeypatch) -> None:
-    asked, heard = await house.ask_link(), asyncio.Queue[str]()
+async def test_on_granted_outlives_a_store_that_fails_for_a_moment(harness: Harness, monkeypatch) -> None:
+    asked, heard = await harness.ask_link(), asyncio.Queue[str]()
     lease = StoreQueues.lease
 
     async def failing(self: StoreQueues, agent: str) -> EventLease | None:
@@ -366,52 +366,54 @@ async def test_on_granted_outlives_a_store_that_fails_for_a_moment(house: House,
         await heard.put(delivery.id)
 
     monkeypatch.setattr(StoreQueues, "lease", failing)
-    async with house.broker.on_granted("planner", take):
+    async with harness.broker.on_granted("planner", take):
         await asyncio.sleep(0.05)
         assert StoreQueues.lease is lease
-        await house.connect(asked)
+        await harness.connect(asked)
         assert asked.auth_session_id in await within(2, heard.get())
 
 
-async def test_a_callback_that_is_cut_off_keeps_its_event_for_later(house: House) -> None:
-    asked, begun = await house.ask_link(), asyncio.Event()
+async def test_a_callback_that_is_cut_off_keeps_its_event_for_later(harness: Harness) -> None:
+    asked, begun = await harness.ask_link(), asyncio.Event()
 
     async def never_ends(delivery: EventLease) -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    async with house.broker.on_granted("planner", never_ends):
-        await house.connect(asked)
+    async with harness.broker.on_granted("planner", never_ends):
+        await harness.connect(asked)
         await within(1, begun.wait())
-    assert await house.broker.events.lease("planner") is None
-    house.clock.advance(61)
-    delivery = await house.broker.events.lease("planner")
+    assert await harness.broker.events.lease("planner") is None
+    harness.clock.advance(61)
+    delivery = await harness.broker.events.lease("planner")
     assert delivery is not None
     assert (2, f"evt-{asked.auth_session_id}-auth.granted") == (delivery.attempt, delivery.id)
 
 
 @pytest.mark.case("94")
-async def test_an_event_that_nobody_can_use_becomes_a_dead_letter_and_the_token_is_ready_anyway(house: House) -> None:
-    poisoned = await house.ask_link(of=turn(instance="nobody knows this thread"))
-    await house.ask_link(of=turn(instance="healthy"))
-    await house.connect(poisoned)
+async def test_an_event_that_nobody_can_use_becomes_a_dead_letter_and_the_token_is_ready_anyway(
+    harness: Harness,
+) -> None:
+    poisoned = await harness.ask_link(of=turn(instance="nobody knows this thread"))
+    await harness.ask_link(of=turn(instance="healthy"))
+    await harness.connect(poisoned)
     healthy = []
     for _ in range(10):
-        while (delivery := await house.broker.events.lease("planner", wait=0)) is not None:
+        while (delivery := await harness.broker.events.lease("planner", wait=0)) is not None:
             if delivery.event.target.instance_key == "healthy":
                 healthy.append(delivery.id)
                 await delivery.ack()
             else:
                 await delivery.nack()
         await asyncio.sleep(0.02)
-        house.clock.advance(200 if healthy else 0)
+        harness.clock.advance(200 if healthy else 0)
     assert 1 == len(healthy)
-    (dead,) = await house.broker.events.dead("planner")
+    (dead,) = await harness.broker.events.dead("planner")
     assert f"evt-{poisoned.auth_session_id}-auth.granted" == dead["eventId"]
-    assert isinstance(await house.ask(of=turn(instance="nobody knows this thread")), Ready)
+    assert isinstance(await harness.ask(of=turn(instance="nobody knows this thread")), Ready)
 
 
-async def test_a_consumer_goes_on_after_it_met_another_process(house: House, monkeypatch: pytest.MonkeyPatch):
+async def test_a_consumer_goes_on_after_it_met_another_process(harness: Harness, monkeypatch: pytest.MonkeyPatch):
     lease, heard, met, done = StoreQueues.lease, list[str](), list[str](), asyncio.Event()
 
     async def once(self: StoreQueues, agent: str) -> EventLease | None:
@@ -425,9 +427,9 @@ async def test_a_consumer_goes_on_after_it_met_another_process(house: House, mon
         done.set()
 
     monkeypatch.setattr(StoreQueues, "lease", once)
-    async with house.broker.on_granted("planner", hear):
-        asked = await house.ask_link()
-        assert 200 == (await house.connect(asked)).status
+    async with harness.broker.on_granted("planner", hear):
+        asked = await harness.ask_link()
+        assert 200 == (await harness.connect(asked)).status
         async with asyncio.timeout(60):
             await done.wait()
     assert ["planner"] == met

@@ -85,17 +85,17 @@ async def test_after_a_reload_with_another_client_they_wait_for_a_reload_back(
 ):
     app = user_app(identity_provider)
     other = with_new_client(identity_provider, app)
-    async with running(identity_provider, [app], clock=test_clock, background=False) as house:
-        await house.connected()
+    async with running(identity_provider, [app], clock=test_clock, background=False) as harness:
+        await harness.connected()
         identity_provider.script.revoke.answer(503)
-        assert "later" == await house.broker.grants.revoke("mail", ALICE)
+        assert "later" == await harness.broker.grants.revoke("mail", ALICE)
         test_clock.advance(60)
-        await house.broker.reload(replace(house.broker.bundle, apps={"mail": other}))
-        new = await house.connected()
-        await house.parts.relay.revocations()
+        await harness.broker.reload(replace(harness.broker.bundle, apps={"mail": other}))
+        new = await harness.connected()
+        await harness.parts.relay.revocations()
         assert 1 == identity_provider.living_tokens(OLD, "alice")
-        await house.broker.reload(replace(house.broker.bundle, apps={"mail": app}))
-        await house.parts.relay.revocations()
+        await harness.broker.reload(replace(harness.broker.bundle, apps={"mail": app}))
+        await harness.parts.relay.revocations()
         assert 0 == identity_provider.living_tokens(OLD, "alice")
         assert identity_provider.is_alive(new.access_token)
 

@@ -134,16 +134,16 @@ async def test_a_revocation_that_meets_another_process_does_not_end_the_round(pr
 async def test_a_silent_provider_holds_up_no_sessions_end(identity_provider: IdentityProvider, test_clock: TestClock):
     apps = [user_app(identity_provider), user_app(identity_provider, "files")]
     limits = Limits(sweep_seconds=0.02)
-    async with running(identity_provider, apps, clock=test_clock, limits=limits) as house:
-        await house.connected()
+    async with running(identity_provider, apps, clock=test_clock, limits=limits) as harness:
+        await harness.connected()
         identity_provider.script.revoke.answer(503)
         hold = identity_provider.script.revoke.hang(times=FOREVER)
-        assert "later" == await house.broker.grants.revoke("mail", ALICE)
+        assert "later" == await harness.broker.grants.revoke("mail", ALICE)
         await hold.arrived()  # from here on somebody waits for the provider
-        asked = await house.ask_link("files")
+        asked = await harness.ask_link("files")
         test_clock.advance(601)
         async with asyncio.timeout(60):
-            while (await house.session(asked)).open:
+            while (await harness.session(asked)).open:
                 await asyncio.sleep(0.01)
-        assert "expired" == (await house.session(asked)).status
+        assert "expired" == (await harness.session(asked)).status
         hold.release()

@@ -16,7 +16,7 @@ from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
-from tests.kit.running_broker import House, running, user_app
+from tests.kit.running_broker import Harness, running, user_app
 from tests.story.refresh_kit import with_expired_token
 
 Late = Callable[[], Coroutine[Any, Any, object]]
@@ -36,21 +36,21 @@ class LastWrites(MemoryStore):
         return await super().put(key, body, **more)
 
 
-def in_the_last_moments(house: House, late: Late, kind: str) -> asyncio.Future[asyncio.Task[object]]:
+def in_the_last_moments(harness: Harness, late: Late, kind: str) -> asyncio.Future[asyncio.Task[object]]:
     """Arranges that `late` is begun then. The broker goes on when it is over, or once the provider has its request,
     which is not answered before the network is gone."""
     begun: asyncio.Future[asyncio.Task[object]] = asyncio.get_running_loop().create_future()
-    before = house.idp.count(kind)
+    before = harness.idp.count(kind)
 
     async def begin() -> None:
         task = asyncio.create_task(late())
         begun.set_result(task)
-        while not task.done() and house.idp.count(kind) == before:
+        while not task.done() and harness.idp.count(kind) == before:
             await asyncio.sleep(0.001)
 
-    assert isinstance(house.store, LastWrites)
-    house.store.reached = begin
-    house.parts.uses.note("sha256:0", "planner", None, house.clock.now())
+    assert isinstance(harness.store, LastWrites)
+    harness.store.reached = begin
+    harness.parts.uses.note("sha256:0", "planner", None, harness.clock.now())
     return begun
 
 
@@ -60,11 +60,11 @@ async def test_a_refresh_that_is_asked_for_in_the_last_moments_is_left_to_the_ne
     identity_provider: IdentityProvider, test_clock: TestClock, seconds: int, ready: bool
 ) -> None:
     store, apps = LastWrites(test_clock), [user_app(identity_provider)]
-    async with running(identity_provider, apps, clock=test_clock, store=store) as house:
-        await house.connected()
+    async with running(identity_provider, apps, clock=test_clock, store=store) as harness:
+        await harness.connected()
         test_clock.advance(seconds)
         hold = identity_provider.script.refresh.hang(after_work=True)
-        begun = in_the_last_moments(house, house.ask, "refresh_token")
+        begun = in_the_last_moments(harness, harness.ask, "refresh_token")
     hold.release()
     answer = await begun.result()
     if ready:
@@ -75,9 +75,9 @@ async def test_a_refresh_that_is_asked_for_in_the_last_moments_is_left_to_the_ne
         assert (Code.BROKER_UNREACHABLE, True, 1) == (answer.code, answer.retryable, answer.retry_after_seconds)
     assert 0 == identity_provider.count("refresh_token")
     store._closed = False  # the next broker's
-    async with running(identity_provider, apps, clock=test_clock, store=store) as house:
+    async with running(identity_provider, apps, clock=test_clock, store=store) as harness:
         test_clock.advance(200)
-        assert isinstance(await house.ask(), Ready)
+        assert isinstance(await harness.ask(), Ready)
     assert 1 == identity_provider.count("refresh_token")
 
 
@@ -86,20 +86,20 @@ async def test_a_callback_in_the_last_moments_is_taken_by_the_next_broker(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     store, apps = LastWrites(test_clock), [user_app(identity_provider)]
-    async with running(identity_provider, apps, clock=test_clock, store=store) as house:
-        person = house.browser()
-        url = await house.way_back(await house.ask_link(), person)
+    async with running(identity_provider, apps, clock=test_clock, store=store) as harness:
+        person = harness.browser()
+        url = await harness.way_back(await harness.ask_link(), person)
         hold = identity_provider.script.token.hang(after_work=True)
-        begun = in_the_last_moments(house, lambda: person.open(url), "authorization_code")
+        begun = in_the_last_moments(harness, lambda: person.open(url), "authorization_code")
     hold.release()
     page = await begun.result()
     assert isinstance(page, Page)
     assert (503, 0) == (page.status, identity_provider.count("authorization_code"))
     store._closed = False  # the next broker's
-    async with running(identity_provider, apps, clock=test_clock, store=store) as house:
-        person.serve(house.origin, house.broker.web)
+    async with running(identity_provider, apps, clock=test_clock, store=store) as harness:
+        person.serve(harness.origin, harness.broker.web)
         assert 303 == (await person.open(url)).status
-        assert isinstance(await house.ask(), Ready)
+        assert isinstance(await harness.ask(), Ready)
 
 
 @pytest.mark.case("50")
@@ -108,18 +108,18 @@ async def test_a_refresh_that_began_while_others_are_waited_for_is_waited_for_to
 ) -> None:
     store = LastWrites(test_clock)
     apps = [user_app(identity_provider), user_app(identity_provider, "files")]
-    async with running(identity_provider, apps, clock=test_clock, store=store) as house:
-        await with_expired_token(house)
-        person = house.browser()
-        url = await house.way_back(await house.ask_link("files"), person)
+    async with running(identity_provider, apps, clock=test_clock, store=store) as harness:
+        await with_expired_token(harness)
+        person = harness.browser()
+        url = await harness.way_back(await harness.ask_link("files"), person)
         script = identity_provider.script
         exchange, refresh = script.token.hang(), script.refresh.hang(after_work=True)
         coming = asyncio.create_task(person.open(url))
         await exchange.arrived()
 
         async def late() -> object:
-            await house.broker.life.over()
-            asking = asyncio.create_task(house.ask())
+            await harness.broker.life.over()
+            asking = asyncio.create_task(harness.ask())
             await refresh.arrived()
             exchange.release()
             await coming
@@ -132,6 +132,6 @@ async def test_a_refresh_that_began_while_others_are_waited_for_is_waited_for_to
     assert 303 == (await coming).status
     store._closed = False  # a second look
     for app in ("mail", "files"):
-        grant = await house.grant(app)
+        grant = await harness.grant(app)
         assert grant is not None
         assert grant.refresh_state.intent is None

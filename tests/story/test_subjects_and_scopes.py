@@ -23,7 +23,7 @@ from oauthbroker.store.names import entry_name
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider.nouns import Account
 from tests.kit.callback_pages import assert_error_page
-from tests.kit.running_broker import ALICE, BOB, MALLORY, TEAM, House, global_app, running, turn, user_app
+from tests.kit.running_broker import ALICE, BOB, MALLORY, TEAM, Harness, global_app, running, turn, user_app
 
 
 def code_of(result: Any) -> Code:
@@ -46,24 +46,24 @@ def code_of(result: Any) -> Code:
     ],
 )
 async def test_without_its_subject_there_is_no_token_and_no_other_subject_stands_in(
-    house: House, app: str, of: Turn, mode: str
+    harness: Harness, app: str, of: Turn, mode: str
 ) -> None:
-    await house.connected("team")
-    await house.connected("mail")
-    sessions = await house.store.count("sessions")
-    result = await house.ask(app, of=of)
+    await harness.connected("team")
+    await harness.connected("mail")
+    sessions = await harness.store.count("sessions")
+    result = await harness.ask(app, of=of)
     assert Code.SUBJECT_UNAVAILABLE is code_of(result)
     assert f"turn.auth.subjects.{mode}" in result.message
-    assert sessions == await house.store.count("sessions"), "no session was opened either"
+    assert sessions == await harness.store.count("sessions"), "no session was opened either"
 
 
 @pytest.mark.case("37")
-async def test_a_subject_is_read_from_the_turn_and_cannot_be_named_in_a_request(house: House) -> None:
-    await house.connected()
-    oauth = house.broker.oauth(turn(user=BOB))
+async def test_a_subject_is_read_from_the_turn_and_cannot_be_named_in_a_request(harness: Harness) -> None:
+    await harness.connected()
+    oauth = harness.broker.oauth(turn(user=BOB))
     request = {"oauthAppRef": {"kind": "OAuthApp", "name": "mail"}, "subject": ALICE}
     assert "requestInvalid" == (await oauth.getAccessToken(request))["error"]["code"]
-    assert isinstance(await house.ask(of=turn(user=BOB)), AuthorizationRequired)
+    assert isinstance(await harness.ask(of=turn(user=BOB)), AuthorizationRequired)
 
 
 @pytest.mark.case("38")
@@ -73,18 +73,18 @@ async def test_another_owner_than_the_subject_is_refused_and_nobody_is_named(
     identity_provider: IdentityProvider, test_clock: TestClock, reach: Any, revoked: int
 ) -> None:
     app = user_app(identity_provider, revocation=Revocation(reach=reach))
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        asked = await house.ask_link()
-        page = await house.connect(asked, "bob")
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        asked = await harness.ask_link()
+        page = await harness.connect(asked, "bob")
         assert_error_page(page, Code.SUBJECT_MISMATCH)
-        (event,) = await house.events()
+        (event,) = await harness.events()
         assert ("auth.failed", "subjectMismatch") == (event["type"], event["payload"]["code"])
-        said = page.source + house.log.getvalue() + str(event["payload"]["code"])
+        said = page.source + harness.log.getvalue() + str(event["payload"]["code"])
         assert [] == [name for name in ("U345678", "U234567", "bob", "Bob", "alice") if name in said]
-        assert [None, None] == [await house.grant(subject=subject) for subject in (ALICE, BOB)]
-        assert revoked == house.idp.count("revoke")
-        assert (0 if revoked else 1) == house.idp.living_tokens("client-mail", "bob")
-        dropped = [entry for entry in house.audit.entries if isinstance(entry, TokensDropped)]
+        assert [None, None] == [await harness.grant(subject=subject) for subject in (ALICE, BOB)]
+        assert revoked == harness.idp.count("revoke")
+        assert (0 if revoked else 1) == harness.idp.living_tokens("client-mail", "bob")
+        dropped = [entry for entry in harness.audit.entries if isinstance(entry, TokensDropped)]
         assert [TokensDropped("mail", asked.auth_session_id, "subjectMismatch", bool(revoked))] == dropped
 
 
@@ -104,41 +104,43 @@ NEAR_MISSES = [
 
 @pytest.mark.case("39")
 @pytest.mark.parametrize("wanted, came", [*NEAR_MISSES, *((came, wanted) for wanted, came in NEAR_MISSES)])
-async def test_a_near_miss_is_a_mismatch_whatever_name_and_address_say(house: House, wanted: str, came: str) -> None:
-    house.idp.add_account(Account("near", sub=came, name="Alice Arden", email="alice@people.example"))
+async def test_a_near_miss_is_a_mismatch_whatever_name_and_address_say(
+    harness: Harness, wanted: str, came: str
+) -> None:
+    harness.idp.add_account(Account("near", sub=came, name="Alice Arden", email="alice@people.example"))
     of = turn(user=f"idp:user:{wanted}")
-    assert_error_page(await house.connect(await house.ask_link(of=of), "near"), Code.SUBJECT_MISMATCH)
-    assert await house.grant(subject=f"idp:user:{wanted}") is None
+    assert_error_page(await harness.connect(await harness.ask_link(of=of), "near"), Code.SUBJECT_MISMATCH)
+    assert await harness.grant(subject=f"idp:user:{wanted}") is None
 
 
 @pytest.mark.case("39")
-async def test_the_same_sub_of_another_issuer_is_nobody(house: House) -> None:
-    house.idp.script.token.alter_id_token(claims={"iss": "https://other.example"})
-    assert_error_page(await house.connect(await house.ask_link()), Code.ID_TOKEN_INVALID)
+async def test_the_same_sub_of_another_issuer_is_nobody(harness: Harness) -> None:
+    harness.idp.script.token.alter_id_token(claims={"iss": "https://other.example"})
+    assert_error_page(await harness.connect(await harness.ask_link()), Code.ID_TOKEN_INVALID)
 
 
 @pytest.fixture
-async def local(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+async def local(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
     """An app that only knows accounts, not subjects: whoever comes first is pinned."""
     app = user_app(identity_provider, owner=Owner("localOperator"))
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        yield house
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        yield harness
 
 
 LOCAL = turn(user="local:me", team=None)
 
 
-async def subject_account(house: House) -> str:
-    grant = await house.grant(subject="local:me")
+async def subject_account(harness: Harness) -> str:
+    grant = await harness.grant(subject="local:me")
     assert grant is not None
     assert grant.account is not None
     issuer, sub = grant.account
-    assert house.idp.issuer == issuer
+    assert harness.idp.issuer == issuer
     return sub
 
 
 @pytest.mark.case("41")
-async def test_the_first_account_is_pinned_and_another_one_does_not_slip_in(local: House) -> None:
+async def test_the_first_account_is_pinned_and_another_one_does_not_slip_in(local: Harness) -> None:
     first = await local.connected(of=LOCAL, scopes=["read"])
     assert "U234567" == await subject_account(local)
     step_up = await local.ask_link(of=LOCAL, scopes=["write"])
@@ -151,7 +153,7 @@ async def test_the_first_account_is_pinned_and_another_one_does_not_slip_in(loca
 
 
 @pytest.mark.case("41")
-async def test_switching_accounts_takes_a_call_that_says_so(local: House) -> None:
+async def test_switching_accounts_takes_a_call_that_says_so(local: Harness) -> None:
     await local.connected(of=LOCAL, scopes=["read"])
     asked = await local.ask(of=LOCAL, scopes=["read"], switch_account=True)
     assert isinstance(asked, AuthorizationRequired)
@@ -167,7 +169,7 @@ async def test_switching_accounts_takes_a_call_that_says_so(local: House) -> Non
 @pytest.mark.case("41")
 @pytest.mark.parametrize("account, kept", [("alice", True), ("bob", False)])
 async def test_a_login_without_a_refresh_token_keeps_the_old_one_of_the_same_account_only(
-    local: House, account: str, kept: bool
+    local: Harness, account: str, kept: bool
 ) -> None:
     await local.connected(of=LOCAL, scopes=["read"])
     before = await local.grant(subject="local:me")
@@ -181,7 +183,7 @@ async def test_a_login_without_a_refresh_token_keeps_the_old_one_of_the_same_acc
 
 
 @pytest.mark.case("41")
-async def test_of_two_tabs_with_two_accounts_the_first_to_come_back_is_pinned(local: House) -> None:
+async def test_of_two_tabs_with_two_accounts_the_first_to_come_back_is_pinned(local: Harness) -> None:
     """Two agents asked, two tabs are under way: the first commit wins, the second finds the pin."""
     one = await local.ask_link(of=LOCAL, scopes=["read"])
     two = await local.ask_link(of=LOCAL, scopes=["write"])
@@ -194,7 +196,7 @@ async def test_of_two_tabs_with_two_accounts_the_first_to_come_back_is_pinned(lo
 
 
 @pytest.mark.case("41")
-async def test_the_pin_ends_with_a_revocation(local: House) -> None:
+async def test_the_pin_ends_with_a_revocation(local: Harness) -> None:
     await local.connected(of=LOCAL)
     assert await local.broker.revoke("mail", subject="local:me")
     await local.connected(of=LOCAL, account="bob")
@@ -208,24 +210,24 @@ async def test_only_an_authorizer_of_that_team_connects_it_for_everybody(
     identity_provider: IdentityProvider, test_clock: TestClock, account: str, code: Code, reach: Any, revoked: int
 ) -> None:
     app = global_app(identity_provider, revocation=Revocation(reach=reach))
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        asked = await house.ask_link("team", of=turn(user=MALLORY))
-        page = await house.connect(asked, account)
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        asked = await harness.ask_link("team", of=turn(user=MALLORY))
+        page = await harness.connect(asked, account)
         assert_error_page(page, code)
         assert [] == [name for name in (TEAM, "T666", "U345678", "U234567") if name in page.source]
-        assert await house.grant("team", TEAM) is None
-        assert revoked == house.idp.count("revoke")
-        assert [code.value] == [event["payload"]["code"] for event in await house.events()]
-        await house.connected("team")
-        grant = await house.grant("team", TEAM)
+        assert await harness.grant("team", TEAM) is None
+        assert revoked == harness.idp.count("revoke")
+        assert [code.value] == [event["payload"]["code"] for event in await harness.events()]
+        await harness.connected("team")
+        grant = await harness.grant("team", TEAM)
         assert grant is not None
         assert ALICE == grant.authorized_by
 
 
 @pytest.mark.case("42")
-async def test_an_authorizer_who_moved_to_another_team_authorizes_nothing_here(house: House) -> None:
-    house.idp.add_account(Account("alice", sub="U234567", team="T666"))
-    assert_error_page(await house.connect(await house.ask_link("team")), Code.SUBJECT_MISMATCH)
+async def test_an_authorizer_who_moved_to_another_team_authorizes_nothing_here(harness: Harness) -> None:
+    harness.idp.add_account(Account("alice", sub="U234567", team="T666"))
+    assert_error_page(await harness.connect(await harness.ask_link("team")), Code.SUBJECT_MISMATCH)
 
 
 @pytest.mark.case("42")
@@ -234,9 +236,9 @@ async def test_anyone_of_the_team_may_connect_where_the_app_says_anyone(
 ) -> None:
     rule = IdentityRule("userInfo", "idp:team:{team}")
     app = global_app(identity_provider, owner=Owner(global_identity=rule, authorizers="anyone"))
-    async with running(identity_provider, [app], clock=test_clock) as house:
-        assert_error_page(await house.connect(await house.ask_link("team"), "mallory"), Code.SUBJECT_MISMATCH)
-        await house.connected("team", account="bob")
+    async with running(identity_provider, [app], clock=test_clock) as harness:
+        assert_error_page(await harness.connect(await harness.ask_link("team"), "mallory"), Code.SUBJECT_MISMATCH)
+        await harness.connected("team", account="bob")
 
 
 @pytest.mark.case("43")
@@ -263,11 +265,11 @@ async def test_anyone_of_the_team_may_connect_where_the_app_says_anyone(
         [["read"]],
     ],
 )
-async def test_a_scope_outside_the_app_is_refused_before_anything_happens(house: House, scopes: list[Any]) -> None:
-    await house.connected()
-    found = len(house.idp.requests), await house.store.count("sessions"), len(house.audit.entries)
-    assert Code.SCOPE_NOT_ALLOWED is code_of(await house.ask(scopes=scopes))
-    assert found == (len(house.idp.requests), await house.store.count("sessions"), len(house.audit.entries))
+async def test_a_scope_outside_the_app_is_refused_before_anything_happens(harness: Harness, scopes: list[Any]) -> None:
+    await harness.connected()
+    found = len(harness.idp.requests), await harness.store.count("sessions"), len(harness.audit.entries)
+    assert Code.SCOPE_NOT_ALLOWED is code_of(await harness.ask(scopes=scopes))
+    assert found == (len(harness.idp.requests), await harness.store.count("sessions"), len(harness.audit.entries))
 
 
 @pytest.mark.case("43")
@@ -290,25 +292,25 @@ async def test_a_tool_gets_no_more_than_it_declared(
     apps = [user_app(identity_provider), user_app(identity_provider, "files")]
     declared = {"Tool/reader": "read", "Extension/calendar": "read", "Connection/chat": "write"}
     tools = {name: (ToolAuth("mail", (scope,)),) for name, scope in declared.items()}
-    async with running(identity_provider, apps, clock=test_clock, tools=tools) as house:
-        await house.connected()
-        assert code is code_of(await house.broker.oauth(turn(), tool=tool).get_access_token(app, scopes))
+    async with running(identity_provider, apps, clock=test_clock, tools=tools) as harness:
+        await harness.connected()
+        assert code is code_of(await harness.broker.oauth(turn(), tool=tool).get_access_token(app, scopes))
 
 
 @pytest.mark.case("44")
-async def test_a_grant_that_covers_less_asks_for_the_union_and_serves_what_it_has(house: House) -> None:
-    small = await house.connected(scopes=["admin"])
-    asked = await house.ask_link(scopes=["write"])
+async def test_a_grant_that_covers_less_asks_for_the_union_and_serves_what_it_has(harness: Harness) -> None:
+    small = await harness.connected(scopes=["admin"])
+    asked = await harness.ask_link(scopes=["write"])
     assert "scopes" == asked.reason
-    assert ("write", "admin") == (await house.session(asked)).scopes, "in the app's order"
-    still = await house.ask(scopes=["admin"])
+    assert ("write", "admin") == (await harness.session(asked)).scopes, "in the app's order"
+    still = await harness.ask(scopes=["admin"])
     assert isinstance(still, Ready)
     assert small.access_token.reveal() == still.access_token.reveal()
-    await house.connect(asked)
-    ready = await house.ask(scopes=["write"])
+    await harness.connect(asked)
+    ready = await harness.ask(scopes=["write"])
     assert isinstance(ready, Ready)
     assert {"write", "admin"} == set(ready.scopes)
-    assert isinstance(await house.ask(), AuthorizationRequired), "the app's other scopes were never granted"
+    assert isinstance(await harness.ask(), AuthorizationRequired), "the app's other scopes were never granted"
 
 
 PARTS = st.text(st.sampled_from("ab:/|,\0\x1f e\u0301\u00e9"), max_size=6) | st.text(max_size=12)
@@ -343,21 +345,21 @@ def test_moving_the_separator_moves_the_place(text: str, data: st.DataObject) ->
 
 
 @pytest.mark.case("45")
-async def test_subjects_that_only_look_alike_have_grants_of_their_own(house: House) -> None:
-    await house.connected()
+async def test_subjects_that_only_look_alike_have_grants_of_their_own(harness: Harness) -> None:
+    await harness.connected()
     for look_alike in (ALICE.upper(), ALICE + " ", ALICE.replace(":", "::"), "mail:" + ALICE, ALICE + "\u200b"):
-        assert isinstance(await house.ask(of=turn(user=look_alike)), AuthorizationRequired)
-    assert isinstance(await house.ask(), Ready)
+        assert isinstance(await harness.ask(of=turn(user=look_alike)), AuthorizationRequired)
+    assert isinstance(await harness.ask(), Ready)
 
 
 @pytest.mark.case("37")
 @pytest.mark.parametrize("subjects", [None, 5, "idp:user:U234567", ["user"], ()], ids=repr)
-async def test_a_turn_whose_subjects_are_no_mapping_has_no_subject(house: House, subjects: Any):
+async def test_a_turn_whose_subjects_are_no_mapping_has_no_subject(harness: Harness, subjects: Any):
     of = Turn("planner", "1", "Swarm/default", {}, TurnAuth(subjects=subjects))
     with pytest.raises(BrokerError) as told:
-        resolve_subject(house.broker.bundle.apps["mail"], of)
+        resolve_subject(harness.broker.bundle.apps["mail"], of)
     assert (Code.SUBJECT_UNAVAILABLE, {"mode": "user"}) == (told.value.code, told.value.words)
-    answer = await house.ask(of=of)
+    answer = await harness.ask(of=of)
     assert isinstance(answer, Failed)
     assert Code.REQUEST_INVALID is answer.code
-    assert await house.broker.pending(of) is None
+    assert await harness.broker.pending(of) is None

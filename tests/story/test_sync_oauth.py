@@ -13,21 +13,21 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.sync_bridge import wait_on
 from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.tokens.context import OAuthContext, SyncOAuthContext
-from tests.kit.running_broker import House, turn
+from tests.kit.running_broker import Harness, turn
 
 
 async def in_a_thread(call: Any, *args: Any, **more: Any) -> Any:
     return await asyncio.to_thread(call, *args, **more)
 
 
-async def test_a_tool_in_a_thread_gets_the_same_answers_as_one_that_awaits(house: House) -> None:
-    sync = house.broker.oauth(turn()).sync
+async def test_a_tool_in_a_thread_gets_the_same_answers_as_one_that_awaits(harness: Harness) -> None:
+    sync = harness.broker.oauth(turn()).sync
     asked = await in_a_thread(sync.get_access_token, "mail", ["read"])
     assert isinstance(asked, AuthorizationRequired)
-    await house.connect(asked)
+    await harness.connect(asked)
     ready = await in_a_thread(sync.get_access_token, "OAuthApp/mail", ["read"], 60)
     assert isinstance(ready, Ready)
-    assert house.idp.is_alive(ready.access_token)
+    assert harness.idp.is_alive(ready.access_token)
     ref = {"oauthAppRef": {"kind": "OAuthApp", "name": "mail"}, "scopes": ["read"]}
     assert ready.access_token.matches((await in_a_thread(sync.getAccessToken, ref))["accessToken"])
     newer = await in_a_thread(sync.report_rejected, "mail", ready.access_token, ["read"])
@@ -35,25 +35,25 @@ async def test_a_tool_in_a_thread_gets_the_same_answers_as_one_that_awaits(house
     assert ready.access_token != newer.access_token
 
 
-async def test_a_tool_in_a_thread_is_narrowed_like_any_other(house: House) -> None:
-    refused = await in_a_thread(house.broker.oauth(turn(), "Tool/nobody").sync.get_access_token, "mail")
+async def test_a_tool_in_a_thread_is_narrowed_like_any_other(harness: Harness) -> None:
+    refused = await in_a_thread(harness.broker.oauth(turn(), "Tool/nobody").sync.get_access_token, "mail")
     assert isinstance(refused, Failed)
     assert Code.APP_FORBIDDEN is refused.code
-    nonsense = await in_a_thread(house.broker.oauth(turn()).sync.getAccessToken, {"subject": "idp:user:U1"})
+    nonsense = await in_a_thread(harness.broker.oauth(turn()).sync.getAccessToken, {"subject": "idp:user:U1"})
     assert "requestInvalid" == nonsense["error"]["code"]
 
 
-async def test_on_the_loops_own_thread_it_refuses_instead_of_waiting_for_itself(house: House) -> None:
-    sync = house.broker.oauth(turn()).sync
+async def test_on_the_loops_own_thread_it_refuses_instead_of_waiting_for_itself(harness: Harness) -> None:
+    sync = harness.broker.oauth(turn()).sync
     with pytest.raises(RuntimeError, match="await the async one"):
         sync.get_access_token("mail")
     with pytest.raises(RuntimeError, match="await the async one"):
         sync.getAccessToken({"oauthAppRef": "OAuthApp/mail"})
 
 
-async def test_what_takes_too_long_is_answered_in_time_and_goes_on(house: House) -> None:
+async def test_what_takes_too_long_is_answered_in_time_and_goes_on(harness: Harness) -> None:
     """The loop is held up, as by a program that computes on it: the thread has its answer all the same."""
-    sync, held_up = house.broker.oauth(turn()).sync, threading.Event()
+    sync, held_up = harness.broker.oauth(turn()).sync, threading.Event()
 
     def ask() -> Any:
         assert held_up.wait(60)
@@ -86,7 +86,7 @@ def test_a_context_of_no_loop_has_no_sync_face() -> None:
         _ = OAuthContext(None, None, "en").sync  # type: ignore[arg-type]
 
 
-async def test_what_the_call_itself_raises_arrives(house: House) -> None:
+async def test_what_the_call_itself_raises_arrives(harness: Harness) -> None:
     async def refuse(error: Exception) -> None:
         raise error
 

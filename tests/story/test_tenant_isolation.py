@@ -32,7 +32,7 @@ from oauthbroker.protocol.transport import Transport
 from oauthbroker.records import Grant, Token
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_file_store
-from tests.kit.running_broker import ALICE, BOB, SCOPES, House, running, turn, user_app
+from tests.kit.running_broker import ALICE, BOB, SCOPES, Harness, running, turn, user_app
 
 pytestmark = [pytest.mark.slow, pytest.mark.case("100")]
 
@@ -81,7 +81,7 @@ class Provider:
 @asynccontextmanager
 async def town(
     idp: IdentityProvider, folder: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits | None = None
-) -> AsyncIterator[tuple[House, Provider]]:
+) -> AsyncIterator[tuple[Harness, Provider]]:
     """A broker with two apps; Bob has a living grant of `files`, and is the bystander."""
     provider, clock = Provider(), Ticking()
 
@@ -91,19 +91,19 @@ async def town(
     monkeypatch.setattr(Transport, "send", send)
     apps = [user_app(idp), user_app(idp, "files")]
     store = open_file_store(folder, clock=clock)
-    async with running(idp, apps, clock=clock, store=store, limits=limits, background=False) as house:
-        await plant(house, "files", BOB, lives=HOUR)
+    async with running(idp, apps, clock=clock, store=store, limits=limits, background=False) as harness:
+        await plant(harness, "files", BOB, lives=HOUR)
         await asyncio.sleep(0.05)  # from here on the file's times are trusted
-        yield house, provider
+        yield harness, provider
 
 
-async def plant(house: House, app: str, subject: str, *, lives: float) -> None:
-    known: OAuthApp = house.broker.bundle.apps[app]
-    now = house.clock.now()
+async def plant(harness: Harness, app: str, subject: str, *, lives: float) -> None:
+    known: OAuthApp = harness.broker.bundle.apps[app]
+    now = harness.clock.now()
     token = Token(Secret(f"at-{subject}"), "bearer", Secret(f"rt-{subject}"), now + timedelta(seconds=lives), 3600)
     flow, made_with = "authorization_code", known.registration
     grant = Grant(app, "oidc", subject, flow, SCOPES, token, now, now, registration=made_with)
-    await house.repository.save_grant(grant, expect=0)
+    await harness.repository.save_grant(grant, expect=0)
 
 
 @dataclass
@@ -121,12 +121,12 @@ class Pace:
         return sorted(self.seconds)[len(self.seconds) // 2]
 
 
-async def stroll(house: House, until: asyncio.Future[Any] | None = None, *, calls: int = 300) -> Pace:
+async def stroll(harness: Harness, until: asyncio.Future[Any] | None = None, *, calls: int = 300) -> Pace:
     """A bystander who asks again and again, a few milliseconds apart."""
     pace = Pace()
     while len(pace.seconds) < calls and (until is None or not until.done()):
         began = time.perf_counter()
-        assert isinstance(await house.ask("files", of=turn(user=BOB)), Ready)
+        assert isinstance(await harness.ask("files", of=turn(user=BOB)), Ready)
         pace.seconds.append(time.perf_counter() - began)
         await asyncio.sleep(0.005)
     return pace
@@ -145,15 +145,15 @@ async def test_a_thousand_grants_that_expire_together_are_refreshed_a_few_at_a_t
     identity_provider: IdentityProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = Limits(provider_seconds=60, provider_concurrency=32)
-    async with town(identity_provider, tmp_path, monkeypatch, limits) as (house, provider):
+    async with town(identity_provider, tmp_path, monkeypatch, limits) as (harness, provider):
         subjects = [f"idp:user:T{number}" for number in range(1000)]
-        await asyncio.gather(*(plant(house, "mail", subject, lives=-1) for subject in subjects))
-        idle = await stroll(house)
-        storm = asyncio.gather(*(house.ask("mail", of=turn(user=subject)) for subject in subjects))
-        busy = await stroll(house, storm, calls=100_000)
+        await asyncio.gather(*(plant(harness, "mail", subject, lives=-1) for subject in subjects))
+        idle = await stroll(harness)
+        storm = asyncio.gather(*(harness.ask("mail", of=turn(user=subject)) for subject in subjects))
+        busy = await stroll(harness, storm, calls=100_000)
         assert {Ready} == {type(each) for each in await storm}
         assert (1000, 32) == (provider.asked, provider.most["mail"])
-        assert 1000 == house.broker.metrics.value(Metric.RENEWALS, "mail")
+        assert 1000 == harness.broker.metrics.value(Metric.RENEWALS, "mail")
         assert_as_before(idle, busy)
 
 
@@ -162,14 +162,14 @@ async def test_the_limit_is_the_configured_one_and_each_app_has_its_own(
     identity_provider: IdentityProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     limits = Limits(provider_concurrency=most)
-    async with town(identity_provider, tmp_path, monkeypatch, limits) as (house, provider):
+    async with town(identity_provider, tmp_path, monkeypatch, limits) as (harness, provider):
         provider.seconds = 0.01
         subjects = [f"idp:user:T{number}" for number in range(20)]
         for subject in subjects:
-            await plant(house, "mail", subject, lives=-1)
-            await plant(house, "files", subject, lives=-1)
+            await plant(harness, "mail", subject, lives=-1)
+            await plant(harness, "files", subject, lives=-1)
         wanted = [(app, subject) for subject in subjects for app in ("mail", "files")]
-        answers = await asyncio.gather(*(house.ask(app, of=turn(user=subject)) for app, subject in wanted))
+        answers = await asyncio.gather(*(harness.ask(app, of=turn(user=subject)) for app, subject in wanted))
         assert {Ready} == {type(each) for each in answers}
         assert {"mail": most, "files": most} == provider.most
 
@@ -179,16 +179,18 @@ async def test_whoever_waits_too_long_for_his_turn_is_told_to_come_again(
 ) -> None:
     """And his grant is as it was: the next call renews it."""
     limits = Limits(provider_concurrency=1, provider_seconds=1)
-    async with town(identity_provider, tmp_path, monkeypatch, limits) as (house, provider):
+    async with town(identity_provider, tmp_path, monkeypatch, limits) as (harness, provider):
         provider.seconds = 1.5  # the played provider knows no deadline
         for subject in (ALICE, BOB):
-            await plant(house, "mail", subject, lives=-1)
-        answers: list[TokenResult] = await asyncio.gather(*(house.ask("mail", of=turn(user=it)) for it in (ALICE, BOB)))
+            await plant(harness, "mail", subject, lives=-1)
+        answers: list[TokenResult] = await asyncio.gather(
+            *(harness.ask("mail", of=turn(user=it)) for it in (ALICE, BOB))
+        )
         assert [Ready, Failed] == [type(each) for each in answers]
         late = answers[1]
         assert isinstance(late, Failed)
         assert (Code.PROVIDER_UNREACHABLE, True, 1) == (late.code, late.retryable, late.retry_after_seconds)
-        assert isinstance(await house.ask("mail", of=turn(user=BOB)), Ready)
+        assert isinstance(await harness.ask("mail", of=turn(user=BOB)), Ready)
         assert 2 == provider.asked
 
 
@@ -197,12 +199,12 @@ async def test_a_grant_that_is_hammered_slows_down_its_own_tenant_at_most(
 ) -> None:
     """A thousand calls at a time, all for one expired grant whose provider is slow: it is asked once for each life of a
     token."""
-    async with town(identity_provider, tmp_path, monkeypatch) as (house, provider):
+    async with town(identity_provider, tmp_path, monkeypatch) as (harness, provider):
         provider.seconds = 1.0
-        await plant(house, "mail", ALICE, lives=-1)
-        idle = await stroll(house)
-        storm = asyncio.gather(*(house.ask("mail") for _ in range(1000)))
-        busy = await stroll(house, storm, calls=100_000)
+        await plant(harness, "mail", ALICE, lives=-1)
+        idle = await stroll(harness)
+        storm = asyncio.gather(*(harness.ask("mail") for _ in range(1000)))
+        busy = await stroll(harness, storm, calls=100_000)
         assert {Ready} == {type(each) for each in await storm}
         assert 1 == provider.asked
         assert_as_before(idle, busy)
@@ -243,21 +245,21 @@ async def test_a_lock_that_somebody_sits_on_holds_up_that_grant_and_no_other(
     """Another process holds both locks of Alice's grant for a minute, and her tools go on asking. Bob reads, renews and
     opens a request for a person meanwhile; of Alice's own tools those whose token lives get it all the same."""
     limits = Limits(provider_seconds=1)
-    async with town(identity_provider, tmp_path, monkeypatch, limits) as (house, provider):
+    async with town(identity_provider, tmp_path, monkeypatch, limits) as (harness, provider):
         provider.seconds = 0.01
-        await plant(house, "mail", ALICE, lives=200)  # to be renewed by our own wish, and good for a while
-        await plant(house, "mail", BOB, lives=-1)
-        idle = await stroll(house)
+        await plant(harness, "mail", ALICE, lives=200)  # to be renewed by our own wish, and good for a while
+        await plant(harness, "mail", BOB, lives=-1)
+        idle = await stroll(harness)
         with held(tmp_path, ALICE):
-            storm = asyncio.gather(*(house.ask("mail") for _ in range(100)))
+            storm = asyncio.gather(*(harness.ask("mail") for _ in range(100)))
             began = time.monotonic()
-            assert isinstance(await house.ask("mail", of=turn(user=BOB)), Ready)
-            await house.ask_link("files", of=turn(user="idp:user:new"))
+            assert isinstance(await harness.ask("mail", of=turn(user=BOB)), Ready)
+            await harness.ask_link("files", of=turn(user="idp:user:new"))
             assert time.monotonic() - began < 2
-            busy = await stroll(house, storm, calls=100_000)
+            busy = await stroll(harness, storm, calls=100_000)
             answers = await storm
         assert {(Ready, True)} == {(type(each), getattr(each, "degraded", None)) for each in answers}
         assert_as_before(idle, busy)
-        again = await house.ask("mail")
+        again = await harness.ask("mail")
         assert isinstance(again, Ready)
         assert not again.degraded

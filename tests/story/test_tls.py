@@ -24,7 +24,7 @@ from oauthbroker.testing import Authority, Browser, IdentityProvider, TestClock,
 from oauthbroker.testing.authority import Fault
 from oauthbroker.wiring import foundation
 from tests.kit.callback_pages import assert_error_page
-from tests.kit.running_broker import ALICE, House, endpoints_of, running, user_app
+from tests.kit.running_broker import ALICE, Harness, endpoints_of, running, user_app
 from tests.story.client_credentials_kit import MACHINE, machine_app, team_turn
 
 pytestmark = pytest.mark.case("35")
@@ -60,8 +60,8 @@ async def impostor(authority: Authority, fault: Fault) -> AsyncIterator[Identity
         yield there
 
 
-def lines(house: House, route: str) -> list[dict[str, Any]]:
-    said = [json.loads(line) for line in house.log.getvalue().splitlines()]
+def lines(harness: Harness, route: str) -> list[dict[str, Any]]:
+    said = [json.loads(line) for line in harness.log.getvalue().splitlines()]
     return [line for line in said if line.get("route") == route and "code" in line]
 
 
@@ -75,12 +75,12 @@ async def test_a_code_is_not_sent_to_an_endpoint_with_a_bad_certificate(
 ) -> None:
     async with impostor(authority, fault) as there:
         app = moved(user_app(identity_provider), token_url=there.url("/token"))
-        async with running(identity_provider, [app]) as house:
-            asked = await house.ask_link()
-            assert_error_page(await house.connect(asked), Code.PROVIDER_UNREACHABLE)
-            assert (None, Code.PROVIDER_UNREACHABLE) == (await house.grant(), (await house.session(asked)).failure)
-            assert ["providerUnreachable"] == [event["payload"]["code"] for event in await house.events()]
-            [line] = lines(house, "/oauth/callback/mail")
+        async with running(identity_provider, [app]) as harness:
+            asked = await harness.ask_link()
+            assert_error_page(await harness.connect(asked), Code.PROVIDER_UNREACHABLE)
+            assert (None, Code.PROVIDER_UNREACHABLE) == (await harness.grant(), (await harness.session(asked)).failure)
+            assert ["providerUnreachable"] == [event["payload"]["code"] for event in await harness.events()]
+            [line] = lines(harness, "/oauth/callback/mail")
             assert f"TLS: the provider's certificate is refused, {FAULTS[fault]}" == line["note"]
         assert [] == there.requests
 
@@ -92,27 +92,27 @@ async def test_a_refresh_token_is_not_sent_either_and_nothing_is_lost(
     app = user_app(identity_provider)
     async with impostor(authority, "expired") as there:
         bad = moved(app, refresh_url=there.url("/token"))
-        async with running(identity_provider, [bad], clock=test_clock) as house:
-            await house.connected()
-            before = await house.grant()
+        async with running(identity_provider, [bad], clock=test_clock) as harness:
+            await harness.connected()
+            before = await harness.grant()
             test_clock.advance(3600)
             for _ in range(3):
-                result = await house.ask()
+                result = await harness.ask()
                 assert isinstance(result, Failed)
                 assert (Code.PROVIDER_UNREACHABLE, True) == (result.code, result.retryable)
-            after = await house.grant()
+            after = await harness.grant()
             assert before is not None
             assert after is not None
             assert (before.token, None) == (after.token, after.refresh_state.intent)
-            assert "it has expired" in house.log.getvalue()
+            assert "it has expired" in harness.log.getvalue()
         assert [] == there.requests
 
 
 async def test_neither_is_a_clients_own_secret(identity_provider: IdentityProvider, authority: Authority) -> None:
     async with impostor(authority, "selfSigned") as there:
         app = moved(machine_app(identity_provider), token_url=there.url("/token"))
-        async with running(identity_provider, [app]) as house:
-            result = await house.ask(MACHINE, None, team_turn())
+        async with running(identity_provider, [app]) as harness:
+            result = await harness.ask(MACHINE, None, team_turn())
             assert isinstance(result, Failed)
             assert Code.PROVIDER_UNREACHABLE is result.code
         assert [] == there.requests
@@ -127,19 +127,19 @@ async def test_every_other_endpoint_is_held_to_the_same(
         if endpoint == "user_info_url":
             owner = Owner(user_identity=IdentityRule("userInfo", "idp:user:{sub}"))
             app = replace(app, owner=owner)
-        async with running(identity_provider, [app]) as house:
-            asked = await house.ask_link()
+        async with running(identity_provider, [app]) as harness:
+            asked = await harness.ask_link()
             if endpoint == "revoke_url":
-                await house.connect(asked)
-                await house.broker.revoke("mail", subject=ALICE)
-                grant = await house.grant()
+                await harness.connect(asked)
+                await harness.broker.revoke("mail", subject=ALICE)
+                grant = await harness.grant()
                 assert grant is not None
                 assert "pending" == grant.revocation
             else:
                 page = await (
-                    leave(house.browser(), asked.authorization_url)
+                    leave(harness.browser(), asked.authorization_url)
                     if endpoint.startswith("pushed")
-                    else house.connect(asked)
+                    else harness.connect(asked)
                 )
                 assert_error_page(page, Code.PROVIDER_UNREACHABLE)
         assert [] == there.requests
@@ -149,8 +149,8 @@ async def test_discovery_is_held_to_the_same(identity_provider: IdentityProvider
     async with impostor(authority, "otherAddress") as there:
         app = user_app(identity_provider)
         app = replace(app, endpoints=replace(app.endpoints, issuer=there.base_url, token_url=""))
-        async with running(identity_provider, [app]) as house:
-            page = await house.browser().open((await house.ask_link()).authorization_url)
+        async with running(identity_provider, [app]) as harness:
+            page = await harness.browser().open((await harness.ask_link()).authorization_url)
             assert_error_page(page, Code.PROVIDER_UNREACHABLE)
         assert [] == there.requests
 
@@ -172,23 +172,23 @@ async def test_an_app_with_an_authority_of_its_own_reaches_every_endpoint_by_it(
         app = user_app(idp, endpoints=endpoints, owner=USERINFO, pushed_authorization="required")
         app = replace(app, provider_ca=authority.file.read_text())
         beside = replace(user_app(idp, "beside", endpoints=endpoints, owner=USERINFO), pushed_authorization="required")
-        async with running(idp, [app, beside], clock=test_clock) as house:
-            browser = Browser(apps={house.origin: house.broker.web}, trust=authority.file)
-            await house.connect(await house.ask_link(), browser=browser)
+        async with running(idp, [app, beside], clock=test_clock) as harness:
+            browser = Browser(apps={harness.origin: harness.broker.web}, trust=authority.file)
+            await harness.connect(await harness.ask_link(), browser=browser)
             test_clock.advance(3600)
-            assert isinstance(await house.ask(), Ready)
-            await house.broker.revoke("mail", subject=ALICE)
+            assert isinstance(await harness.ask(), Ready)
+            await harness.broker.revoke("mail", subject=ALICE)
             paths = {request.path for request in idp.requests}
             assert {"/par", "/token", "/userinfo", "/revoke"} <= paths
             assert discovers is any("well-known" in path for path in paths)
-            asked = await house.ask_link("beside")
+            asked = await harness.ask_link("beside")
             page = await (
-                house.browser().open(asked.authorization_url)
+                harness.browser().open(asked.authorization_url)
                 if discovers
-                else leave(house.browser(), asked.authorization_url)
+                else leave(harness.browser(), asked.authorization_url)
             )
             assert_error_page(page, Code.PROVIDER_UNREACHABLE)
-            assert "its authority is not trusted here" in house.log.getvalue()
+            assert "its authority is not trusted here" in harness.log.getvalue()
 
 
 async def test_doctor_asks_with_the_authority_of_each_app(test_clock: TestClock, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.observability.tracing import _NOTHING, ERROR_TYPE, KEYS, Span, span
 from oauthbroker.testing import Canaries, TestClock
 from oauthbroker.web.app import plain
-from tests.kit.running_broker import ALICE, BASE, BOB, House, turn
+from tests.kit.running_broker import ALICE, BASE, BOB, Harness, turn
 from tests.story.every_outcome import every_outcome
 from tests.unit.web.kit import ask
 
@@ -57,12 +57,12 @@ def above(found: ReadableSpan, all_: Sequence[ReadableSpan]) -> list[str]:
 
 @pytest.mark.case("92")
 async def test_the_main_story_is_told_in_a_closed_set_of_words(
-    house: House, spans: InMemorySpanExporter, canaries: Canaries
+    harness: Harness, spans: InMemorySpanExporter, canaries: Canaries
 ) -> None:
     """Every way an authorization can go, a renewal and a revocation; then every span is swept."""
-    await every_outcome(house)
-    house.clock.advance(3600)
-    await house.ask("team", of=turn())
+    await every_outcome(harness)
+    harness.clock.advance(3600)
+    await harness.ask("team", of=turn())
     found = spans.get_finished_spans()
     assert set(Span) == {each.name for each in found}
     assert {key for each in found for key in said(each)} <= {*KEYS.values(), ERROR_TYPE}
@@ -80,11 +80,11 @@ async def test_the_main_story_is_told_in_a_closed_set_of_words(
     assert all(each.status.description is None for each in found)
 
 
-async def test_what_lies_in_what(house: House, spans: InMemorySpanExporter) -> None:
-    await house.connected("mail")
-    house.clock.advance(3600)
-    await house.ask("mail")
-    await house.broker.revoke("mail", subject=ALICE)
+async def test_what_lies_in_what(harness: Harness, spans: InMemorySpanExporter) -> None:
+    await harness.connected("mail")
+    harness.clock.advance(3600)
+    await harness.ask("mail")
+    await harness.broker.revoke("mail", subject=ALICE)
     found = spans.get_finished_spans()
     whole = {each: above(each, found) for each in found}
 
@@ -103,10 +103,10 @@ async def test_what_lies_in_what(house: House, spans: InMemorySpanExporter) -> N
     assert {"ready"} == {said(each)[KEYS["outcome"]] for each in named(spans, Span.TOKEN)[1:]}
 
 
-async def test_a_caller_of_the_api_sees_our_spans_in_his_trace(house: House, spans: InMemorySpanExporter) -> None:
+async def test_a_caller_of_the_api_sees_our_spans_in_his_trace(harness: Harness, spans: InMemorySpanExporter) -> None:
     """And only of the API; what else his headers say of a trace goes nowhere."""
     headers = [("traceparent", CALLER), ("tracestate", "vendor=canary"), ("baggage", "user=canary")]
-    doors = house.broker.doors
+    doors = harness.broker.doors
     await ask(doors.both, "/v1/apps", host=BASE.removeprefix("http://"), headers=headers)
     (found,) = named(spans, Span.HTTP)
     assert found.parent is not None
@@ -119,10 +119,10 @@ async def test_a_caller_of_the_api_sees_our_spans_in_his_trace(house: House, spa
     assert [None] * 3 == [each.parent for each in named(spans, Span.HTTP)]
 
 
-async def test_nothing_of_a_trace_is_sent_to_a_provider(house: House, spans: InMemorySpanExporter) -> None:
+async def test_nothing_of_a_trace_is_sent_to_a_provider(harness: Harness, spans: InMemorySpanExporter) -> None:
     """Not by us, and not by an HTTP library that somebody has instrumented: it is told to be quiet."""
     quiet = list[tuple[object, object]]()
-    transport = house.parts.pages_service.callback.exchange.asker.transport
+    transport = harness.parts.pages_service.callback.exchange.asker.transport
     send = transport._exchange
 
     async def exchange(*args: Any) -> Any:
@@ -132,10 +132,10 @@ async def test_nothing_of_a_trace_is_sent_to_a_provider(house: House, spans: InM
         return await send(*args)
 
     transport._exchange = exchange  # type: ignore[method-assign, assignment]
-    await house.connected("mail")
+    await harness.connected("mail")
     assert quiet
     assert {(True, True)} == set(quiet)
-    headers = {name.lower() for request in house.idp.requests for name in request.headers}
+    headers = {name.lower() for request in harness.idp.requests for name in request.headers}
     assert headers
     assert not headers & {"traceparent", "tracestate", "baggage", "b3", "uber-trace-id"}
 
@@ -155,12 +155,12 @@ async def test_a_refusal_leaves_its_code_and_anything_else_its_class(spans: InMe
 
 
 async def test_tools_that_wait_for_one_refresh_do_not_lose_their_own_spans(
-    house: House, spans: InMemorySpanExporter
+    harness: Harness, spans: InMemorySpanExporter
 ) -> None:
-    await house.connected("mail")
-    house.clock.advance(3600)
+    await harness.connected("mail")
+    harness.clock.advance(3600)
     spans.clear()
-    await asyncio.gather(*(house.ask("mail") for _ in range(10)))
+    await asyncio.gather(*(harness.ask("mail") for _ in range(10)))
     assert (10, 1) == (len(named(spans, Span.TOKEN)), len(named(spans, Span.REFRESH)))
     assert 10 == len({each.context.trace_id for each in named(spans, Span.TOKEN)})
 

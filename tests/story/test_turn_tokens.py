@@ -18,7 +18,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.turn_token import BegunTurn, narrow
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.running_broker import ALICE, BASE, BOB, SCOPES, TEAM, House, global_app, running, turn, user_app
+from tests.kit.running_broker import ALICE, BASE, BOB, SCOPES, TEAM, Harness, global_app, running, turn, user_app
 
 APPS = ("mail", "files", "team")
 TOOLS = {
@@ -51,17 +51,17 @@ asks = st.fixed_dictionaries(
 
 @dataclass
 class World:
-    house: House
+    harness: Harness
     turns: dict[str, BegunTurn]
     owners: dict[str, set[str]]  # access token -> the subjects whose turns may get it
 
     async def embedded(self, token: Secret, request: dict[str, Any]) -> dict[str, Any]:
-        broker = self.house.broker
+        broker = self.harness.broker
         guest = await broker.turns.admit(token.reveal())
         return await broker.oauth_for(guest).getAccessToken(request)
 
     async def over_http(self, token: Secret, request: dict[str, Any]) -> dict[str, Any]:
-        transport = httpx2.ASGITransport(app=self.house.broker.web)
+        transport = httpx2.ASGITransport(app=self.harness.broker.web)
         async with httpx2.AsyncClient(transport=transport, base_url=BASE) as client:
             bearer = {"authorization": f"Bearer {token.reveal()}"}
             answer = await client.post("/v1/tokens", json=request, headers=bearer)
@@ -70,20 +70,22 @@ class World:
         return body
 
 
-async def world_of(house: House) -> World:
+async def world_of(harness: Harness) -> World:
     """Alice and Bob are connected everywhere, the team by Alice; the third person is nobody."""
     owners: dict[str, set[str]] = {}
     for person in ("alice", "bob"):
         for app in ("mail", "files"):
-            ready = await house.connected(app, person, of=turn(user=PEOPLE[person]))
+            ready = await harness.connected(app, person, of=turn(user=PEOPLE[person]))
             owners[ready.access_token.reveal()] = {person}
-    ready = await house.connected("team", "alice", of=turn())
+    ready = await harness.connected("team", "alice", of=turn())
     owners[ready.access_token.reveal()] = {"alice", "bob", "nobody"}
     begun = {
-        person: await house.broker.turns.begin(turn(user=subject, agent=person, team=TEAM), tools=dict.fromkeys(TOOLS))
+        person: await harness.broker.turns.begin(
+            turn(user=subject, agent=person, team=TEAM), tools=dict.fromkeys(TOOLS)
+        )
         for person, subject in PEOPLE.items()
     }
-    return World(house, begun, owners)
+    return World(harness, begun, owners)
 
 
 @pytest.mark.slow
@@ -94,8 +96,8 @@ async def test_a_token_of_alices_turn_never_yields_bobs_token(
 ) -> None:
     idp, seen = identity_provider, dict[str, int]()
     apps = [user_app(idp), user_app(idp, "files"), global_app(idp)]
-    async with running(idp, apps, clock=test_clock, tools=TOOLS) as house:
-        world = await world_of(house)
+    async with running(idp, apps, clock=test_clock, tools=TOOLS) as harness:
+        world = await world_of(harness)
         ask: Callable[[Secret, dict[str, Any]], Awaitable[dict[str, Any]]] = getattr(world, door)
         loop = asyncio.get_running_loop()
 

@@ -299,14 +299,14 @@ async def test_a_record_in_anothers_place_is_passed_over_too(ordered, identity_p
     assert [(f"{scan.__name__}/{first.key.name[:8]}", Code.RECORD_MISPLACED)] == told
 
 
-async def test_what_a_broker_passes_over_is_in_its_log_without_the_record(house):
-    await house.connected("mail")
-    await house.connected("files")
-    entry = await house.store.get(house.store.key("grants", "mail", ALICE))
+async def test_what_a_broker_passes_over_is_in_its_log_without_the_record(harness):
+    await harness.connected("mail")
+    await harness.connected("files")
+    entry = await harness.store.get(harness.store.key("grants", "mail", ALICE))
     assert entry is not None
-    key = await rewritten(house.store, entry)
-    assert ["files"] == [summary.app async for summary in house.broker.grants.list()]
-    told = [line for line in map(json.loads, house.log.getvalue().splitlines()) if "place" in line]
+    key = await rewritten(harness.store, entry)
+    assert ["files"] == [summary.app async for summary in harness.broker.grants.list()]
+    told = [line for line in map(json.loads, harness.log.getvalue().splitlines()) if "place" in line]
     assert [(f"grants/{key.name[:8]}", "recordCorrupt")] == [(line["place"], line["code"]) for line in told]
 
 

@@ -20,7 +20,7 @@ from oauthbroker.operations.checkup.findings import Finding
 from oauthbroker.operations.checkup.probing import probing
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
-from tests.kit.running_broker import House, device_app, endpoints_of, public, running, user_app
+from tests.kit.running_broker import Harness, device_app, endpoints_of, public, running, user_app
 from tests.story.binding_kit import broker_login, login_app, settings_for
 
 BASE = "https://broker.example"
@@ -31,8 +31,8 @@ def learning(idp: IdentityProvider, **changes: Any) -> OAuthApp:
     return user_app(idp, endpoints=Endpoints(issuer=idp.issuer), **changes)
 
 
-def notes(house: House) -> list[str]:
-    said = [json.loads(line) for line in house.log.getvalue().splitlines()]
+def notes(harness: Harness) -> list[str]:
+    said = [json.loads(line) for line in harness.log.getvalue().splitlines()]
     return [line["note"] for line in said if line.get("event") == "no links for now"]
 
 
@@ -55,16 +55,16 @@ async def test_a_tool_gets_no_link_that_leads_to_an_error_page(
     identity_provider: IdentityProvider, test_clock: TestClock, spoil: Callable[[IdentityProvider], Any]
 ) -> None:
     spoil(identity_provider)
-    async with running(identity_provider, [learning(identity_provider)], clock=test_clock) as house:
+    async with running(identity_provider, [learning(identity_provider)], clock=test_clock) as harness:
         for _ in range(3):
-            result = await house.ask()
+            result = await harness.ask()
             assert isinstance(result, Failed), result
             assert (Code.APP_MISCONFIGURED, False) == (result.code, result.retryable)
-        assert 1 == len(notes(house)), "the log says why, once"
-        assert 0 == await house.store.count("sessions")
+        assert 1 == len(notes(harness)), "the log says why, once"
+        assert 0 == await harness.store.count("sessions")
         identity_provider.script.reset()
         test_clock.advance(24 * 3600 + 1)  # what a provider says of itself is good for a day
-        assert 200 == (await house.connect(await house.ask_link())).status
+        assert 200 == (await harness.connect(await harness.ask_link())).status
 
 
 async def test_a_link_that_was_open_before_is_not_given_out_again(
@@ -85,12 +85,12 @@ async def test_a_provider_that_does_not_answer_is_no_reason_to_give_no_link(
 ) -> None:
     """It may answer when the person follows the link."""
     identity_provider.script.discovery.answer(status, times=FOREVER)
-    async with running(identity_provider, [learning(identity_provider)], clock=test_clock) as house:
-        asked = await house.ask_link()
+    async with running(identity_provider, [learning(identity_provider)], clock=test_clock) as harness:
+        asked = await harness.ask_link()
         identity_provider.script.reset()
         test_clock.advance(31)
-        assert 200 == (await house.connect(asked)).status
-        assert [] == notes(house)
+        assert 200 == (await harness.connect(asked)).status
+        assert [] == notes(harness)
 
 
 async def test_a_wrong_issuer_of_the_brokers_own_login_is_told_the_tool_too(
@@ -99,8 +99,8 @@ async def test_a_wrong_issuer_of_the_brokers_own_login_is_told_the_tool_too(
     with IdentityProvider(clock=test_clock) as corp:
         more: dict[str, Any] = {"settings": settings_for(), "corp": corp, "login": broker_login(corp)}
         corp.script.discovery.fields(times=FOREVER, issuer="https://other.example")
-        async with running(identity_provider, [login_app(identity_provider)], clock=test_clock, **more) as house:
-            result = await house.ask()
+        async with running(identity_provider, [login_app(identity_provider)], clock=test_clock, **more) as harness:
+            result = await harness.ask()
             assert isinstance(result, Failed)
             assert Code.APP_MISCONFIGURED is result.code
 
@@ -208,6 +208,6 @@ async def test_an_app_with_all_its_endpoints_asks_nobody_before_it_gives_a_link(
     identity_provider: IdentityProvider,
 ) -> None:
     identity_provider.script.discovery.fields(times=FOREVER, issuer="https://other.example")
-    async with running(identity_provider, [user_app(identity_provider)]) as house:
-        assert isinstance(await house.ask(), AuthorizationRequired)
+    async with running(identity_provider, [user_app(identity_provider)]) as harness:
+        assert isinstance(await harness.ask(), AuthorizationRequired)
         assert 0 == identity_provider.count("discovery")

@@ -1,4 +1,4 @@
-"""The import contract of the house: arrows point down, and time, chance, network and environment have one door each.
+"""The import contract of the package: arrows point down, and time, chance, network and environment have one door each.
 
 tests/kit/rooms.py lists the rooms from the lowest to the highest. Imports inside functions, under TYPE_CHECKING and by
 `importlib` count like any other. Every rule is also shown to be alive: a wrong arrow planted on a small tree is found.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.rooms import HOUSE, ROOMS, Imports, module_name, modules, names_used, nearest, room_of
+from tests.kit.rooms import PACKAGE, ROOMS, Imports, module_name, modules, names_used, nearest, room_of
 
 ORDER = tuple(ROOMS)
 LATER = {"mcp", "tools", "gateway", "flowtools", "integrations"}  # they import the public face, and the broker none
@@ -49,9 +49,9 @@ ONLY = {
 }
 
 
-def wrong_arrows(house: Path) -> list[str]:
-    """Every broken rule below `house`, one line each; empty when the contract holds."""
-    files = modules(house)
+def wrong_arrows(package: Path) -> list[str]:
+    """Every broken rule below `package`, one line each; empty when the contract holds."""
+    files = modules(package)
     found: list[str] = []
     imports: Imports = {}
     for module, path in files.items():
@@ -60,7 +60,7 @@ def wrong_arrows(house: Path) -> list[str]:
         found += [
             f"{module} imports {target}: {why}" for target in sorted(imports[module]) if (why := wrong(module, target))
         ]
-        place = path.relative_to(house).as_posix()
+        place = path.relative_to(package).as_posix()
         found += [f"{module} uses {name}: {why}" for name, why in forbidden(used, place)]
         if room_of(module) not in {*ROOMS, *LATER}:
             found.append(f"{module} has no place: put it into a room of tests/kit/rooms.py, or add one there")
@@ -120,9 +120,9 @@ def cycles(imports: Imports) -> Iterator[list[str]]:
         yield from walk(module, [])
 
 
-def test_every_arrow_of_the_house_points_down():
+def test_every_arrow_of_the_package_points_down():
     """Design section 2. A line here names the file, what it must not import or use, and the rule."""
-    assert [] == wrong_arrows(HOUSE)
+    assert [] == wrong_arrows(PACKAGE)
 
 
 PLANTED = {
@@ -204,14 +204,14 @@ SOUND = {
 
 
 def build(root: Path, files: dict[str, str]) -> Path:
-    house = root / "oauthbroker"
+    package = root / "oauthbroker"
     for name, text in files.items():
-        (house / name).parent.mkdir(parents=True, exist_ok=True)
-        (house / name).write_text(text, "utf-8")
-    return house
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text, "utf-8")
+    return package
 
 
-def test_a_sound_small_house_is_accepted(tmp_path):
+def test_a_sound_small_package_is_accepted(tmp_path):
     assert [] == wrong_arrows(build(tmp_path, SOUND))
 
 
@@ -223,8 +223,8 @@ def test_missing_rooms_are_no_fault(tmp_path):
 
 @pytest.mark.parametrize(("file", "text"), PLANTED.values(), ids=PLANTED)
 def test_a_planted_wrong_arrow_is_found(tmp_path, file, text):
-    """The sound house plus one wrong line: exactly the file that holds it is named."""
-    house = build(tmp_path, SOUND | {file: f"{SOUND.get(file, '')}\n{text}"})
-    found = wrong_arrows(house)
+    """The sound package plus one wrong line: exactly the file that holds it is named."""
+    package = build(tmp_path, SOUND | {file: f"{SOUND.get(file, '')}\n{text}"})
+    found = wrong_arrows(package)
     assert found
-    assert all(module_name(house / file, house) in line for line in found), found
+    assert all(module_name(package / file, package) in line for line in found), found

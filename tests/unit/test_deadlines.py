@@ -41,7 +41,7 @@ from oauthbroker.web import browsers
 from tests.kit.samples import turn_with
 from tests.unit.records import kit
 
-HOUSE = Path(__file__).parents[2] / "oauthbroker"
+PACKAGE = Path(__file__).parents[2] / "oauthbroker"
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
 RUNTIME = roles_of(["runtime"])
@@ -283,10 +283,10 @@ SHOWN = {
 }  # fmt: skip
 
 
-def times_of(house: Path) -> Iterator[str]:
+def times_of(harness: Path) -> Iterator[str]:
     """Every member of a class whose type speaks of a time, as `module.Class.member`."""
-    for path in sorted(house.rglob("*.py")):
-        place = path.relative_to(house).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
+    for path in sorted(harness.rglob("*.py")):
+        place = path.relative_to(harness).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
         if place.startswith("testing."):
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -306,7 +306,7 @@ def _times_in(owner: ast.ClassDef) -> Iterator[str]:
 def test_every_time_in_the_code_has_a_row() -> None:
     rows = [*DEADLINES, *BY_ANOTHER_TEST, *SINCE, *SHOWN]
     assert len(rows) == len(set(rows)), "each once"
-    found = set(times_of(HOUSE))
+    found = set(times_of(PACKAGE))
     beside = {
         "quota.OpenSessions.check",
         "web.browsers",
@@ -326,7 +326,7 @@ def test_a_new_member_without_a_row_is_found(tmp_path: Path) -> None:
 def test_the_tests_that_rows_name_are_there() -> None:
     for place in BY_ANOTHER_TEST.values():
         path, _, name = place.partition("::")
-        assert f"def {name}(" in (HOUSE.parent / "tests" / path).read_text("utf-8"), place
+        assert f"def {name}(" in (PACKAGE.parent / "tests" / path).read_text("utf-8"), place
 
 
 STEPS = {"none": [], "back": [-DAY], "forward": [DAY], "forward and back": [DAY, -DAY], "back twice": [-DAY, -DAY]}
@@ -373,10 +373,10 @@ def test_what_ended_at_once_ended_before_any_time_of_day() -> None:
 SLEEPS = {"sleep", "timeout", "wait", "wait_for", "call_later", "call_at"}
 
 
-def sleepers_by_the_time_of_day(house: Path) -> Iterator[str]:
+def sleepers_by_the_time_of_day(harness: Path) -> Iterator[str]:
     """Functions that read the time of day and sleep: the one might become the other."""
-    for path in sorted(house.rglob("*.py")):
-        if path.relative_to(house).parts[0] == "testing":
+    for path in sorted(harness.rglob("*.py")):
+        if path.relative_to(harness).parts[0] == "testing":
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -390,7 +390,7 @@ def sleepers_by_the_time_of_day(house: Path) -> Iterator[str]:
 @pytest.mark.case("59")
 def test_no_function_sleeps_by_the_time_of_day(tmp_path: Path) -> None:
     """What sleeps counts seconds that only grow: the clock may be set back by a day meanwhile."""
-    assert [] == list(sleepers_by_the_time_of_day(HOUSE))
+    assert [] == list(sleepers_by_the_time_of_day(PACKAGE))
     (tmp_path / "new.py").write_text(
         "async def f(self):\n    await self._clock.sleep((self.end - self._clock.now()).total_seconds())\n"
     )

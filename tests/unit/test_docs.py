@@ -42,7 +42,7 @@ from oauthbroker.wiring import KEY_ENV, open_broker
 from oauthbroker.wiring.storage import CREDENTIAL
 from tests.kit.case_numbers import RULES
 from tests.kit.docs import ROOT, code_blocks, page_text
-from tests.kit.running_broker import BASE, House, global_app, running
+from tests.kit.running_broker import BASE, Harness, global_app, running
 from tests.unit.records import kit
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -64,19 +64,19 @@ def test_every_python_block_of_every_page_compiles(block: str) -> None:
 
 
 @pytest.fixture
-async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
     """What the pages assume: an app `slack-bot` in global mode, and a tool that declared it."""
     scopes = ("chat:write", "channels:read")
     app = global_app(identity_provider, "slack-bot", scopes=scopes)
-    async with running(identity_provider, [app], clock=test_clock, tools=TOOLS) as house:
-        yield house
+    async with running(identity_provider, [app], clock=test_clock, tools=TOOLS) as harness:
+        yield harness
 
 
 EVENT = {"thread": "1700000000.000100", "channel": "C123", "user": "U234567", "team": "T111"}
 
 
 @pytest.fixture
-def page(house: House) -> dict[str, Any]:
+def page(harness: Harness) -> dict[str, Any]:
     """The functions of docs/embedding.md, in one namespace, as a runtime would have them."""
     sent: list[tuple[str, str]] = []
 
@@ -99,25 +99,27 @@ def _in_our_spelling(turn: oauthbroker.Turn) -> oauthbroker.Turn:
     return oauthbroker.Turn(turn.agent_name, turn.instance_key, turn.swarm_ref, turn.origin, auth)
 
 
-async def test_the_tool_of_the_readme_gets_a_link_first_and_a_token_then(house: House, page: dict[str, Any]) -> None:
+async def test_the_tool_of_the_readme_gets_a_link_first_and_a_token_then(
+    harness: Harness, page: dict[str, Any]
+) -> None:
     space = {"call_slack": page["call_slack"]}
     exec(compile(code_blocks("README.md")[0], "README.md", "exec"), space)  # noqa: S102 - that is what is tested
-    oauth = house.broker.oauth(page["turn"], tool="Tool/slack")
+    oauth = harness.broker.oauth(page["turn"], tool="Tool/slack")
     asked = await space["post_message"](oauth, "hello")
-    await connect_through(house.browser(), house.idp, asked.split()[-1], "alice")
+    await connect_through(harness.browser(), harness.idp, asked.split()[-1], "alice")
     assert "hello" == await space["post_message"](oauth, "hello")
-    house.parts.config.take(replace(house.broker.bundle, apps={}))
+    harness.parts.config.take(replace(harness.broker.bundle, apps={}))
     assert "slack-bot" not in await space["post_message"](oauth, "hello")
 
 
-async def test_the_runtime_of_the_embedding_page_lives_the_whole_story(house: House, page: dict[str, Any]) -> None:
-    turn, broker = page["turn"], house.broker
+async def test_the_runtime_of_the_embedding_page_lives_the_whole_story(harness: Harness, page: dict[str, Any]) -> None:
+    turn, broker = page["turn"], harness.broker
     oauth = broker.oauth(turn, tool="Tool/slack")
     waiting = await page["post_message"](oauth, "hello")
     assert "waiting" == waiting["status"]
     [block] = await page["context_blocks"](broker, turn)
     assert waiting["link"] == block["items"][0]["authorizationUrl"]
-    await connect_through(house.browser(), house.idp, waiting["link"], "alice")
+    await connect_through(harness.browser(), harness.idp, waiting["link"], "alice")
     handled: list[dict[str, Any]] = []
 
     async def handle(event: dict[str, Any]) -> None:
@@ -127,57 +129,59 @@ async def test_the_runtime_of_the_embedding_page_lives_the_whole_story(house: Ho
     assert ["auth.granted"] == [event["type"] for event in handled]
     assert [] == await page["context_blocks"](broker, turn)
     assert {"status": "ok", "sent": "hello"} == await page["post_message"](oauth, "hello")
-    assert [("hello", True)] == [(said, house.idp.is_alive(token)) for token, said in page["sent"]]
+    assert [("hello", True)] == [(said, harness.idp.is_alive(token)) for token, said in page["sent"]]
     refused = await oauth.get_access_token("slack-bot")
     assert isinstance(refused, oauthbroker.Ready)
     assert {"status": "ok", "sent": "again"} == await page["post_again"](oauth, refused, "again")
     assert refused.access_token.reveal() != page["sent"][-1][0]
-    assert house.idp.is_alive(page["sent"][-1][0])
+    assert harness.idp.is_alive(page["sent"][-1][0])
     assert await page["disconnect"](broker, turn)
     assert not await page["disconnect"](broker, turn)
 
 
-async def test_an_event_that_cannot_be_handled_comes_again_as_the_page_says(house: House, page: dict[str, Any]) -> None:
-    await house.connect(await house.ask_link("slack-bot", of=page["turn"]))
-    await house.broker.wait((await _session_id(house)), timeout=1)
+async def test_an_event_that_cannot_be_handled_comes_again_as_the_page_says(
+    harness: Harness, page: dict[str, Any]
+) -> None:
+    await harness.connect(await harness.ask_link("slack-bot", of=page["turn"]))
+    await harness.broker.wait((await _session_id(harness)), timeout=1)
 
     async def fail(event: dict[str, Any]) -> None:
         raise RuntimeError("not today")
 
     with pytest.raises(RuntimeError, match="not today"):
-        await page["next_event"](house.broker, "planner", fail)
-    house.clock.advance(60)
-    delivery = await house.broker.events.lease("planner")
+        await page["next_event"](harness.broker, "planner", fail)
+    harness.clock.advance(60)
+    delivery = await harness.broker.events.lease("planner")
     assert delivery is not None
     assert 2 == delivery.attempt
 
 
-async def _session_id(house: House) -> str:
-    [session] = [held.record async for held in house.repository.sessions()]
+async def _session_id(harness: Harness) -> str:
+    [session] = [held.record async for held in harness.repository.sessions()]
     return session.id
 
 
-async def test_a_blocking_tool_of_the_embedding_page_gets_its_answer(house: House, page: dict[str, Any]) -> None:
+async def test_a_blocking_tool_of_the_embedding_page_gets_its_answer(harness: Harness, page: dict[str, Any]) -> None:
     def tool(ctx_oauth: Any) -> str:
         return str(ctx_oauth.get_access_token("OAuthApp/slack-bot", scopes=["chat:write"]).status)
 
-    assert "authorization_required" == await page["blocking_tool"](house.broker, page["turn"], tool)
+    assert "authorization_required" == await page["blocking_tool"](harness.broker, page["turn"], tool)
 
 
-async def test_the_ways_without_a_queue_work_as_the_page_says(house: House, page: dict[str, Any]) -> None:
-    turn, broker = page["turn"], house.broker
-    asked = await house.ask_link("slack-bot", of=turn)
+async def test_the_ways_without_a_queue_work_as_the_page_says(harness: Harness, page: dict[str, Any]) -> None:
+    turn, broker = page["turn"], harness.broker
+    asked = await harness.ask_link("slack-bot", of=turn)
     assert await page["never_mind"](broker, asked)
     assert not await page["never_mind"](broker, asked)
     assert "expired" == await page["until_connected"](broker, asked)
-    again = await house.ask_link("slack-bot", of=turn)
+    again = await harness.ask_link("slack-bot", of=turn)
     handled: list[str] = []
 
     async def handle(event: dict[str, Any]) -> None:
         handled.append(event["type"])
 
     async def work() -> None:
-        await house.connect(again)
+        await harness.connect(again)
         assert "completed" == await page["until_connected"](broker, again)
         for _ in range(200):
             if handled:
@@ -222,13 +226,13 @@ async def test_a_configuration_that_is_refused_stops_the_application_with_every_
 
 
 @pytest.mark.case("98")
-async def test_an_operator_is_told_what_a_reload_came_to(house: House, page: dict[str, Any]) -> None:
-    assert ["nothing changed"] == await page["on_config_change"](house.broker)
-    bundle = house.broker.bundle
-    house.parts.config.take(replace(bundle, apps={}))
-    assert [f"changed: {name}" for name in sorted(bundle.apps)] == await page["on_config_change"](house.broker)
-    house.parts.config.take(replace(bundle, settings=replace(bundle.settings, listen_port=1)))
-    [problem] = await page["on_config_change"](house.broker)
+async def test_an_operator_is_told_what_a_reload_came_to(harness: Harness, page: dict[str, Any]) -> None:
+    assert ["nothing changed"] == await page["on_config_change"](harness.broker)
+    bundle = harness.broker.bundle
+    harness.parts.config.take(replace(bundle, apps={}))
+    assert [f"changed: {name}" for name in sorted(bundle.apps)] == await page["on_config_change"](harness.broker)
+    harness.parts.config.take(replace(bundle, settings=replace(bundle.settings, listen_port=1)))
+    [problem] = await page["on_config_change"](harness.broker)
     assert "spec.listen.port: cannot change while the broker runs" in problem
 
 
@@ -264,9 +268,9 @@ def test_every_parameter_of_open_broker_is_on_the_embedding_page() -> None:
     assert set() == {name for name in names if not re.search(rf"\b{name}\b", page_text("docs/embedding.md"))}
 
 
-async def test_a_broker_offers_what_the_embedding_page_names_and_nothing_else(house: House) -> None:
+async def test_a_broker_offers_what_the_embedding_page_names_and_nothing_else(harness: Harness) -> None:
     named = set(re.findall(r"(?<![\w.])broker\.([a-z]\w*)", page_text("docs/embedding.md")))
-    offered = {*dir(house.broker), *get_type_hints(oauthbroker.Broker)}
+    offered = {*dir(harness.broker), *get_type_hints(oauthbroker.Broker)}
     assert named == {name for name in offered if not name.startswith("_")}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.rooms import HOUSE, PAGE, ROOMS, drawn, page, room_imports
+from tests.kit.rooms import PACKAGE, PAGE, ROOMS, drawn, page, room_imports
 
 SMALL = {"__init__.py": "", "core.py": "", "model.py": "from oauthbroker.core import x"}
 
@@ -17,11 +17,11 @@ SMALL = {"__init__.py": "", "core.py": "", "model.py": "from oauthbroker.core im
 def test_the_drawing_of_the_rooms_is_up_to_date():
     """`make rooms` writes it."""
     text = PAGE.read_text("utf-8")
-    assert page(text, room_imports(HOUSE)) == text
+    assert page(text, room_imports(PACKAGE)) == text
 
 
 def test_every_room_exists():
-    assert set(ROOMS) == room_imports(HOUSE).keys()
+    assert set(ROOMS) == room_imports(PACKAGE).keys()
 
 
 @pytest.mark.parametrize("added", ["import oauthbroker.model", "def f():\n    from oauthbroker import model"])
@@ -43,11 +43,11 @@ def test_the_index_lists_every_page():
     assert {each.name for each in PAGE.parent.glob("*.md")} - {PAGE.name} == linked
 
 
-def classes_of_one_name(house: Path) -> dict[str, list[str]]:
+def classes_of_one_name(package: Path) -> dict[str, list[str]]:
     """Names of classes that two files define, with the files. `testing` plays other programs and may repeat names."""
     found = defaultdict[str, list[str]](list)
-    for path in sorted(house.rglob("*.py")):
-        place = path.relative_to(house)
+    for path in sorted(package.rglob("*.py")):
+        place = path.relative_to(package)
         if "testing" not in place.parts:
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if isinstance(node, ast.ClassDef):
@@ -56,7 +56,7 @@ def classes_of_one_name(house: Path) -> dict[str, list[str]]:
 
 
 def test_no_two_classes_have_one_name():
-    assert {} == classes_of_one_name(HOUSE)
+    assert {} == classes_of_one_name(PACKAGE)
 
 
 def test_two_classes_of_one_name_are_found(tmp_path):

@@ -15,8 +15,8 @@ from oauthbroker.access.known_tokens import Guest
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.operations.services import Services
 from oauthbroker.web import problems
+from oauthbroker.web.api.call import ApiCall, note_refused
 from oauthbroker.web.api.caller import Caller, Callers, address_of, known, may
-from oauthbroker.web.api.doors import ApiCall, note_refused
 from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.models import NoParameters
 from oauthbroker.web.api.operations import Operation

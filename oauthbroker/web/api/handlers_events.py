@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.web.api.doors import ApiCall, nothing
+from oauthbroker.web.api.call import ApiCall, nothing
 from oauthbroker.web.api.models import AgentPath, EventPath, EventsQuery, NoParameters, Settle
 from oauthbroker.web.api.streaming import STREAM, EventStream, OneEvent, lease_for, watching
 from oauthbroker.web.headers import may_take_long

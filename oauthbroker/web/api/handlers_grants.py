@@ -9,7 +9,7 @@ from oauthbroker.model.token_request import app_name
 from oauthbroker.operations.erasure import Erased
 from oauthbroker.operations.grant_pages import GrantFilter
 from oauthbroker.records import display
-from oauthbroker.web.api.doors import ApiCall, reply
+from oauthbroker.web.api.call import ApiCall, reply
 from oauthbroker.web.api.models import EraseSubject, GrantPath, GrantsQuery, NoParameters
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.web.api.doors import AnyCall, ApiCall, nothing, reply
+from oauthbroker.web.api.call import AnyCall, ApiCall, nothing, reply
 from oauthbroker.web.api.models import AgentPath, EventPath, NoParameters
 
 LetterCall = ApiCall[NoParameters, NoParameters, EventPath]

@@ -9,7 +9,7 @@ from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.results import SessionOutcome
 from oauthbroker.records import display
-from oauthbroker.web.api.doors import AnyCall, ApiCall, reply
+from oauthbroker.web.api.call import AnyCall, ApiCall, reply
 from oauthbroker.web.api.models import (
     ConnectionsFor,
     NoParameters,

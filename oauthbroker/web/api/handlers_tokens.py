@@ -10,7 +10,7 @@ from oauthbroker.access.known_tokens import Guest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.results import Failed, TokenResult
-from oauthbroker.web.api.doors import AnyCall, ApiCall, reply
+from oauthbroker.web.api.call import AnyCall, ApiCall, reply
 from oauthbroker.web.api.fields import NamedApp
 from oauthbroker.web.api.models import NoParameters, RejectedToken, TokenRequest
 

@@ -14,8 +14,8 @@ from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.token_request import app_name
 from oauthbroker.model.turn import Turn, TurnAuth
 from oauthbroker.model.turn_token import narrow
+from oauthbroker.web.api.call import AnyCall, ApiCall, nothing, reply
 from oauthbroker.web.api.caller import bearer
-from oauthbroker.web.api.doors import AnyCall, ApiCall, nothing, reply
 from oauthbroker.web.api.handlers_tokens import ref_of
 from oauthbroker.web.api.models import (
     BeginTurn,

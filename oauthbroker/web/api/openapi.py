@@ -20,7 +20,7 @@ from oauthbroker.model.settings import Who
 from oauthbroker.model.turn import SubjectMode
 from oauthbroker.records.grant_summary import Needs
 from oauthbroker.web.api import models as m
-from oauthbroker.web.api.doors import AnyCall, reply
+from oauthbroker.web.api.call import AnyCall, reply
 from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.operations import OPERATIONS, PROBES, Operation
 from oauthbroker.web.api.streaming import STREAM

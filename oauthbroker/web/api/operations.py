@@ -17,7 +17,7 @@ from oauthbroker.web.api import handlers_sessions as sessions
 from oauthbroker.web.api import handlers_tokens as tokens
 from oauthbroker.web.api import handlers_turns as turns
 from oauthbroker.web.api import models as m
-from oauthbroker.web.api.doors import AnyCall
+from oauthbroker.web.api.call import AnyCall
 from oauthbroker.web.api.fields import RequestModel
 
 Handler = Callable[[AnyCall], Awaitable[Response]]

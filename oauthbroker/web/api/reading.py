@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import decode_object
-from oauthbroker.web.api.doors import Still
+from oauthbroker.web.api.call import Still
 from oauthbroker.web.api.fields import RequestModel
 
 M = TypeVar("M", bound=RequestModel)

@@ -25,7 +25,7 @@ from oauthbroker.events.port import EventLease
 from oauthbroker.events.waits import POLL_SECONDS
 from oauthbroker.operations.services import Services
 from oauthbroker.web.access_log import note_refusal
-from oauthbroker.web.api.doors import Still, encoded
+from oauthbroker.web.api.call import Still, encoded
 
 HEARTBEAT_SECONDS = 15.0
 MOST_UNSETTLED = 16

@@ -1,4 +1,4 @@
-"""The house of the API's stories: two apps in user mode, one in global mode, and tools that declared some of them."""
+"""The harness of the API's stories: two apps in user mode, one in global mode, and tools that declared some of them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator
 import pytest
 
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.running_broker import House, global_app, running, user_app
+from tests.kit.running_broker import Harness, global_app, running, user_app
 from tests.story.api.kit import TOOLS, Callers
 
 
 @pytest.fixture
-async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
     apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
-    async with running(identity_provider, apps, clock=test_clock, tools=TOOLS) as house:
-        yield house
+    async with running(identity_provider, apps, clock=test_clock, tools=TOOLS) as harness:
+        yield harness
 
 
 @pytest.fixture
-async def api(house: House) -> Callers:
-    return await Callers.of(house)
+async def api(harness: Harness) -> Callers:
+    return await Callers.of(harness)

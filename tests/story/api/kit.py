@@ -17,7 +17,7 @@ from oauthbroker.model.apps import ToolAuth
 from oauthbroker.testing import Canaries
 from oauthbroker.web.api.openapi import DOCUMENT, described, document, schema_of
 from oauthbroker.web.api.operations import OPERATIONS, PROBES, Operation
-from tests.kit.running_broker import ALICE, TEAM, House
+from tests.kit.running_broker import ALICE, TEAM, Harness
 
 TOOLS: dict[str, tuple[ToolAuth, ...]] = {
     "Tool/mail": (ToolAuth("mail", ("read", "write")),),
@@ -99,7 +99,7 @@ class Exchange:
 class Caller:
     """Somebody with a bearer token, or without one."""
 
-    house: House
+    harness: Harness
     bearer: str | None = field(default=None, repr=False)
     client: tuple[str, int] | None = LOOPBACK
     extensions: Mapping[str, Any] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class Caller:
         host: str | None = None,
     ) -> None:
         chunks: list[bytes | Part] = body if isinstance(body, list) else [body]
-        said = [("host", host or urlsplit(self.house.origin).netloc)]
+        said = [("host", host or urlsplit(self.harness.origin).netloc)]
         said += [("authorization", f"Bearer {self.bearer}")] if self.bearer is not None else []
         said += [("content-type", kind)] if kind is not None and method == "POST" else []
         said += list(headers.items() if isinstance(headers, Mapping) else headers)
@@ -177,32 +177,32 @@ class Caller:
             elif message.get("body"):
                 exchange.parts.put_nowait(message["body"])
 
-        await self.house.broker.web(scope, receive, send)
+        await self.harness.broker.web(scope, receive, send)
 
 
 @dataclass(frozen=True)
 class Callers:
-    """Everybody who may call a house."""
+    """The callers of a harness, one of each kind."""
 
-    house: House
+    harness: Harness
     runtime: Caller
     operator: Caller
 
     @classmethod
-    async def of(cls, house: House) -> Callers:
-        keys = house.broker.api_keys
+    async def of(cls, harness: Harness) -> Callers:
+        keys = harness.broker.api_keys
         runtime, operator = await keys.create("runtime", ["runtime"]), await keys.create("operator", ["operator"])
         for _, secret in (runtime, operator):
             Canaries.active().add(secret, "API key")
-        return cls(house, Caller(house, runtime[1].reveal()), Caller(house, operator[1].reveal()))
+        return cls(harness, Caller(harness, runtime[1].reveal()), Caller(harness, operator[1].reveal()))
 
     @property
     def stranger(self) -> Caller:
-        return Caller(self.house)
+        return Caller(self.harness)
 
     def holding(self, token: str | Secret) -> Caller:
         text = token.reveal() if isinstance(token, Secret) else token
-        return Caller(self.house, text)
+        return Caller(self.harness, text)
 
     async def begin(self, body: Json | None = None, **more: Any) -> dict[str, Any]:
         """A turn of Alice's with tokens for all tools, or as said."""

@@ -15,7 +15,7 @@ from oauthbroker.audit import CallRefused
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.web.api.operations import OPERATIONS, Operation
-from tests.kit.running_broker import BASE, BOB, House, running, user_app
+from tests.kit.running_broker import BASE, BOB, Harness, running, user_app
 from tests.story.api.kit import BODIES, TOOLS, Answer, Caller, Callers
 
 FOR_TURNS = [operation for operation in OPERATIONS if {"turn", "wholeTurn"} & set(operation.who)]
@@ -28,15 +28,15 @@ def path_of(operation: Operation) -> str:
     return operation.path.replace("{id}", f"as-{'A' * 22}").format(agent="planner", eventId="evt-1")
 
 
-def refusals(house: House) -> list[CallRefused]:
-    return [entry for entry in house.audit.entries if isinstance(entry, CallRefused)]
+def refusals(harness: Harness) -> list[CallRefused]:
+    return [entry for entry in harness.audit.entries if isinstance(entry, CallRefused)]
 
 
 @pytest.mark.case("81")
 @pytest.mark.parametrize("name", SUBJECT_NAMES)
 @pytest.mark.parametrize("operation", WRITABLE, ids=lambda operation: operation.id)
 async def test_a_tool_that_names_a_subject_is_refused_and_written_down(
-    house: House, api: Callers, operation: Operation, name: str
+    harness: Harness, api: Callers, operation: Operation, name: str
 ) -> None:
     tool = await api.tool()
     for value in (BOB, {"user": BOB}, None):
@@ -44,7 +44,7 @@ async def test_a_tool_that_names_a_subject_is_refused_and_written_down(
         assert (400, "requestInvalid") == (answer.status, answer.code)
         assert [{"pointer": "", "problem": "unknown"}] == answer.json()["errors"]
         assert BOB not in answer.text
-    told = refusals(house)
+    told = refusals(harness)
     assert 3 * [(f"POST {operation.path}", "requestInvalid", "planner", "Tool/mail")] == [
         (entry.route, entry.code, entry.agent, entry.tool) for entry in told
     ]
@@ -53,7 +53,7 @@ async def test_a_tool_that_names_a_subject_is_refused_and_written_down(
 
 @pytest.mark.case("81")
 @pytest.mark.parametrize("where", ["oauthAppRef", "apps"])
-async def test_no_depth_hides_a_subject(house: House, api: Callers, where: str) -> None:
+async def test_no_depth_hides_a_subject(harness: Harness, api: Callers, where: str) -> None:
     tool = await api.tool()
     if where == "oauthAppRef":
         body: Any = {"oauthAppRef": {"kind": "OAuthApp", "name": "mail", "subject": BOB}}
@@ -62,24 +62,24 @@ async def test_no_depth_hides_a_subject(house: House, api: Callers, where: str) 
     else:
         answer = await tool.post("/v1/turn/narrow", {"apps": [{"oauthAppRef": "mail", "subject": BOB}]})
         assert [{"pointer": "/apps/0", "problem": "unknown"}] == answer.json()["errors"]
-    assert (400, "requestInvalid", 1) == (answer.status, answer.code, len(refusals(house)))
+    assert (400, "requestInvalid", 1) == (answer.status, answer.code, len(refusals(harness)))
 
 
 @pytest.mark.case("81")
 @pytest.mark.parametrize("operation", FOR_TURNS, ids=lambda operation: operation.id)
 async def test_a_subject_in_the_query_or_a_header_names_nobody(
-    house: House, api: Callers, operation: Operation
+    harness: Harness, api: Callers, operation: Operation
 ) -> None:
     turn = await api.turn()
     body = json.dumps(BODIES.get(operation.id, {}).get("turn")).encode()
     answer = await turn.send(operation.method, f"{path_of(operation)}?subject=x", body=body)
     assert (400, "requestInvalid") == (answer.status, answer.code)
-    assert 1 == len(refusals(house))
+    assert 1 == len(refusals(harness))
 
 
 @pytest.mark.case("81")
-async def test_headers_and_cookies_choose_no_subject(house: House, api: Callers) -> None:
-    await house.connected()
+async def test_headers_and_cookies_choose_no_subject(harness: Harness, api: Callers) -> None:
+    await harness.connected()
     bob = await api.tool(user=BOB)
     headers = {"x-subject": "idp:user:U234567", "x-forwarded-user": "idp:user:U234567", "cookie": "subject=alice"}
     answer = await bob.post("/v1/tokens", {"oauthAppRef": "mail"}, headers=headers, allow=["ticket"])
@@ -89,7 +89,7 @@ async def test_headers_and_cookies_choose_no_subject(house: House, api: Callers)
 @pytest.mark.case("81")
 @examples(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(extra=st.dictionaries(st.text(min_size=1), st.none() | st.booleans() | st.text(), min_size=1, max_size=3))
-async def test_no_extra_field_is_ever_taken(house: House, api: Callers, extra: dict[str, Any]) -> None:
+async def test_no_extra_field_is_ever_taken(harness: Harness, api: Callers, extra: dict[str, Any]) -> None:
     known = {"oauthAppRef", "scopes", "minTtlSeconds", "switchAccount"}
     extra = {name: value for name, value in extra.items() if name not in known} or {"x": None}
     answer = await (await api.tool()).post("/v1/tokens", {"oauthAppRef": "mail", **extra})
@@ -130,7 +130,9 @@ MALFORMED: dict[str, bytes] = {
 
 @pytest.mark.case("82")
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
-async def test_what_is_not_the_request_is_refused_without_a_word_of_it(house: House, api: Callers, body: bytes) -> None:
+async def test_what_is_not_the_request_is_refused_without_a_word_of_it(
+    harness: Harness, api: Callers, body: bytes
+) -> None:
     tool = await api.tool()
     begun = time.process_time()
     answer = await tool.send("POST", "/v1/tokens", body=body)
@@ -142,7 +144,7 @@ async def test_what_is_not_the_request_is_refused_without_a_word_of_it(house: Ho
 
 
 @pytest.mark.case("82")
-async def test_a_pointer_leads_to_the_field_and_repeats_nothing(house: House, api: Callers) -> None:
+async def test_a_pointer_leads_to_the_field_and_repeats_nothing(harness: Harness, api: Callers) -> None:
     """A secret that somebody wrote into the wrong place, or used as a name, is not sent back or logged."""
     secret = "hunter2-hunter2-hunter2"
     body = {"turn": {"agentName": 1, "auth": {"subjects": {"user": "", secret: secret}}}, "tools": {secret: 1}}
@@ -155,7 +157,7 @@ async def test_a_pointer_leads_to_the_field_and_repeats_nothing(house: House, ap
         ("/turn/auth/subjects", "unknown"),
     } <= found
     assert secret not in answer.text
-    assert secret not in house.log.getvalue()
+    assert secret not in harness.log.getvalue()
 
 
 @pytest.mark.case("82")
@@ -188,12 +190,12 @@ async def test_too_much_is_refused_while_it_comes_in(api: Callers, announced: bo
 
 
 @pytest.mark.case("79", "82")
-async def test_nothing_of_a_strangers_body_is_read(house: House, api: Callers) -> None:
+async def test_nothing_of_a_strangers_body_is_read(harness: Harness, api: Callers) -> None:
     """Authentication comes first, and so do the caller's rights: what follows costs nothing."""
     unread = [b"x"] * 1000
     for caller, status in ((api.stranger, 401), (await api.turn(), 403)):
         body = list(unread)
-        answer = await Watched(caller.house, caller.bearer).send("POST", "/v1/turns", body=body)
+        answer = await Watched(caller.harness, caller.bearer).send("POST", "/v1/turns", body=body)
         assert status == answer.status
         assert 0 == Watched.read
 
@@ -204,7 +206,7 @@ class Watched(Caller):
     read = 0
 
     async def _run(self, exchange: Any, method: str, path: str, **more: Any) -> None:
-        web = self.house.broker.web
+        web = self.harness.broker.web
 
         async def watching(scope: Any, receive: Any, send: Any) -> None:
             async def counted() -> Any:
@@ -214,15 +216,15 @@ class Watched(Caller):
             type(self).read = 0
             await web(scope, counted, send)
 
-        object.__setattr__(self, "house", _House(self.house, watching))
+        object.__setattr__(self, "harness", _Harness(self.harness, watching))
         await super()._run(exchange, method, path, **more)
 
 
-class _House:
-    """The house with another front door."""
+class _Harness:
+    """The harness with another front door."""
 
-    def __init__(self, house: House, web: Any) -> None:
-        self.origin = house.origin
+    def __init__(self, harness: Harness, web: Any) -> None:
+        self.origin = harness.origin
         self.broker = type("Broker", (), {"web": staticmethod(web)})
 
 
@@ -279,12 +281,12 @@ async def busy(identity_provider: IdentityProvider, test_clock: TestClock) -> An
     )
     async with running(
         identity_provider, [user_app(identity_provider)], clock=test_clock, tools=TOOLS, settings=settings
-    ) as house:
-        yield house
+    ) as harness:
+        yield harness
 
 
 @pytest.mark.case("99")
-async def test_who_calls_too_often_is_told_when_to_come_back_and_others_are_served(busy: House) -> None:
+async def test_who_calls_too_often_is_told_when_to_come_back_and_others_are_served(busy: Harness) -> None:
     api = await Callers.of(busy)
     tool, other = await api.tool("Tool/idle"), await api.tool("Tool/idle")
     answers: list[Answer] = [await tool.get("/v1/apps") for _ in range(12)]
@@ -298,7 +300,7 @@ async def test_who_calls_too_often_is_told_when_to_come_back_and_others_are_serv
 
 
 @pytest.mark.case("99")
-async def test_a_strangers_failures_keep_nobody_out_who_is_known(busy: House) -> None:
+async def test_a_strangers_failures_keep_nobody_out_who_is_known(busy: Harness) -> None:
     api = await Callers.of(busy)
     statuses = [(await api.stranger.get("/v1/apps")).status for _ in range(30)]
     assert {401, 429} == set(statuses)
@@ -311,7 +313,7 @@ async def test_a_strangers_failures_keep_nobody_out_who_is_known(busy: House) ->
 
 
 @pytest.mark.case("99", "79")
-async def test_tokens_of_turns_that_are_over_cost_their_neighbours_nothing(busy: House) -> None:
+async def test_tokens_of_turns_that_are_over_cost_their_neighbours_nothing(busy: Harness) -> None:
     """Behind one address many tools have tokens of turns that end: none of them is a stranger."""
     api = await Callers.of(busy)
     for _ in range(4):
@@ -324,8 +326,8 @@ async def test_tokens_of_turns_that_are_over_cost_their_neighbours_nothing(busy:
     assert "unauthenticated" == (await api.stranger.get("/v1/apps")).code
 
 
-async def test_what_was_settled_or_ended_once_is_not_settled_again(house: House, api: Callers) -> None:
-    await house.connect(await house.ask_link())
+async def test_what_was_settled_or_ended_once_is_not_settled_again(harness: Harness, api: Callers) -> None:
+    await harness.connect(await harness.ask_link())
     leased = (await api.runtime.get("/v1/agents/planner/events?wait=5")).json()
     path = f"/v1/agents/planner/events/{leased['event']['eventId']}"
     body = {"lease": leased["lease"]}

@@ -22,7 +22,7 @@ from oauthbroker.model.turn_token import narrow
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.web.api.operations import OPERATIONS, Operation
 from oauthbroker.web.headers import PEER
-from tests.kit.running_broker import BASE, House, public, running, user_app
+from tests.kit.running_broker import BASE, Harness, public, running, user_app
 from tests.story.api.kit import ANSWERS, BODIES, TOOLS, Answer, Caller, Callers, a_turn, admits, path_of
 
 MAY_SHOW = ("turn token", "access token", "ticket")
@@ -48,7 +48,7 @@ async def everybody(api: Callers) -> dict[str, Caller]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.id)
 async def test_a_call_is_for_whom_the_table_says_and_for_nobody_else(
-    house: House, api: Callers, operation: Operation, kind: str
+    harness: Harness, api: Callers, operation: Operation, kind: str
 ) -> None:
     answer = await call(operation, (await everybody(api))[kind], kind)
     if kind == "stranger":
@@ -59,7 +59,7 @@ async def test_a_call_is_for_whom_the_table_says_and_for_nobody_else(
         assert answer.status < 300 or answer.code not in {"notAllowed", "unauthenticated", "turnEnded"}
     else:
         assert (403, "notAllowed") == (answer.status, answer.code)
-        refused = [entry for entry in house.audit.entries if isinstance(entry, CallRefused)]
+        refused = [entry for entry in harness.audit.entries if isinstance(entry, CallRefused)]
         assert [f"{operation.method} {operation.path}"] == [entry.route for entry in refused]
         assert ("Tool/mail" if kind == "tool" else None) == refused[0].tool
         assert refused[0].caller is not None
@@ -98,19 +98,19 @@ async def _key_forged(api: Callers) -> str:
 
 
 async def _key_with_another_secret(api: Callers) -> str:
-    _, secret = await api.house.broker.api_keys.create("other", ["runtime"])
+    _, secret = await api.harness.broker.api_keys.create("other", ["runtime"])
     return f"{secret.reveal()[:-2]}xx"
 
 
 async def _key_removed(api: Callers) -> str:
-    key, secret = await api.house.broker.api_keys.create("other", ["runtime"])
-    await api.house.broker.api_keys.remove(key.id)
+    key, secret = await api.harness.broker.api_keys.create("other", ["runtime"])
+    await api.harness.broker.api_keys.remove(key.id)
     return secret.reveal()
 
 
 async def _key_expired(api: Callers) -> str:
-    _, secret = await api.house.broker.api_keys.create("other", ["runtime"], lives_seconds=1)
-    api.house.clock.advance(2)
+    _, secret = await api.harness.broker.api_keys.create("other", ["runtime"], lives_seconds=1)
+    api.harness.clock.advance(2)
     return secret.reveal()
 
 
@@ -127,7 +127,7 @@ NOT_OURS: list[Callable[[Callers], Awaitable[str]]] = [
 @pytest.mark.case("79")
 @pytest.mark.parametrize("made", NOT_OURS, ids=lambda made: made.__name__)
 async def test_whatever_is_no_token_of_ours_is_told_one_and_the_same(
-    house: House, api: Callers, made: Callable[[Callers], Awaitable[str]]
+    harness: Harness, api: Callers, made: Callable[[Callers], Awaitable[str]]
 ) -> None:
     answer = await api.holding(await made(api)).post("/v1/tokens", {"oauthAppRef": "mail"})
     plain = await api.stranger.post("/v1/tokens", {"oauthAppRef": "mail"})
@@ -140,7 +140,7 @@ async def test_whatever_is_no_token_of_ours_is_told_one_and_the_same(
 
 @pytest.mark.case("79")
 async def test_another_brokers_token_is_no_token_here(
-    house: House, api: Callers, identity_provider: IdentityProvider
+    harness: Harness, api: Callers, identity_provider: IdentityProvider
 ) -> None:
     async with running(identity_provider, [user_app(identity_provider)], tools=TOOLS) as other:
         token = (await (await Callers.of(other)).begin())["turnToken"]
@@ -150,31 +150,31 @@ async def test_another_brokers_token_is_no_token_here(
 
 @pytest.mark.case("79")
 async def test_a_token_ends_with_its_turn_and_with_time_and_says_so_only_to_who_holds_it(
-    house: House, api: Callers
+    harness: Harness, api: Callers
 ) -> None:
     begun = await api.begin(ttlSeconds=60)
     tool = api.holding(begun["toolTokens"]["Tool/mail"])
-    short = narrow(Secret(begun["turnToken"]), expires_at=house.clock.now().replace(microsecond=0))
+    short = narrow(Secret(begun["turnToken"]), expires_at=harness.clock.now().replace(microsecond=0))
     assert (401, "turnEnded") == ((ended := await api.holding(short).get("/v1/apps")).status, ended.code)
     assert 200 == (await tool.get("/v1/apps")).status
-    house.clock.advance(61)
+    harness.clock.advance(61)
     assert (401, "turnEnded") == ((late := await tool.get("/v1/apps")).status, late.code)
     begun = await api.begin()
     assert [204, 204] == [(await api.runtime.delete(f"/v1/turns/{begun['turnId']}")).status for _ in range(2)]
     for token in (begun["turnToken"], *begun["toolTokens"].values()):
         assert "turnEnded" == (await api.holding(token).get("/v1/turn/pending")).code
-    refused = [entry.code for entry in house.audit.entries if isinstance(entry, CallRefused)]
+    refused = [entry.code for entry in harness.audit.entries if isinstance(entry, CallRefused)]
     assert {"turnEnded"} == set(refused)
 
 
 @pytest.mark.case("79")
-async def test_a_token_of_another_tool_gets_what_that_tool_may_and_no_more(house: House, api: Callers) -> None:
+async def test_a_token_of_another_tool_gets_what_that_tool_may_and_no_more(harness: Harness, api: Callers) -> None:
     begun = await api.begin()
     idle, mail = (api.holding(begun["toolTokens"][tool]) for tool in ("Tool/idle", "Tool/mail"))
     assert ("appForbidden", 200) == ((no := await idle.post("/v1/tokens", {"oauthAppRef": "mail"})).code, no.status)
     assert "appForbidden" == (await mail.post("/v1/tokens", {"oauthAppRef": "team"})).code
     assert "scopeNotAllowed" == (await mail.post("/v1/tokens", {"oauthAppRef": "mail", "scopes": ["admin"]})).code
-    told = [(entry.code, entry.tool) for entry in house.audit.entries if isinstance(entry, CallRefused)]
+    told = [(entry.code, entry.tool) for entry in harness.audit.entries if isinstance(entry, CallRefused)]
     assert [("appForbidden", "Tool/idle"), ("appForbidden", "Tool/mail"), ("scopeNotAllowed", "Tool/mail")] == told
     unknown = api.holding(narrow(Secret(begun["turnToken"]), tool="Tool/nobody-knows"))
     assert [] == (await unknown.get("/v1/apps")).json()["apps"]
@@ -183,7 +183,7 @@ async def test_a_token_of_another_tool_gets_what_that_tool_may_and_no_more(house
 @pytest.mark.parametrize(
     "scheme, status", [("Bearer", 200), ("bearer", 200), ("BEARER", 200), ("Basic", 401), ("", 401)]
 )
-async def test_a_bearer_is_sent_once_and_as_a_bearer(house: House, api: Callers, scheme: str, status: int) -> None:
+async def test_a_bearer_is_sent_once_and_as_a_bearer(harness: Harness, api: Callers, scheme: str, status: int) -> None:
     header = ("authorization", f"{scheme} {api.runtime.bearer}".strip())
     assert status == (await api.stranger.get("/v1/apps", headers=[header])).status
     assert 401 == (await api.stranger.get("/v1/apps", headers=[header, header])).status
@@ -194,20 +194,22 @@ async def test_users_of_this_machine_are_known_by_the_socket_and_by_nothing_they
 ) -> None:
     socket = ApiSocket("/nowhere", callers=(SocketCaller(1000, frozenset({"runtime"})),))
     settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), api_socket=socket)
-    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, settings=settings) as house:
+    async with running(
+        identity_provider, [user_app(identity_provider)], clock=test_clock, settings=settings
+    ) as harness:
 
         def behind(uid: int, bearer: str | None = None) -> Caller:
-            return Caller(house, bearer, client=None, extensions={PEER: {"uid": uid}})
+            return Caller(harness, bearer, client=None, extensions={PEER: {"uid": uid}})
 
         assert 200 == (await behind(1000).get("/v1/apps")).status
         assert (403, "notAllowed") == ((no := await behind(1000).get("/v1/grants")).status, no.code)
         assert 401 == (await behind(1001).get("/v1/apps")).status
         assert 401 == (await behind(1000, f"oabt.{'A' * 22}.{'B' * 43}").get("/v1/apps")).status, "a bearer wins"
-        _, operator = await house.broker.api_keys.create("operator", ["operator"])
+        _, operator = await harness.broker.api_keys.create("operator", ["operator"])
         Canaries.active().add(operator, "API key")
         assert 200 == (await behind(1000, operator.reveal()).get("/v1/grants")).status
         said = {"x-oauthbroker-peer": "1000", "oauthbroker.peer": "1000"}
-        assert 401 == (await Caller(house).get("/v1/apps", headers=said)).status
+        assert 401 == (await Caller(harness).get("/v1/apps", headers=said)).status
 
 
 @pytest.mark.case("79")
@@ -216,13 +218,15 @@ async def test_a_socket_that_lists_no_user_knows_nobody(
 ) -> None:
     """Neither root nor the user that the broker runs as: a tool may be that one, too."""
     settings = dataclasses.replace(public(BASE), api_socket=ApiSocket("/nowhere"))
-    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, settings=settings) as house:
+    async with running(
+        identity_provider, [user_app(identity_provider)], clock=test_clock, settings=settings
+    ) as harness:
         for uid in (0, os.getuid(), os.geteuid(), -1, 2**32 - 2):
-            answer = await Caller(house, None, client=None, extensions={PEER: {"uid": uid}}).get("/v1/apps")
+            answer = await Caller(harness, None, client=None, extensions={PEER: {"uid": uid}}).get("/v1/apps")
             assert (401, "unauthenticated") == (answer.status, answer.code), uid
 
 
-async def test_a_tool_sees_the_apps_and_scopes_it_may_ask_for(house: House, api: Callers) -> None:
+async def test_a_tool_sees_the_apps_and_scopes_it_may_ask_for(harness: Harness, api: Callers) -> None:
     def told(answer: Answer) -> dict[str, Any]:
         return {app["name"]: app["scopes"] for app in answer.json()["apps"]}
 
@@ -230,12 +234,12 @@ async def test_a_tool_sees_the_apps_and_scopes_it_may_ask_for(house: House, api:
     assert everything == told(await api.runtime.get("/v1/apps")) == told(await (await api.turn()).get("/v1/apps"))
     assert {"mail": ["read", "write"]} == told(await (await api.tool("Tool/mail")).get("/v1/apps"))
     assert set() == set(told(await (await api.tool("Tool/idle")).get("/v1/apps")))
-    secret = house.broker.bundle.apps["mail"].client.client_secret
+    secret = harness.broker.bundle.apps["mail"].client.client_secret
     assert secret is not None
     assert secret.reveal() not in (await api.runtime.get("/v1/apps")).text
 
 
-async def test_a_token_is_narrowed_for_who_cannot_do_it_and_never_widened(house: House, api: Callers) -> None:
+async def test_a_token_is_narrowed_for_who_cannot_do_it_and_never_widened(harness: Harness, api: Callers) -> None:
     turn = await api.turn()
     body = {"tool": "Tool/both", "apps": [{"oauthAppRef": "mail", "scopes": ["read"]}], "ttlSeconds": 60}
     narrowed = (await turn.post("/v1/turn/narrow", body, allow=MAY_SHOW)).json()
@@ -248,7 +252,7 @@ async def test_a_token_is_narrowed_for_who_cannot_do_it_and_never_widened(house:
     apps = (await api.holding(again["turnToken"]).get("/v1/apps")).json()["apps"]
     assert [("mail", ["read"])] == [(app["name"], app["scopes"]) for app in apps]
     assert narrowed["expiresAt"] == again["expiresAt"]
-    house.clock.advance(61)
+    harness.clock.advance(61)
     assert "turnEnded" == (await tool.get("/v1/apps")).code
     many = turn
     for _ in range(16):
@@ -261,10 +265,10 @@ async def test_a_token_is_narrowed_for_who_cannot_do_it_and_never_widened(house:
 @pytest.mark.case("79", "81")
 @pytest.mark.parametrize("scopes", [[], ["root"]])
 async def test_an_app_that_was_narrowed_to_nothing_yields_no_token(
-    house: House, api: Callers, scopes: list[str]
+    harness: Harness, api: Callers, scopes: list[str]
 ) -> None:
     """The provider's token carries what the grant has: with no scope left to ask for there must be no answer."""
-    await house.connected()
+    await harness.connected()
     begun = await api.begin(tools={"Tool/mail": None, "Tool/given": [{"oauthAppRef": "mail", "scopes": []}]})
     whole = (begun["turnToken"], begun["toolTokens"]["Tool/mail"])
     none = [narrow(Secret(token), apps={"mail": scopes}).reveal() for token in whole]
@@ -278,12 +282,12 @@ async def test_an_app_that_was_narrowed_to_nothing_yields_no_token(
 
 
 @pytest.mark.case("79")
-async def test_nobody_signs_in_another_tools_name(house: House, api: Callers) -> None:
-    await house.connected()
+async def test_nobody_signs_in_another_tools_name(harness: Harness, api: Callers) -> None:
+    await harness.connected()
     begun = await api.begin()
     turned = narrow(Secret(begun["toolTokens"]["Tool/mail"]), tool="Tool/both")
     assert 200 == (await api.holding(turned).post("/v1/tokens", {"oauthAppRef": "mail"}, allow=MAY_SHOW)).status
-    assert "Tool/mail" == [entry for entry in house.audit.entries if isinstance(entry, TokenIssued)][-1].tool
+    assert "Tool/mail" == [entry for entry in harness.audit.entries if isinstance(entry, TokenIssued)][-1].tool
     forged = narrow(Secret(begun["turnToken"]), tool="Tool/mail\u202e\n")
     assert 401 == (await api.holding(forged).post("/v1/tokens", {"oauthAppRef": "mail"})).status
     refused = await api.holding(begun["turnToken"]).post("/v1/turn/narrow", {"tool": "Tool/mail\u202e\n"})
@@ -293,42 +297,42 @@ async def test_nobody_signs_in_another_tools_name(house: House, api: Callers) ->
 
 
 async def test_a_narrowed_token_lives_as_long_as_was_asked_for_and_no_app_is_named_twice(
-    house: House, api: Callers
+    harness: Harness, api: Callers
 ) -> None:
-    house.clock.advance(0.999)
+    harness.clock.advance(0.999)
     turn = await api.turn()
     one = (await turn.post("/v1/turn/narrow", {"ttlSeconds": 1}, allow=MAY_SHOW)).json()
     Canaries.active().add(one["turnToken"], "turn token")
-    assert 1 <= (from_iso(one["expiresAt"]) - house.clock.now()).total_seconds() < 2
+    assert 1 <= (from_iso(one["expiresAt"]) - harness.clock.now()).total_seconds() < 2
     twice = {"apps": [{"oauthAppRef": "mail", "scopes": ["read"]}, {"oauthAppRef": "OAuthApp/mail"}]}
     assert (400, "requestInvalid") == ((no := await turn.post("/v1/turn/narrow", twice)).status, no.code)
 
 
-async def test_what_a_tool_may_follows_the_configuration_at_once(house: House, api: Callers) -> None:
+async def test_what_a_tool_may_follows_the_configuration_at_once(harness: Harness, api: Callers) -> None:
     tool = await api.tool("Tool/mail")
 
     async def scopes() -> Any:
         return [(app["name"], app["scopes"]) for app in (await tool.get("/v1/apps")).json()["apps"]]
 
     assert [("mail", ["read", "write"])] == await scopes() == await scopes()
-    bundle = house.broker.bundle
-    await house.broker.reload(replace(bundle, tools={**bundle.tools, "Tool/mail": (ToolAuth("mail", ("read",)),)}))
+    bundle = harness.broker.bundle
+    await harness.broker.reload(replace(bundle, tools={**bundle.tools, "Tool/mail": (ToolAuth("mail", ("read",)),)}))
     assert [("mail", ["read"])] == await scopes()
-    await house.broker.reload(replace(bundle, tools={}))
+    await harness.broker.reload(replace(bundle, tools={}))
     assert [] == await scopes()
 
 
 async def test_tokens_that_were_admitted_are_remembered_up_to_a_bound_and_no_longer_than_their_turn(
-    house: House, api: Callers, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, api: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(house.broker.turns, "_known", KnownTokens(3))
+    monkeypatch.setattr(harness.broker.turns, "_known", KnownTokens(3))
     begun = [await api.begin() for _ in range(5)]
     holders = [api.holding(each["turnToken"]) for each in begun]
     for _ in range(2):
         answers = await asyncio.gather(*(holder.get("/v1/apps") for holder in holders for _ in range(3)))
         assert {200} == {answer.status for answer in answers}
-    assert 3 == len(house.broker.turns._known)
+    assert 3 == len(harness.broker.turns._known)
     for each, holder in zip(begun, holders, strict=True):
-        await house.broker.turns.end(each["turnId"])
+        await harness.broker.turns.end(each["turnId"])
         assert (401, "turnEnded") == ((over := await holder.get("/v1/apps")).status, over.code)
-    assert all(token not in repr(house.broker.turns) for token in (each["turnToken"] for each in begun))
+    assert all(token not in repr(harness.broker.turns) for token in (each["turnToken"] for each in begun))

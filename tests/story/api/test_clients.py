@@ -30,15 +30,15 @@ from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.settings import Settings
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit import planted_records
-from tests.kit.running_broker import ALICE, BASE, House, global_app, running, turn, user_app
+from tests.kit.running_broker import ALICE, BASE, Harness, global_app, running, turn, user_app
 from tests.story.api.clients import TOOLS, WAYS, Face, Way, listening, reached
 
 
 class Stage:
-    """A house whose API is served over TCP, and a key for it."""
+    """A harness whose API is served over TCP, and a key for it."""
 
-    def __init__(self, house: House, url: str, key: Secret) -> None:
-        self.house = house
+    def __init__(self, harness: Harness, url: str, key: Secret) -> None:
+        self.harness = harness
         self.url = url
         self.key = key
 
@@ -50,18 +50,18 @@ async def stage(identity_provider: IdentityProvider, test_clock: TestClock, cana
         host = f"127.0.0.1:{door.getsockname()[1]}"
         settings = Settings(BASE, weaken=frozenset({"plainHttpProvider"}), allowed_hosts=(host,))
         async with (
-            running(identity_provider, apps, clock=test_clock, tools=TOOLS, settings=settings) as house,
-            listening(house.broker.doors.api, door) as url,
+            running(identity_provider, apps, clock=test_clock, tools=TOOLS, settings=settings) as harness,
+            listening(harness.broker.doors.api, door) as url,
         ):
-            _, key = await house.broker.api_keys.create("runtime", ["runtime", "operator"])
+            _, key = await harness.broker.api_keys.create("runtime", ["runtime", "operator"])
             canaries.add(key, "API key")
-            yield Stage(house, url, key)
+            yield Stage(harness, url, key)
 
 
 @pytest.fixture(params=WAYS)
 async def face(request: pytest.FixtureRequest, stage: Stage) -> AsyncIterator[Face]:
     way: Way = request.param
-    async with reached(way, stage.house.broker, stage.url, stage.key, turn()) as face:
+    async with reached(way, stage.harness.broker, stage.url, stage.key, turn()) as face:
         yield face
 
 
@@ -78,7 +78,7 @@ async def test_the_whole_story_from_a_link_to_a_token_that_was_refused(stage: St
     assert (asked.auth_session_id, asked.authorization_url) == (item["authSessionId"], item["authorizationUrl"])
     assert {"kind": "OAuthApp", "name": "mail"} == item["oauthAppRef"]
     assert SessionOutcome("pending") == await face.wait(asked.auth_session_id, 0)
-    page = await stage.house.connect(asked)
+    page = await stage.harness.connect(asked)
     assert 200 == page.status
     assert SessionOutcome("completed") == await face.wait(asked.auth_session_id, 5)
     delivery = await face.lease()
@@ -97,7 +97,7 @@ async def test_the_whole_story_from_a_link_to_a_token_that_was_refused(stage: St
     assert await face.pending() is None
     ready = await face.ask("mail", ["read"])
     assert isinstance(ready, Ready)
-    assert stage.house.idp.is_alive(ready.access_token)
+    assert stage.harness.idp.is_alive(ready.access_token)
     assert (("read",), "bearer", False) == (ready.scopes, ready.token_type.lower(), ready.degraded)
     assert ready.expires_at is not None
     newer = await face.reject("mail", ready.access_token, ["read"])
@@ -143,11 +143,11 @@ async def test_taking_a_request_back_ends_it_everywhere(face: Face) -> None:
 async def test_an_event_that_is_given_back_comes_again(stage: Stage, face: Face) -> None:
     asked = await face.ask("mail")
     assert isinstance(asked, AuthorizationRequired)
-    await stage.house.connect(asked)
+    await stage.harness.connect(asked)
     assert (await face.wait(asked.auth_session_id, 5)).status == "completed"
     first = await face.lease()
     assert await face.nack(first)
-    stage.house.clock.advance(60)
+    stage.harness.clock.advance(60)
     second = await face.lease()
     assert (first.id, 2) == (second.id, second.attempt)
     assert await face.ack(second)
@@ -169,7 +169,7 @@ async def test_a_token_of_a_turn_that_is_over_is_told_so_and_nothing_more(stage:
 
 @pytest.mark.rule("12.5.6-7")
 async def test_the_reference_of_a_leased_event_fits_every_call_of_the_clients(stage: Stage) -> None:
-    await stage.house.connected("mail")
+    await stage.harness.connected("mail")
     async with Runtime(stage.url, stage.key) as runtime:
         delivery = await runtime.lease("planner", 0)
         assert delivery is not None
@@ -188,7 +188,7 @@ async def test_the_reference_of_a_leased_event_fits_every_call_of_the_clients(st
 async def test_a_sub_tool_gets_less_and_nobody_had_to_be_asked(stage: Stage) -> None:
     async with Runtime(stage.url, stage.key) as runtime, runtime.turn(turn(), tools=TOOLS) as begun:
         tool = begun.oauth("Tool/mail")
-        reader = tool.narrow(apps={"mail": ["read"]}, expires_at=stage.house.clock.now() + timedelta(seconds=30))
+        reader = tool.narrow(apps={"mail": ["read"]}, expires_at=stage.harness.clock.now() + timedelta(seconds=30))
         assert isinstance(await reader.get_access_token("mail", ["read"]), AuthorizationRequired)
         refused = await reader.get_access_token("mail", ["write"])
         assert isinstance(refused, Failed)
@@ -197,7 +197,7 @@ async def test_a_sub_tool_gets_less_and_nobody_had_to_be_asked(stage: Stage) -> 
         assert isinstance(other, Failed)
         assert Code.APP_FORBIDDEN is other.code
         assert [["read"]] == [list(app.scopes) for app in await reader.apps()]
-        stage.house.clock.advance(31)
+        stage.harness.clock.advance(31)
         late = await reader.get_access_token("mail", ["read"])
         assert isinstance(late, Failed)
         assert Code.TURN_ENDED is late.code
@@ -214,15 +214,15 @@ async def test_links_that_leave_the_transcript_are_for_the_runtime_alone(stage: 
         [link] = await begun.links()
         assert asked.authorization_url != link["authorizationUrl"]
         assert (asked.auth_session_id, ALICE) == (link["authSessionId"], link["subject"])
-        assert (await stage.house.connect(replace(asked, authorization_url=link["authorizationUrl"]))).status == 200
+        assert (await stage.harness.connect(replace(asked, authorization_url=link["authorizationUrl"]))).status == 200
 
 
 async def test_what_operators_do_is_the_same_over_the_api(stage: Stage) -> None:
-    await stage.house.connected()
+    await stage.harness.connected()
     async with Runtime(stage.url, stage.key) as runtime:
         assert {"mail", "files", "team"} == {app.name for app in await runtime.apps()}
         [grant] = [grant async for grant in runtime.grants(app="mail")]
-        [same] = [grant async for grant in stage.house.broker.grants.list(app="mail")]
+        [same] = [grant async for grant in stage.harness.broker.grants.list(app="mail")]
         assert same == grant
         assert "done" == await runtime.revoke(grant.grantId)
         assert await runtime.revoke(grant.grantId) is None
@@ -236,11 +236,11 @@ async def test_what_operators_do_is_the_same_over_the_api(stage: Stage) -> None:
         assert await runtime.session_record(f"as-{'A' * 22}") is None
         url, until = await runtime.connections_link({"user": ALICE})
         assert url.startswith(BASE)
-        assert until > stage.house.clock.now()
+        assert until > stage.harness.clock.now()
 
 
 async def test_an_operators_client_settles_dead_letters(stage: Stage) -> None:
-    first, second = [await planted_records.dead_letter(stage.house, number) for number in (1, 2)]
+    first, second = [await planted_records.dead_letter(stage.harness, number) for number in (1, 2)]
     async with Runtime(stage.url, stage.key) as runtime:
         [queue] = await runtime.queues()
         assert ("planner", 0, 2) == (queue["agentName"], queue["waiting"], queue["dead"])
@@ -287,7 +287,7 @@ async def test_events_are_iterated_until_somebody_stops(stage: Stage) -> None:
             raise AssertionError("events have no end")
 
         waiting = asyncio.create_task(first())
-        await stage.house.connected()
+        await stage.harness.connected()
         delivery = await asyncio.wait_for(waiting, 10)
         assert "auth.granted" == delivery.type
         assert await delivery.ack()
@@ -301,14 +301,14 @@ async def test_a_server_that_restarts_between_two_calls_is_no_trouble(
     door = socket.create_server(("127.0.0.1", 0))
     address = door.getsockname()
     settings = Settings(BASE, weaken=frozenset({"plainHttpProvider"}), allowed_hosts=(f"127.0.0.1:{address[1]}",))
-    async with running(identity_provider, apps, clock=test_clock, settings=settings) as house:
-        begun = await house.broker.turns.begin(turn())
+    async with running(identity_provider, apps, clock=test_clock, settings=settings) as harness:
+        begun = await harness.broker.turns.begin(turn())
         oauth: SyncOAuth
-        async with listening(house.broker.doors.api, door) as url:
+        async with listening(harness.broker.doors.api, door) as url:
             oauth = SyncOAuth(url, begun.token, Options(timeout=10))
             assert isinstance(await asyncio.to_thread(oauth.get_access_token, "mail"), AuthorizationRequired)
         gone = asyncio.create_task(asyncio.to_thread(oauth.get_access_token, "mail"))
         await asyncio.sleep(0.05)
-        async with listening(house.broker.doors.api, socket.create_server(address)):
+        async with listening(harness.broker.doors.api, socket.create_server(address)):
             assert isinstance(await gone, AuthorizationRequired)
         await asyncio.to_thread(oauth.close)

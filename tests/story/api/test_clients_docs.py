@@ -17,7 +17,7 @@ from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from tests.kit.running_broker import BASE, House, global_app, running, turn
+from tests.kit.running_broker import BASE, Harness, global_app, running, turn
 from tests.story.api.clients import listening
 
 PAGE = Path(__file__).parents[3] / "docs" / "clients.md"
@@ -42,22 +42,22 @@ def page() -> dict[str, Any]:
 
 
 @pytest.fixture
-async def house(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[tuple[House, str]]:
+async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[tuple[Harness, str]]:
     app = global_app(identity_provider, "slack-bot", scopes=("chat:write", "channels:read"))
     with socket.create_server(("127.0.0.1", 0)) as door:
         host = f"127.0.0.1:{door.getsockname()[1]}"
         settings = Settings(BASE, weaken=frozenset({"plainHttpProvider"}), allowed_hosts=(host,))
         async with (
-            running(identity_provider, [app], clock=test_clock, tools=TOOLS, settings=settings) as house,
-            listening(house.broker.doors.api, door) as url,
+            running(identity_provider, [app], clock=test_clock, tools=TOOLS, settings=settings) as harness,
+            listening(harness.broker.doors.api, door) as url,
         ):
-            yield house, url
+            yield harness, url
 
 
 async def test_the_runtime_and_the_tool_of_the_page_live_the_whole_story(
-    house: tuple[House, str], page: dict[str, Any], canaries: Canaries
+    harness: tuple[Harness, str], page: dict[str, Any], canaries: Canaries
 ) -> None:
-    broker, (_, key) = house[0].broker, await house[0].broker.api_keys.create("runtime", ["runtime"])
+    broker, (_, key) = harness[0].broker, await harness[0].broker.api_keys.create("runtime", ["runtime"])
     canaries.add(key, "API key")
     seen: list[Any] = []
 
@@ -67,12 +67,12 @@ async def test_the_runtime_and_the_tool_of_the_page_live_the_whole_story(
             seen.append(await page["post"](oauth, "hello"))
             assert await page["with_less"](oauth)
 
-    async with Runtime(house[1], key) as runtime:
+    async with Runtime(harness[1], key) as runtime:
         block = await page["run_turn"](runtime, turn(), run_tool)
         [asked] = seen
         assert isinstance(asked, AuthorizationRequired)
         assert asked.authorization_url == block["items"][0]["authorizationUrl"]
-        await house[0].connect(asked)
+        await harness[0].connect(asked)
         assert "too late" == await page["say_no"](runtime, asked.auth_session_id)
         assert "requestInvalid" == await page["say_no"](runtime, "not a session")
 
@@ -84,48 +84,48 @@ async def test_the_runtime_and_the_tool_of_the_page_live_the_whole_story(
         with pytest.raises(RuntimeError, match="not today"):
             await asyncio.wait_for(page["serve_agent"](runtime, "planner", work), 20)
     assert isinstance(seen[1], Ready)  # a newer one, since Slack had refused the first
-    house[0].clock.advance(60)
+    harness[0].clock.advance(60)
     again = await broker.events.lease("planner")
     assert again is not None
     assert 2 == again.attempt
 
 
 async def test_only_a_grant_starts_a_turn_and_every_event_is_settled(
-    house: tuple[House, str], page: dict[str, Any], canaries: Canaries
+    harness: tuple[Harness, str], page: dict[str, Any], canaries: Canaries
 ) -> None:
     """Whoever was disconnected, or has said no, is not asked again for it."""
-    _, key = await house[0].broker.api_keys.create("runtime", ["runtime"])
+    _, key = await harness[0].broker.api_keys.create("runtime", ["runtime"])
     canaries.add(key, "API key")
     worked: list[str] = []
-    await house[0].connect(await house[0].ask_link("slack-bot"))
-    assert await house[0].broker.revoke("slack-bot", subject=TEAM)
-    await house[0].connect(await house[0].ask_link("slack-bot"), deny=True)
+    await harness[0].connect(await harness[0].ask_link("slack-bot"))
+    assert await harness[0].broker.revoke("slack-bot", subject=TEAM)
+    await harness[0].connect(await harness[0].ask_link("slack-bot"), deny=True)
 
     async def work(of: Any, event: Any) -> None:
         worked.append(event.type)
 
-    async with Runtime(house[1], key) as runtime:
-        await _until_waiting(house[0], 3)
+    async with Runtime(harness[1], key) as runtime:
+        await _until_waiting(harness[0], 3)
         serving = asyncio.create_task(page["serve_agent"](runtime, "planner", work))
-        await _until_waiting(house[0], 0)
+        await _until_waiting(harness[0], 0)
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
     assert ["auth.granted"] == worked
 
 
-async def _until_waiting(house: House, count: int) -> None:
-    queues = StoreQueues(house.repository, house.clock, Limits(), Metrics())
+async def _until_waiting(harness: Harness, count: int) -> None:
+    queues = StoreQueues(harness.repository, harness.clock, Limits(), Metrics())
     async with asyncio.timeout(60):
         while (await queues.depth()).waiting != count:
             await asyncio.sleep(0.01)
 
 
 async def test_an_operator_and_a_person_see_what_the_page_says(
-    house: tuple[House, str], page: dict[str, Any], canaries: Canaries
+    harness: tuple[Harness, str], page: dict[str, Any], canaries: Canaries
 ) -> None:
-    _, key = await house[0].broker.api_keys.create("both", ["runtime", "operator"])
+    _, key = await harness[0].broker.api_keys.create("both", ["runtime", "operator"])
     canaries.add(key, "API key")
-    await house[0].connect(await house[0].ask_link("slack-bot"))
-    async with Runtime(house[1], key) as both:
+    await harness[0].connect(await harness[0].ask_link("slack-bot"))
+    async with Runtime(harness[1], key) as both:
         assert [TEAM] == await page["whose"](both, "slack-bot")
         assert (await page["my_page"](both, "idp:user:T111:U234567")).startswith(f"{BASE}/connections/")

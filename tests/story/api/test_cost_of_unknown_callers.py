@@ -16,7 +16,7 @@ from oauthbroker.core.clock import random_text
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.turn_token import PREFIX as TURN
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.running_broker import ALICE, House, running, tree, turn, user_app
+from tests.kit.running_broker import ALICE, Harness, running, tree, turn, user_app
 from tests.story.api.kit import Answer, Caller, Callers
 from tests.story.counted_store import WRITES, counted_store
 
@@ -93,8 +93,8 @@ async def test_what_is_unknown_costs_one_miss_at_the_most_and_no_lock(
     store, calls = counted_store(tmp_path, clock)
     statuses, misses = TRIES[attempt]
     apps = [user_app(identity_provider)]
-    async with running(identity_provider, apps, clock=clock, store=store, limits=LIMITS, background=False) as house:
-        api = await Callers.of(house)
+    async with running(identity_provider, apps, clock=clock, store=store, limits=LIMITS, background=False) as harness:
+        api = await Callers.of(harness)
         await attempt(api, clock)
         await asyncio.sleep(0.05)  # from then on the times of our own key's file are trusted
         await attempt(api, clock)
@@ -121,8 +121,8 @@ async def test_a_lease_of_nobody_changes_nothing(identity_provider: IdentityProv
     clock = TestClock()
     store, calls = counted_store(tmp_path, clock)
     apps = [user_app(identity_provider)]
-    async with running(identity_provider, apps, clock=clock, store=store, limits=LIMITS, background=False) as house:
-        api = await Callers.of(house)
+    async with running(identity_provider, apps, clock=clock, store=store, limits=LIMITS, background=False) as harness:
+        api = await Callers.of(harness)
         await a_lease_that_nobody_has(api, clock)
         before = tree(tmp_path)
         calls.clear()
@@ -141,11 +141,11 @@ async def test_a_thousand_calls_of_a_thousand_turns_share_one_session(
     clock = TestClock()
     store, _ = counted_store(tmp_path, clock)
     apps = [user_app(identity_provider)]
-    async with running(identity_provider, apps, clock=clock, store=store, limits=LIMITS, background=False) as house:
+    async with running(identity_provider, apps, clock=clock, store=store, limits=LIMITS, background=False) as harness:
         links = set[str]()
         for _ in range(MANY):
-            begun = await house.broker.turns.begin(turn())
-            answer = await Caller(house, begun.token.reveal()).post(
+            begun = await harness.broker.turns.begin(turn())
+            answer = await Caller(harness, begun.token.reveal()).post(
                 "/v1/tokens", {"oauthAppRef": "OAuthApp/mail"}, allow=["ticket"]
             )
             links.add(answer.json()["authSessionId"])
@@ -157,18 +157,18 @@ async def test_a_caller_who_asks_too_often_is_told_when_to_come_again_and_nobody
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     limits = Limits(requests_per_minute=60)
-    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, limits=limits) as house:
-        api = await Callers.of(house)
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, limits=limits) as harness:
+        api = await Callers.of(harness)
         answers = [await api.runtime.get("/v1/apps") for _ in range(100)]
         assert {200, 429} == {each.status for each in answers}
         refused = next(each for each in answers if each.status == 429)
         assert "rateLimited" == refused.code
         assert 1 <= int(refused.headers["retry-after"]) <= 60
         assert 200 == (await api.operator.get("/v1/apps")).status
-        assert 200 == (await Caller(house, (await begun(house)).token.reveal()).get("/v1/apps")).status
+        assert 200 == (await Caller(harness, (await begun(harness)).token.reveal()).get("/v1/apps")).status
         test_clock.advance(60)
         assert 200 == (await api.runtime.get("/v1/apps")).status
 
 
-async def begun(house: House) -> Any:
-    return await house.broker.turns.begin(turn())
+async def begun(harness: Harness) -> Any:
+    return await harness.broker.turns.begin(turn())

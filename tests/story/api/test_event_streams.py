@@ -14,23 +14,23 @@ import uvicorn
 from oauthbroker.web.access_log import uvicorn_options
 from tests.e2e.served import free_port
 from tests.kit.queues import index_of
-from tests.kit.running_broker import BASE, House
+from tests.kit.running_broker import BASE, Harness
 from tests.story.api.kit import Callers
 
 EVENTS = "/v1/agents/planner/events"
 
 
 @asynccontextmanager
-async def listening(house: House) -> AsyncIterator[tuple[int, uvicorn.Server]]:
+async def listening(harness: Harness) -> AsyncIterator[tuple[int, uvicorn.Server]]:
     with free_port() as door:
-        server = uvicorn.Server(uvicorn.Config(house.broker.web, **uvicorn_options(), lifespan="off"))
+        server = uvicorn.Server(uvicorn.Config(harness.broker.web, **uvicorn_options(), lifespan="off"))
         serving = asyncio.create_task(server.serve(sockets=[door]))
         while not server.started:
             await asyncio.sleep(0.01)
         try:
             yield door.getsockname()[1], server
         finally:
-            house.broker.life.stop()
+            harness.broker.life.stop()
             server.should_exit = True
             await asyncio.wait_for(serving, 5)
 
@@ -52,24 +52,24 @@ async def until(said: Callable[[], Any], seconds: float = 5) -> None:
             await asyncio.sleep(0.01)
 
 
-async def free_events(house: House) -> int:
-    index = await index_of(house.repository)
+async def free_events(harness: Harness) -> int:
+    index = await index_of(harness.repository)
     return sum(item.lease is None and item.attempts == 0 for item in index.waiting)
 
 
-async def test_a_stream_arrives_message_by_message_and_ends_in_order(house: House, api: Callers) -> None:
-    async with listening(house) as (port, server):
+async def test_a_stream_arrives_message_by_message_and_ends_in_order(harness: Harness, api: Callers) -> None:
+    async with listening(harness) as (port, server):
         async with asking(port, api.runtime.bearer, EVENTS, "Accept: text/event-stream") as reader:
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
             assert b" 200 " in head
             assert b"text/event-stream" in head
             assert b"transfer-encoding: chunked" in head.lower()
             assert b":\n\n" in await asyncio.wait_for(reader.readuntil(b":\n\n"), 5)
-            await house.connect(await house.ask_link())
+            await harness.connect(await harness.ask_link())
             said = await asyncio.wait_for(reader.readuntil(b"\n\n"), 5)
             data = said.split(b"data: ")[1]
             assert "auth.granted" == json.loads(data)["event"]["type"]
-            house.broker.life.stop()
+            harness.broker.life.stop()
             rest = await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 5)
             assert rest.endswith(b"0\r\n\r\n"), "the end was said, nothing broke off"
         assert server.started
@@ -77,15 +77,17 @@ async def test_a_stream_arrives_message_by_message_and_ends_in_order(house: Hous
 
 @pytest.mark.case("93")
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
-async def test_a_caller_whose_connection_breaks_takes_no_event_along(house: House, api: Callers, accept: str) -> None:
-    async with listening(house) as (port, server):
+async def test_a_caller_whose_connection_breaks_takes_no_event_along(
+    harness: Harness, api: Callers, accept: str
+) -> None:
+    async with listening(harness) as (port, server):
         async with asking(port, api.runtime.bearer, f"{EVENTS}?wait=60", f"Accept: {accept}"):
             await until(lambda: _busy(server))
         await until(lambda: _idle(server))
-        await house.connect(await house.ask_link())
+        await harness.connect(await harness.ask_link())
 
         async def there() -> bool:
-            return 1 == await free_events(house)
+            return 1 == await free_events(harness)
 
         await until(there)
         await asyncio.sleep(0.3)
@@ -100,12 +102,12 @@ async def _idle(server: uvicorn.Server) -> bool:
     return not server.server_state.tasks
 
 
-async def test_a_server_that_stops_waits_for_nobody_who_waits(house: House, api: Callers) -> None:
+async def test_a_server_that_stops_waits_for_nobody_who_waits(harness: Harness, api: Callers) -> None:
     async with (
-        listening(house) as (port, server),
+        listening(harness) as (port, server),
         asking(port, api.runtime.bearer, f"{EVENTS}?wait=60") as reader,
     ):
         await until(lambda: _busy(server))
-        house.broker.life.stop()
+        harness.broker.life.stop()
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
         assert b" 204 " in head

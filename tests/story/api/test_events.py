@@ -17,28 +17,28 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.web.api import streaming
 from tests.kit.queues import index_of
-from tests.kit.running_broker import House, running, turn, user_app
+from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.story.api.kit import TOOLS, Caller, Callers, Exchange, checked
 
 EVENTS = "/v1/agents/planner/events"
 STREAM = {"accept": "text/event-stream"}
 
 
-async def granted(house: House, count: int = 1, first: int = 0) -> None:
+async def granted(harness: Harness, count: int = 1, first: int = 0) -> None:
     """So many conversations wait, somebody agrees, and all of them are to be woken."""
-    asked = [await house.ask_link(of=turn(instance=f"thread {number}")) for number in range(first, first + count)]
-    await house.connect(asked[0])
+    asked = [await harness.ask_link(of=turn(instance=f"thread {number}")) for number in range(first, first + count)]
+    await harness.connect(asked[0])
     for _ in range(200):
         await asyncio.sleep(0.01)
-        index = await index_of(house.repository)
+        index = await index_of(harness.repository)
         if len(index) >= count:
             return
     raise AssertionError("no event came")
 
 
-async def waiting(house: House) -> list[tuple[int, bool]]:
+async def waiting(harness: Harness) -> list[tuple[int, bool]]:
     """(attempts, leased) of every event."""
-    index = await index_of(house.repository)
+    index = await index_of(harness.repository)
     return [(item.attempts, item.lease is not None) for item in index.waiting]
 
 
@@ -50,60 +50,60 @@ async def until(said: Any, *, tries: int = 300) -> None:
     raise AssertionError("it never came to that")
 
 
-async def test_an_event_comes_with_its_lease_and_goes_when_it_is_settled(house: House, api: Callers) -> None:
-    await granted(house)
+async def test_an_event_comes_with_its_lease_and_goes_when_it_is_settled(harness: Harness, api: Callers) -> None:
+    await granted(harness)
     answer = await api.runtime.get(EVENTS)
     leased = checked("LeasedEvent", answer.body)
     event = leased["event"]
     assert (1, "auth.granted", "thread 0") == (leased["attempt"], event["type"], event["instanceKey"])
-    assert printed(house.clock.now() + timedelta(seconds=60)) == answer.json()["leaseExpiresAt"]
+    assert printed(harness.clock.now() + timedelta(seconds=60)) == answer.json()["leaseExpiresAt"]
     assert 204 == (await api.runtime.get(EVENTS)).status, "it is leased"
     path = f"{EVENTS}/{event['eventId']}"
     body = {"lease": leased["lease"]}
     for _ in range(2):
         assert 204 == (await api.runtime.post(f"{path}/nack", body)).status
     assert (409, "leaseLost") == ((lost := await api.runtime.post(f"{path}/ack", body)).status, lost.code)
-    house.clock.advance(10)
+    harness.clock.advance(10)
     again = (await api.runtime.get(EVENTS)).json()
     assert (2, event["eventId"]) == (again["attempt"], again["event"]["eventId"])
     for _ in range(2):
         assert 204 == (await api.runtime.post(f"{path}/ack", {"lease": again["lease"]})).status
     assert (409, "leaseLost") == ((lost := await api.runtime.post(f"{path}/ack", body)).status, lost.code)
-    assert [] == await waiting(house)
+    assert [] == await waiting(harness)
 
 
-async def test_who_waits_is_answered_as_soon_as_there_is_an_event(house: House, api: Callers) -> None:
+async def test_who_waits_is_answered_as_soon_as_there_is_an_event(harness: Harness, api: Callers) -> None:
     async with api.runtime.open("GET", f"{EVENTS}?wait=60") as exchange:
         await asyncio.sleep(0.05)
         assert not exchange.started.is_set()
-        await house.connect(await house.ask_link())
+        await harness.connect(await harness.ask_link())
         leased = json.loads(await exchange.part())
         assert "auth.granted" == leased["event"]["type"]
 
 
-async def test_who_has_waited_long_enough_gets_nothing(house: House, api: Callers) -> None:
+async def test_who_has_waited_long_enough_gets_nothing(harness: Harness, api: Callers) -> None:
     async with api.runtime.open("GET", f"{EVENTS}?wait=60") as exchange:
         await asyncio.sleep(0.05)
-        house.clock.advance(61)
+        harness.clock.advance(61)
         await asyncio.wait_for(exchange.started.wait(), 20)
         assert 204 == exchange.status
 
 
 @pytest.mark.case("93")
-async def test_a_caller_who_left_takes_no_event_along(house: House, api: Callers) -> None:
+async def test_a_caller_who_left_takes_no_event_along(harness: Harness, api: Callers) -> None:
     async with api.runtime.open("GET", f"{EVENTS}?wait=60") as exchange:
         await asyncio.sleep(0.05)
         await exchange.leave()
-    await granted(house)
-    assert [(0, False)] == await waiting(house)
+    await granted(harness)
+    assert [(0, False)] == await waiting(harness)
     assert 1 == (await api.runtime.get(EVENTS)).json()["attempt"]
 
 
 @pytest.mark.case("93")
 async def test_a_caller_who_leaves_while_the_event_is_being_leased_gives_it_back_uncounted(
-    house: House, api: Callers, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, api: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await granted(house)
+    await granted(harness)
     leasing, left, whole = asyncio.Event(), asyncio.Event(), StoreQueues.lease
 
     async def slowly(self: StoreQueues, agent: str) -> Any:
@@ -116,19 +116,19 @@ async def test_a_caller_who_leaves_while_the_event_is_being_leased_gives_it_back
         patch.setattr(StoreQueues, "lease", slowly)
         async with api.runtime.open("GET", f"{EVENTS}?wait=60") as exchange:
             await asyncio.wait_for(leasing.wait(), 20)
-            assert [(1, True)] == await waiting(house)
+            assert [(1, True)] == await waiting(harness)
             exchange.left.set()
             await asyncio.sleep(0.02)
             left.set()
-    assert [(0, False)] == await waiting(house)
+    assert [(0, False)] == await waiting(harness)
 
 
 @pytest.mark.case("93")
 @pytest.mark.parametrize("headers", [{}, STREAM])
 async def test_a_request_that_is_cancelled_gives_its_event_back(
-    house: House, api: Callers, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]
+    harness: Harness, api: Callers, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]
 ) -> None:
-    await granted(house)
+    await granted(harness)
     leasing, whole = asyncio.Event(), StoreQueues.lease
 
     async def slowly(self: StoreQueues, agent: str) -> Any:
@@ -144,7 +144,7 @@ async def test_a_request_that_is_cancelled_gives_its_event_back(
         await asyncio.wait_for(leasing.wait(), 20)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    assert [(0, False)] == await waiting(house)
+    assert [(0, False)] == await waiting(harness)
 
 
 @dataclass
@@ -162,10 +162,10 @@ class Slow(Exchange):
 @pytest.mark.parametrize("cancels", [1, 3])
 @pytest.mark.parametrize("part", ["start", "body"])
 async def test_a_request_that_is_cancelled_anywhere_leases_no_event_that_it_did_not_hand_over(
-    house: House, api: Callers, part: str, cancels: int
+    harness: Harness, api: Callers, part: str, cancels: int
 ) -> None:
     """However often: none of them counts as an attempt. A server may wait before it takes a part of the answer."""
-    await granted(house)
+    await granted(harness)
     steps = 0
     while True:
         exchange = Slow(waits_before=f"http.response.{part}")
@@ -178,18 +178,18 @@ async def test_a_request_that_is_cancelled_anywhere_leases_no_event_that_it_did_
         await asyncio.gather(task, return_exceptions=True)
         if exchange.parts.qsize():
             break
-        assert [(0, False)] == await waiting(house), f"cancelled after {steps} steps"
+        assert [(0, False)] == await waiting(harness), f"cancelled after {steps} steps"
         steps += 1
     assert steps > 10
 
 
 @pytest.mark.parametrize("headers", [{}, STREAM])
 async def test_whoever_waits_is_let_go_when_the_broker_ends(
-    house: House, api: Callers, headers: dict[str, str]
+    harness: Harness, api: Callers, headers: dict[str, str]
 ) -> None:
     async with api.runtime.open("GET", f"{EVENTS}?wait=60", headers=headers) as exchange:
         await asyncio.sleep(0.05)
-        house.broker.life.stop()
+        harness.broker.life.stop()
         assert exchange.task is not None
         await asyncio.wait_for(asyncio.shield(exchange.task), 20)
         assert exchange.status == (200 if headers else 204)
@@ -216,40 +216,44 @@ async def read(exchange: Exchange, count: int) -> list[dict[str, Any]]:
     return found
 
 
-async def test_a_stream_says_at_once_that_it_is_there_and_then_every_event(house: House, api: Callers) -> None:
+async def test_a_stream_says_at_once_that_it_is_there_and_then_every_event(harness: Harness, api: Callers) -> None:
     async with api.runtime.open("GET", EVENTS, headers=STREAM) as exchange:
         assert b":\n\n" == await exchange.part()
         assert 200 == exchange.status
         assert exchange.headers["content-type"].startswith("text/event-stream")
         assert ("no-store", "no") == (exchange.headers["cache-control"], exchange.headers["x-accel-buffering"])
         assert "content-length" not in exchange.headers
-        await granted(house, count=3)
+        await granted(harness, count=3)
         found = await read(exchange, 3)
         assert {"thread 0", "thread 1", "thread 2"} == {each["event"]["instanceKey"] for each in found}
         for each in found:
             path = f"{EVENTS}/{each['event']['eventId']}/ack"
             assert 204 == (await api.runtime.post(path, {"lease": each["lease"]})).status
-    assert [] == await waiting(house)
+    assert [] == await waiting(harness)
 
 
-async def test_a_stream_that_has_nothing_to_say_says_so_every_quarter_of_a_minute(house: House, api: Callers) -> None:
+async def test_a_stream_that_has_nothing_to_say_says_so_every_quarter_of_a_minute(
+    harness: Harness, api: Callers
+) -> None:
     async with api.runtime.open("GET", EVENTS, headers=STREAM) as exchange:
         assert b":\n\n" == await exchange.part()
         for _ in range(3):
             await asyncio.sleep(0.05)
             assert exchange.parts.empty()
-            house.clock.advance(streaming.HEARTBEAT_SECONDS)
+            harness.clock.advance(streaming.HEARTBEAT_SECONDS)
             assert b":\n\n" == await exchange.part()
 
 
-async def test_a_conversation_gets_its_next_event_when_the_one_before_is_settled(house: House, api: Callers) -> None:
-    first = await house.ask_link()
-    await house.connect(first)
-    second = await house.ask_link("files")
-    await house.connect(second)
+async def test_a_conversation_gets_its_next_event_when_the_one_before_is_settled(
+    harness: Harness, api: Callers
+) -> None:
+    first = await harness.ask_link()
+    await harness.connect(first)
+    second = await harness.ask_link("files")
+    await harness.connect(second)
 
     async def both_are_there() -> bool:
-        return 2 == len(await waiting(house))
+        return 2 == len(await waiting(harness))
 
     await until(both_are_there)
     async with api.runtime.open("GET", EVENTS, headers=STREAM) as exchange:
@@ -263,15 +267,15 @@ async def test_a_conversation_gets_its_next_event_when_the_one_before_is_settled
 
 
 async def test_a_stream_holds_so_many_unsettled_events_and_no_more(
-    house: House, api: Callers, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, api: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streaming, "MOST_UNSETTLED", 2)
-    await granted(house, count=4)
+    await granted(harness, count=4)
     async with api.runtime.open("GET", EVENTS, headers=STREAM) as exchange:
         found = await read(exchange, 2)
         await asyncio.sleep(0.3)
         assert exchange.parts.empty()
-        assert 2 == sum(leased for _, leased in await waiting(house))
+        assert 2 == sum(leased for _, leased in await waiting(harness))
         path = f"{EVENTS}/{found[0]['event']['eventId']}/ack"
         assert 204 == (await api.runtime.post(path, {"lease": found[0]["lease"]})).status
         assert 1 == len(await read(exchange, 1))
@@ -288,78 +292,84 @@ async def ended(exchange: Exchange) -> None:
 @pytest.mark.case("94")
 @pytest.mark.parametrize("full", [False, True])
 async def test_a_stream_whose_caller_let_a_lease_end_is_over_and_uses_up_no_attempt(
-    house: House, api: Callers, monkeypatch: pytest.MonkeyPatch, *, full: bool
+    harness: Harness, api: Callers, monkeypatch: pytest.MonkeyPatch, *, full: bool
 ) -> None:
     monkeypatch.setattr(streaming, "MOST_UNSETTLED", 2 if full else 16)
-    await granted(house, count=2)
+    await granted(harness, count=2)
     async with api.runtime.open("GET", EVENTS, headers=STREAM) as exchange:
         await read(exchange, 2)
         await asyncio.sleep(0.05)
-        house.clock.advance(61)
+        harness.clock.advance(61)
         await ended(exchange)
-    assert {1} == {attempts for attempts, _ in await waiting(house)}
-    assert '"code": "leaseLost"' in house.log.getvalue()
+    assert {1} == {attempts for attempts, _ in await waiting(harness)}
+    assert '"code": "leaseLost"' in harness.log.getvalue()
     assert 2 == (await api.runtime.get(EVENTS)).json()["attempt"], "the next caller gets it"
 
 
-async def test_a_stream_goes_on_over_leases_that_were_settled_however_late_it_looks(house: House, api: Callers) -> None:
-    await granted(house, count=2)
+async def test_a_stream_goes_on_over_leases_that_were_settled_however_late_it_looks(
+    harness: Harness, api: Callers
+) -> None:
+    await granted(harness, count=2)
     async with api.runtime.open("GET", EVENTS, headers=STREAM) as exchange:
         for how, each in zip(("ack", "nack"), await read(exchange, 2), strict=True):
             path = f"{EVENTS}/{each['event']['eventId']}/{how}"
             assert 204 == (await api.runtime.post(path, {"lease": each["lease"]})).status
-        house.clock.advance(61)
+        harness.clock.advance(61)
         [again] = await read(exchange, 1)
         assert 2 == again["attempt"]
         assert (
             204
             == (await api.runtime.post(f"{EVENTS}/{again['event']['eventId']}/ack", {"lease": again["lease"]})).status
         )
-    assert [] == await waiting(house)
+    assert [] == await waiting(harness)
 
 
 @pytest.mark.case("79")
 @pytest.mark.parametrize("end", ["removed", "expired"])
-async def test_a_stream_ends_with_the_key_that_opened_it(house: House, api: Callers, end: str) -> None:
-    key, text = await house.broker.api_keys.create("leaver", ["runtime"], lives_seconds=10)
+async def test_a_stream_ends_with_the_key_that_opened_it(harness: Harness, api: Callers, end: str) -> None:
+    key, text = await harness.broker.api_keys.create("leaver", ["runtime"], lives_seconds=10)
     Canaries.active().add(text, "API key")
-    async with Caller(house, text.reveal()).open("GET", EVENTS, headers=STREAM) as exchange:
+    async with Caller(harness, text.reveal()).open("GET", EVENTS, headers=STREAM) as exchange:
         assert b":\n\n" == await exchange.part()
         if end == "removed":
-            assert await house.broker.api_keys.remove(key.id)
-        house.clock.advance(streaming.HEARTBEAT_SECONDS)
+            assert await harness.broker.api_keys.remove(key.id)
+        harness.clock.advance(streaming.HEARTBEAT_SECONDS)
         await ended(exchange)
-    assert '"code": "unauthenticated"' in house.log.getvalue()
+    assert '"code": "unauthenticated"' in harness.log.getvalue()
 
 
 @pytest.mark.case("79", "94")
 @pytest.mark.parametrize("headers", [{}, STREAM])
-async def test_no_event_is_handed_to_a_key_that_is_gone(house: House, api: Callers, headers: dict[str, str]) -> None:
-    key, text = await house.broker.api_keys.create("leaver", ["runtime"])
+async def test_no_event_is_handed_to_a_key_that_is_gone(
+    harness: Harness, api: Callers, headers: dict[str, str]
+) -> None:
+    key, text = await harness.broker.api_keys.create("leaver", ["runtime"])
     Canaries.active().add(text, "API key")
-    async with Caller(house, text.reveal()).open("GET", f"{EVENTS}?wait=60", headers=headers) as exchange:
+    async with Caller(harness, text.reveal()).open("GET", f"{EVENTS}?wait=60", headers=headers) as exchange:
         await asyncio.sleep(0.05)
-        assert await house.broker.api_keys.remove(key.id)
-        await granted(house)
+        assert await harness.broker.api_keys.remove(key.id)
+        await granted(harness)
         assert exchange.task is not None
         await asyncio.wait_for(asyncio.shield(exchange.task), 5)
         said = b"".join(exchange.parts.get_nowait() for _ in range(exchange.parts.qsize()))
         assert b"auth.granted" not in said
         assert (200 if headers else 401) == exchange.status
-    assert [(0, False)] == await waiting(house), "it was not counted"
+    assert [(0, False)] == await waiting(harness), "it was not counted"
     assert 1 == (await api.runtime.get(EVENTS)).json()["attempt"]
 
 
 @pytest.mark.case("93")
-async def test_what_was_written_to_a_stream_keeps_its_lease_when_the_caller_leaves(house: House, api: Callers) -> None:
+async def test_what_was_written_to_a_stream_keeps_its_lease_when_the_caller_leaves(
+    harness: Harness, api: Callers
+) -> None:
     """Nobody knows whether it was read; two who handle it at once would be worse than a minute's wait."""
-    await granted(house, count=2)
+    await granted(harness, count=2)
     async with api.runtime.open("GET", EVENTS, headers=STREAM) as exchange:
         found = await read(exchange, 2)
-    assert [(1, True)] * 2 == await waiting(house)
+    assert [(1, True)] * 2 == await waiting(harness)
     path = f"{EVENTS}/{found[0]['event']['eventId']}/ack"
     assert 204 == (await api.runtime.post(path, {"lease": found[0]["lease"]})).status
-    house.clock.advance(61)
+    harness.clock.advance(61)
     assert 2 == (await api.runtime.get(EVENTS)).json()["attempt"]
 
 
@@ -370,25 +380,25 @@ async def test_an_event_that_nobody_can_handle_ends_as_a_dead_letter_over_http_t
     limits = Limits(queue_attempts=2)
     async with running(
         identity_provider, [user_app(identity_provider)], clock=test_clock, tools=TOOLS, limits=limits
-    ) as house:
-        api = await Callers.of(house)
-        await granted(house)
+    ) as harness:
+        api = await Callers.of(harness)
+        await granted(harness)
         for _ in range(2):
             leased = (await api.runtime.get(EVENTS)).json()
             path = f"{EVENTS}/{leased['event']['eventId']}/nack"
             assert 204 == (await api.runtime.post(path, {"lease": leased["lease"]})).status
             test_clock.advance(700)
         assert 204 == (await api.runtime.get(EVENTS)).status
-        assert 1 == len(await house.broker.events.dead("planner"))
+        assert 1 == len(await harness.broker.events.dead("planner"))
 
 
 @pytest.mark.parametrize("agent", ["planner", "no one", "플래너", "a:b@c", "..x"])
-async def test_an_agent_of_any_name_has_a_queue(house: House, api: Callers, agent: str) -> None:
+async def test_an_agent_of_any_name_has_a_queue(harness: Harness, api: Callers, agent: str) -> None:
     assert 204 == (await api.runtime.get(f"/v1/agents/{agent}/events")).status
 
 
 async def test_a_stream_over_a_store_that_does_not_work_ends_and_says_why_in_the_log(
-    house: House, api: Callers, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, api: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(self: StoreQueues, agent: str) -> None:
         raise BrokerError(Code.STORE_UNAVAILABLE)
@@ -398,4 +408,4 @@ async def test_a_stream_over_a_store_that_does_not_work_ends_and_says_why_in_the
         monkeypatch.setattr(StoreQueues, "lease", fail)
         assert exchange.task is not None
         await asyncio.wait_for(asyncio.shield(exchange.task), 20)
-    assert '"code": "storeUnavailable"' in house.log.getvalue()
+    assert '"code": "storeUnavailable"' in harness.log.getvalue()

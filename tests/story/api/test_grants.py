@@ -12,17 +12,17 @@ import pytest
 from oauthbroker.audit import line_of
 from oauthbroker.records import grant_id
 from oauthbroker.store.port import Entry
-from tests.kit.running_broker import ALICE, TEAM, House, turn
+from tests.kit.running_broker import ALICE, TEAM, Harness, turn
 from tests.story.api.kit import Callers, checked
 
 
-async def three(house: House) -> None:
+async def three(harness: Harness) -> None:
     for app in ("mail", "files", "team"):
-        await house.connected(app, of=turn())
+        await harness.connected(app, of=turn())
 
 
-async def test_an_operator_sees_every_grant_and_no_token(house: House, api: Callers) -> None:
-    await three(house)
+async def test_an_operator_sees_every_grant_and_no_token(harness: Harness, api: Callers) -> None:
+    await three(harness)
     page = checked("GrantPage", (await api.operator.get("/v1/grants")).body)
     found = {(each["app"], each["subject"]) for each in page["grants"]}
     assert {("mail", ALICE), ("files", ALICE), ("team", TEAM)} == found
@@ -44,10 +44,10 @@ async def test_an_operator_sees_every_grant_and_no_token(house: House, api: Call
     ],
 )
 async def test_grants_are_chosen_by_app_subject_and_state(
-    house: House, api: Callers, query: str, apps: set[str]
+    harness: Harness, api: Callers, query: str, apps: set[str]
 ) -> None:
-    await three(house)
-    await house.broker.revoke("mail", subject=ALICE) if "state" in query else None
+    await three(harness)
+    await harness.broker.revoke("mail", subject=ALICE) if "state" in query else None
     found = (await api.operator.get(f"/v1/grants?{query}")).json()["grants"]
     assert apps == {each["app"] for each in found}
 
@@ -57,8 +57,8 @@ async def test_what_names_no_app_is_no_filter(api: Callers, app: str) -> None:
     assert (400, "requestInvalid") == ((no := await api.operator.get(f"/v1/grants?app={app}")).status, no.code)
 
 
-async def test_pages_follow_each_other_without_a_gap(house: House, api: Callers) -> None:
-    await three(house)
+async def test_pages_follow_each_other_without_a_gap(harness: Harness, api: Callers) -> None:
+    await three(harness)
     seen, after = list[str](), ""
     for _ in range(4):
         page = (await api.operator.get(f"/v1/grants?limit=1{after}")).json()
@@ -78,20 +78,20 @@ class Scans:
 
 
 @pytest.fixture
-def scans(house: House, monkeypatch: pytest.MonkeyPatch) -> Scans:
-    found, scan = Scans(), house.store.scan
+def scans(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Scans:
+    found, scan = Scans(), harness.store.scan
 
     def counted(kind: str, **skip: Any) -> AsyncIterator[Entry]:
         found.count += kind == "grants"
         return scan(kind, **skip)
 
-    monkeypatch.setattr(house.store, "scan", counted)
+    monkeypatch.setattr(harness.store, "scan", counted)
     return found
 
 
-async def test_all_the_pages_of_a_listing_take_one_reading(house: House, api: Callers, scans: Scans) -> None:
+async def test_all_the_pages_of_a_listing_take_one_reading(harness: Harness, api: Callers, scans: Scans) -> None:
     for app in ("mail", "files", "team"):
-        await house.connected(app)
+        await harness.connected(app)
     for readings in (1, 2):
         seen, after = list[str](), ""
         for _ in range(3):
@@ -101,47 +101,47 @@ async def test_all_the_pages_of_a_listing_take_one_reading(house: House, api: Ca
         assert 3 == len(set(seen))
         assert "next" not in page
         assert readings == scans.count
-    house.clock.advance(5)
+    harness.clock.advance(5)
     await api.operator.get(f"/v1/grants?after={seen[1]}")
     assert 3 == scans.count
 
 
-async def test_ids_of_no_grant_are_looked_for_together(house: House, api: Callers, scans: Scans) -> None:
-    await house.connected()
+async def test_ids_of_no_grant_are_looked_for_together(harness: Harness, api: Callers, scans: Scans) -> None:
+    await harness.connected()
     unknown = [f"/v1/grants/sha256:{number:064x}" for number in range(30)]
     answers = await asyncio.gather(*(api.operator.delete(path) for path in unknown))
     assert {(404, "grantNotFound")} == {(each.status, each.code) for each in answers}
     assert scans.count <= 3
-    before, begun = scans.count, house.clock.monotonic()
+    before, begun = scans.count, harness.clock.monotonic()
     for path in unknown:
         await api.operator.delete(path)
-    assert scans.count - before <= 1 + house.clock.monotonic() - begun
+    assert scans.count - before <= 1 + harness.clock.monotonic() - begun
 
 
 async def test_many_grants_are_found_in_one_reading_and_each_is_ended_as_it_is_now(
-    house: House, api: Callers, scans: Scans
+    harness: Harness, api: Callers, scans: Scans
 ) -> None:
     for app in ("mail", "files"):
-        await house.connected(app)
+        await harness.connected(app)
     grants = {each["app"]: each["grantId"] for each in (await api.operator.get("/v1/grants")).json()["grants"]}
-    assert await house.broker.revoke("mail", subject=ALICE)
+    assert await harness.broker.revoke("mail", subject=ALICE)
     before = scans.count
     assert [404, 200] == [(await api.operator.delete(f"/v1/grants/{grants[app]}")).status for app in ("mail", "files")]
     assert before == scans.count
 
 
-async def test_a_grant_of_a_moment_ago_is_found_by_its_id(house: House, api: Callers) -> None:
+async def test_a_grant_of_a_moment_ago_is_found_by_its_id(harness: Harness, api: Callers) -> None:
     assert [] == (await api.operator.get("/v1/grants")).json()["grants"]
-    await house.connected()
+    await harness.connected()
     assert 200 == (await api.operator.delete(f"/v1/grants/{grant_id('mail', ALICE)}")).status
 
 
-async def test_a_grant_is_ended_once_here_and_at_its_provider(house: House, api: Callers) -> None:
-    ready = await house.connected()
+async def test_a_grant_is_ended_once_here_and_at_its_provider(harness: Harness, api: Callers) -> None:
+    ready = await harness.connected()
     [grant] = (await api.operator.get("/v1/grants")).json()["grants"]
     path = f"/v1/grants/{grant['grantId']}"
     assert {"grantId": grant["grantId"], "provider": "done"} == (await api.operator.delete(path)).json()
-    assert not house.idp.is_alive(ready.access_token.reveal())
+    assert not harness.idp.is_alive(ready.access_token.reveal())
     again = await api.operator.delete(path)
     unknown = await api.operator.delete(f"/v1/grants/sha256:{'0' * 64}")
     assert (404, "grantNotFound") == (again.status, again.code)
@@ -149,25 +149,25 @@ async def test_a_grant_is_ended_once_here_and_at_its_provider(house: House, api:
     assert (400, "requestInvalid") == ((no := await api.operator.delete("/v1/grants/mail")).status, no.code)
 
 
-async def test_an_operator_erases_a_person_once_the_provider_knows(house: House, api: Callers) -> None:
-    await three(house)
+async def test_an_operator_erases_a_person_once_the_provider_knows(harness: Harness, api: Callers) -> None:
+    await three(harness)
     body = {"subject": ALICE}
     dry = await api.operator.post("/v1/subjects/erase", {**body, "dryRun": True})
     assert (200, False, 2) == (dry.status, dry.json()["erased"], dry.json()["grants"])
-    house.idp.script.revoke.answer(503)
+    harness.idp.script.revoke.answer(503)
     waits = checked("ErasedBody", (await api.operator.post("/v1/subjects/erase", body)).body)
     assert (False, 1) == (waits["erased"], waits["toTell"])
-    house.clock.advance(3600)
+    harness.clock.advance(3600)
     done = checked("ErasedBody", (await api.operator.post("/v1/subjects/erase", body)).body)
     assert (True, 0, [grant_id("team", TEAM)]) == (done["erased"], done["toTell"], done["namedIn"])
     page = checked("GrantPage", (await api.operator.get("/v1/grants")).body)
     assert [TEAM] == [each["subject"] for each in page["grants"]]
-    assert ALICE not in "".join(line_of(entry, at) for at, entry in house.audit.lines)
+    assert ALICE not in "".join(line_of(entry, at) for at, entry in harness.audit.lines)
 
 
 @pytest.mark.parametrize("body", [{}, {"subject": ""}, {"subject": 5}, {"subject": ALICE, "app": "mail"}])
-async def test_what_is_no_subject_erases_nothing(house: House, api: Callers, body: dict[str, object]) -> None:
-    await house.connected()
+async def test_what_is_no_subject_erases_nothing(harness: Harness, api: Callers, body: dict[str, object]) -> None:
+    await harness.connected()
     assert 400 == (await api.operator.post("/v1/subjects/erase", body)).status
     assert 403 == (await api.runtime.post("/v1/subjects/erase", {"subject": ALICE})).status
-    assert await house.grant() is not None
+    assert await harness.grant() is not None

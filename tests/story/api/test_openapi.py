@@ -109,13 +109,13 @@ async def slack(identity_provider: IdentityProvider, test_clock: TestClock) -> A
     """What the examples speak of: an app `slack-bot` for the team, a grant, somebody who waits, an event."""
     app = global_app(identity_provider, "slack-bot", scopes=("chat:write", "channels:read"))
     tools = {"Tool/slack": (ToolAuth("slack-bot", ("chat:write",)),)}
-    async with running(identity_provider, [app], clock=test_clock, tools=tools) as house:
-        yield house
+    async with running(identity_provider, [app], clock=test_clock, tools=tools) as harness:
+        yield harness
 
 
 @pytest.mark.parametrize("operation, who", requests())
 async def test_every_example_of_a_request_runs(slack: Any, operation: Operation, who: str) -> None:
-    """The example as it stands, but for the names of what this house has: ids, a lease, and the team's own spelling."""
+    """The example as it stands, but for the names of what this harness has: ids, a lease, and the team's own spelling."""
     api = await Callers.of(slack)
     dead = await planted_records.dead_letter(slack, app="slack-bot") if "DeadLetter" in operation.id else None
     waiting = await slack.ask_link("slack-bot", of=turn(instance="another"))

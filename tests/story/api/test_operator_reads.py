@@ -7,7 +7,7 @@ import pytest
 from oauthbroker.records import grant_id
 from oauthbroker.testing import Canaries
 from tests.kit import planted_records
-from tests.kit.running_broker import ALICE, BOB, House, turn
+from tests.kit.running_broker import ALICE, BOB, Harness, turn
 from tests.story.api.kit import Callers, checked
 
 MASK = "<secret>"
@@ -15,11 +15,13 @@ MASK = "<secret>"
 
 @pytest.mark.rule("12.5.4")
 @pytest.mark.case("91")
-async def test_a_grants_record_shows_no_secret_and_of_its_data_what_a_tool_is_told(house: House, api: Callers) -> None:
+async def test_a_grants_record_shows_no_secret_and_of_its_data_what_a_tool_is_told(
+    harness: Harness, api: Callers
+) -> None:
     """Slack's `authed_user` holds a token of its own: what the preset does not declare for tools is masked."""
     hidden = Canaries.active().mint("another token").reveal()
     data = {"instance_url": "https://eu7.example", "authed_user": {"id": "U1", "access_token": hidden}}
-    grant = await planted_records.grant(house, "mail", ALICE, provider="salesforce", provider_data=data)
+    grant = await planted_records.grant(harness, "mail", ALICE, provider="salesforce", provider_data=data)
     record = checked("GrantRecordBody", (await api.operator.get(f"/v1/grants/{grant.id}/record")).body)
     spec = record["spec"]
     assert (grant.id, "mail", ALICE) == (record["metadata"]["name"], spec["oauthAppRef"]["name"], spec["subject"])
@@ -27,8 +29,8 @@ async def test_a_grants_record_shows_no_secret_and_of_its_data_what_a_tool_is_to
     assert {"instance_url": "https://eu7.example", "authed_user": MASK} == spec["providerData"]
 
 
-async def test_a_revoked_grant_still_has_a_record_and_an_unknown_one_none(house: House, api: Callers) -> None:
-    grant = await planted_records.ended_grant(house, "mail", ALICE)
+async def test_a_revoked_grant_still_has_a_record_and_an_unknown_one_none(harness: Harness, api: Callers) -> None:
+    grant = await planted_records.ended_grant(harness, "mail", ALICE)
     spec = (await api.operator.get(f"/v1/grants/{grant.id}/record")).json()["spec"]
     assert (True, {}) == (spec["revoked"], spec["token"])
     unknown = await api.operator.get(f"/v1/grants/{grant_id('mail', BOB)}/record")
@@ -37,8 +39,8 @@ async def test_a_revoked_grant_still_has_a_record_and_an_unknown_one_none(house:
 
 @pytest.mark.rule("12.5.5")
 @pytest.mark.case("91")
-async def test_a_sessions_record_shows_neither_its_link_nor_a_secret(house: House, api: Callers) -> None:
-    asked = await house.ask_link()
+async def test_a_sessions_record_shows_neither_its_link_nor_a_secret(harness: Harness, api: Callers) -> None:
+    asked = await harness.ask_link()
     Canaries.active().add(asked.authorization_url.rpartition("/")[2], "ticket")
     record = (await api.operator.get(f"/v1/auth-sessions/{asked.auth_session_id}/record")).json()
     assert [record] == checked("SessionPage", (await api.operator.get("/v1/auth-sessions")).body)["sessions"]
@@ -49,10 +51,10 @@ async def test_a_sessions_record_shows_neither_its_link_nor_a_secret(house: Hous
     assert (404, "notFound") == (unknown.status, unknown.code)
 
 
-async def test_sessions_are_chosen_and_their_pages_follow_each_other(house: House, api: Callers) -> None:
-    await house.connected("mail")
-    await house.ask_link("files")
-    await house.ask_link("mail", of=turn(user=BOB))
+async def test_sessions_are_chosen_and_their_pages_follow_each_other(harness: Harness, api: Callers) -> None:
+    await harness.connected("mail")
+    await harness.ask_link("files")
+    await harness.ask_link("mail", of=turn(user=BOB))
     for query, count in (
         ("", 3),
         ("?app=mail", 2),
@@ -70,9 +72,11 @@ async def test_sessions_are_chosen_and_their_pages_follow_each_other(house: Hous
     assert (3, sorted(seen), False) == (len(set(seen)), seen, "next" in page)
 
 
-async def test_dead_letters_of_an_agent_are_seen_without_their_payload_and_settled(house: House, api: Callers) -> None:
-    first, second = await planted_records.dead_letter(house, 1), await planted_records.dead_letter(house, 2)
-    await planted_records.dead_letter(house, 3, agent="other agent")
+async def test_dead_letters_of_an_agent_are_seen_without_their_payload_and_settled(
+    harness: Harness, api: Callers
+) -> None:
+    first, second = await planted_records.dead_letter(harness, 1), await planted_records.dead_letter(harness, 2)
+    await planted_records.dead_letter(harness, 3, agent="other agent")
     queues = checked("QueueList", (await api.operator.get("/v1/queues")).body)["queues"]
     found = [(each["agentName"], each["waiting"], each["dead"]) for each in queues]
     assert [("other agent", 0, 1), ("planner", 0, 2)] == found
@@ -93,9 +97,9 @@ async def test_dead_letters_of_an_agent_are_seen_without_their_payload_and_settl
     assert 204 == (await api.runtime.get("/v1/agents/planner/events")).status
 
 
-async def test_a_damaged_dead_letter_is_shown_as_far_as_it_is_known(house: House, api: Callers) -> None:
-    event = await planted_records.dead_letter(house)
-    await house.repository.drop_event(event.id)
+async def test_a_damaged_dead_letter_is_shown_as_far_as_it_is_known(harness: Harness, api: Callers) -> None:
+    event = await planted_records.dead_letter(harness)
+    await harness.repository.drop_event(event.id)
     path = "/v1/agents/planner/dead-letters"
     [letter] = checked("DeadLetterList", (await api.operator.get(path)).body)["deadLetters"]
     assert event.id == letter["eventId"]

@@ -12,7 +12,7 @@ import pytest
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.testing import IdentityProvider
-from tests.kit.running_broker import House, running, turn, user_app
+from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.story.api.kit import Callers
 
 EVENTS = "/v1/agents/planner/events"
@@ -24,14 +24,14 @@ async def settle(api: Callers, found: dict[str, Any], how: str) -> int:
     return (await api.runtime.post(path, {"lease": found["lease"]})).status
 
 
-async def consume(house: House, api: Callers, hours: float = 1.0, bad: str = "") -> tuple[list[str], Counter[str]]:
+async def consume(harness: Harness, api: Callers, hours: float = 1.0, bad: str = "") -> tuple[list[str], Counter[str]]:
     """A runtime that refuses every event of one instance: the instances whose events it took, and how often it was
     handed each. An hour is longer than all pauses."""
-    taken, tries, until = list[str](), Counter[str](), house.clock.monotonic() + hours * 3600
-    while house.clock.monotonic() < until:
+    taken, tries, until = list[str](), Counter[str](), harness.clock.monotonic() + hours * 3600
+    while harness.clock.monotonic() < until:
         answer = await api.runtime.get(EVENTS)
         if answer.status == 204:
-            house.clock.advance(30)
+            harness.clock.advance(30)
             continue
         found = answer.json()
         instance = found["event"]["instanceKey"]
@@ -43,27 +43,27 @@ async def consume(house: House, api: Callers, hours: float = 1.0, bad: str = "")
 
 
 @pytest.mark.case("94")
-async def test_an_event_that_a_runtime_refuses_is_set_aside_and_the_others_flow(house: House, api: Callers) -> None:
+async def test_an_event_that_a_runtime_refuses_is_set_aside_and_the_others_flow(harness: Harness, api: Callers) -> None:
     """An unknown turn or instance is just that: the runtime cannot resume it. Its token is ready all the same."""
     waiting = [turn(instance=instance) for instance in ("before", "gone", "after")]
-    links = [await house.ask_link("files", of=each) for each in waiting]
-    assert 200 == (await house.connect(links[0])).status
-    taken, tries = await consume(house, api, bad="gone")
+    links = [await harness.ask_link("files", of=each) for each in waiting]
+    assert 200 == (await harness.connect(links[0])).status
+    taken, tries = await consume(harness, api, bad="gone")
     assert ["after", "before"] == sorted(taken)
     assert {"before": 1, "after": 1, "gone": Limits().queue_attempts} == tries
-    dead = await house.broker.events.dead("planner")
+    dead = await harness.broker.events.dead("planner")
     assert ["gone"] == [event["instanceKey"] for event in dead]
-    assert 1 == house.broker.metrics.value(Metric.EVENTS_DEAD)
+    assert 1 == harness.broker.metrics.value(Metric.EVENTS_DEAD)
     late = await api.turn(instance="gone")
     answer = await late.post("/v1/tokens", {"oauthAppRef": "OAuthApp/files"}, allow=["access token"])
     assert "ready" == answer.json()["status"]
 
 
 @pytest.mark.case("94")
-async def test_a_poisoned_event_does_not_wait_in_front_of_another_conversation(house: House, api: Callers) -> None:
+async def test_a_poisoned_event_does_not_wait_in_front_of_another_conversation(harness: Harness, api: Callers) -> None:
     for instance in ("bad", "good"):
-        await house.ask_link("mail", of=turn(instance=instance))
-    await house.connect(await house.ask_link("mail"))
+        await harness.ask_link("mail", of=turn(instance=instance))
+    await harness.connect(await harness.ask_link("mail"))
     first = (await api.runtime.get(EVENTS)).json()
     assert 204 == await settle(api, first, "nack")
     others = [(await api.runtime.get(EVENTS)).json() for _ in range(2)]
@@ -78,10 +78,10 @@ async def test_a_hundred_turns_that_wait_for_one_grant_are_each_resumed_once(
 ) -> None:
     """By several consumers of one runtime at once; a turn that comes later finds the token ready."""
     limits = Limits(sessions_per_subject=WAITING + 10)
-    async with running(identity_provider, [user_app(identity_provider)], limits=limits) as house:
-        api = await Callers.of(house)
-        waiting = [await house.ask_link(of=turn(instance=f"thread {number}")) for number in range(WAITING)]
-        await house.connect(waiting[WAITING // 3])
+    async with running(identity_provider, [user_app(identity_provider)], limits=limits) as harness:
+        api = await Callers.of(harness)
+        waiting = [await harness.ask_link(of=turn(instance=f"thread {number}")) for number in range(WAITING)]
+        await harness.connect(waiting[WAITING // 3])
         resumed = Counter[str]()
 
         async def consumer() -> None:

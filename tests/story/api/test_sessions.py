@@ -9,7 +9,7 @@ import pytest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from tests.kit.running_broker import ALICE, BOB, House, turn
+from tests.kit.running_broker import ALICE, BOB, Harness, turn
 from tests.story import binding_kit
 from tests.story.api.kit import TOOLS, Answer, Callers, checked
 from tests.story.binding_kit import came_back, code_on, handle_on, of_alice, parking
@@ -23,30 +23,30 @@ def told(answer: Answer) -> tuple[int, str, str | None]:
     return answer.status, said["status"], said.get("code")
 
 
-async def test_a_runtime_sees_how_an_authorization_stands(house: House, api: Callers) -> None:
-    asked = await house.ask_link()
+async def test_a_runtime_sees_how_an_authorization_stands(harness: Harness, api: Callers) -> None:
+    asked = await harness.ask_link()
     path = f"/v1/auth-sessions/{asked.auth_session_id}"
     for caller in (api.runtime, api.operator, await api.turn(), await api.tool()):
         assert (200, "pending", None) == told(await caller.get(path))
-    await house.connect(asked, deny=True)
+    await harness.connect(asked, deny=True)
     assert (200, "failed", "providerDenied") == told(await api.runtime.get(path))
     assert (200, "expired", None) == told(await api.runtime.get(f"/v1/auth-sessions/{UNKNOWN}"))
     assert (400, "requestInvalid") == ((no := await api.runtime.get("/v1/auth-sessions/as-1")).status, no.code)
 
 
 async def test_a_block_that_cannot_be_made_is_a_problem_and_no_empty_block(
-    house: House, api: Callers, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, api: Callers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An empty one would say that nothing waits."""
-    await house.ask_link()
-    tool, read = await api.tool(), house.store.get
+    await harness.ask_link()
+    tool, read = await api.tool(), harness.store.get
 
     async def broken(key: Key) -> Entry | None:
         if key.kind == "sessions":
             raise BrokerError(Code.STORE_UNAVAILABLE)
         return await read(key)
 
-    monkeypatch.setattr(house.store, "get", broken)
+    monkeypatch.setattr(harness.store, "get", broken)
     answer = await tool.get("/v1/turn/pending")
     assert (503, "storeUnavailable") == (answer.status, answer.code)
 
@@ -61,10 +61,10 @@ async def test_a_block_that_cannot_be_made_is_a_problem_and_no_empty_block(
     ],
 )
 async def test_a_turn_sees_and_ends_only_what_its_own_conversation_asked_for_its_own_subjects(
-    house: House, api: Callers, name: str, more: dict[str, str]
+    harness: Harness, api: Callers, name: str, more: dict[str, str]
 ) -> None:
     """Somebody else's looks like one that there never was."""
-    asked = await house.ask_link()
+    asked = await harness.ask_link()
     path = f"/v1/auth-sessions/{asked.auth_session_id}"
     stranger = await api.turn(**more)
     unknown = await stranger.get(f"/v1/auth-sessions/{UNKNOWN}")
@@ -77,9 +77,9 @@ async def test_a_turn_sees_and_ends_only_what_its_own_conversation_asked_for_its
     assert (200, "expired", None) == told(await api.runtime.get(path))
 
 
-async def test_a_tool_sees_nothing_of_apps_that_it_may_not_use(house: House, api: Callers) -> None:
-    asked = await house.ask_link("files")
-    mail = await house.ask_link("mail")
+async def test_a_tool_sees_nothing_of_apps_that_it_may_not_use(harness: Harness, api: Callers) -> None:
+    asked = await harness.ask_link("files")
+    mail = await harness.ask_link("mail")
     tool = await api.tool("Tool/mail")
     path = f"/v1/auth-sessions/{asked.auth_session_id}"
     assert (200, "expired", None) == told(await tool.get(path))
@@ -87,12 +87,12 @@ async def test_a_tool_sees_nothing_of_apps_that_it_may_not_use(house: House, api
     assert [mail.auth_session_id] == [item["authSessionId"] for item in block["items"]]
     assert [] == (await (await api.tool("Tool/idle")).get("/v1/turn/pending")).json()["items"]
     everything = (await (await api.turn()).get("/v1/turn/pending", allow=MAY_SHOW)).json()
-    assert (await house.broker.pending(turn())) == everything
+    assert (await harness.broker.pending(turn())) == everything
 
 
 @pytest.mark.parametrize("private", [True, False])
-async def test_links_can_be_delivered_apart_from_the_block(house: House, api: Callers, private: bool) -> None:
-    asked = await house.ask_link()
+async def test_links_can_be_delivered_apart_from_the_block(harness: Harness, api: Callers, private: bool) -> None:
+    asked = await harness.ask_link()
     Canaries.active().add(asked.authorization_url.rpartition("/")[2], "ticket")
     begun = await api.begin(privateLinks=private)
     whole, tool = api.holding(begun["turnToken"]), api.holding(begun["toolTokens"]["Tool/mail"])
@@ -107,12 +107,12 @@ async def test_links_can_be_delivered_apart_from_the_block(house: House, api: Ca
 
 
 @pytest.fixture
-async def confirming(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
-    async with parking(identity_provider, test_clock, "runtimeConfirm", tools=TOOLS) as house:
-        yield house
+async def confirming(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
+    async with parking(identity_provider, test_clock, "runtimeConfirm", tools=TOOLS) as harness:
+        yield harness
 
 
-async def test_the_runtime_confirms_the_handle_that_a_browser_brought(confirming: House) -> None:
+async def test_the_runtime_confirms_the_handle_that_a_browser_brought(confirming: Harness) -> None:
     api = await Callers.of(confirming)
     asked = await confirming.ask_link(of=of_alice())
     handle = handle_on(await came_back(confirming, asked, confirming.browser()))
@@ -127,7 +127,7 @@ async def test_the_runtime_confirms_the_handle_that_a_browser_brought(confirming
 
 
 @pytest.mark.case("14b", "15")
-async def test_another_subject_is_the_end_of_it_over_http_too(confirming: House) -> None:
+async def test_another_subject_is_the_end_of_it_over_http_too(confirming: Harness) -> None:
     api = await Callers.of(confirming)
     asked = await confirming.ask_link(of=of_alice())
     body = {
@@ -142,7 +142,7 @@ async def test_another_subject_is_the_end_of_it_over_http_too(confirming: House)
 
 
 @pytest.mark.case("14b")
-async def test_a_turn_cannot_confirm_a_handle_and_the_sessions_id_confirms_nothing(confirming: House) -> None:
+async def test_a_turn_cannot_confirm_a_handle_and_the_sessions_id_confirms_nothing(confirming: Harness) -> None:
     api = await Callers.of(confirming)
     asked = await confirming.ask_link(of=of_alice())
     handle = handle_on(await came_back(confirming, asked, confirming.browser()))
@@ -160,10 +160,10 @@ async def test_a_turn_cannot_confirm_a_handle_and_the_sessions_id_confirms_nothi
 async def test_a_turn_relays_the_code_that_was_said_in_its_conversation(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    async with parking(identity_provider, test_clock, "channelCode", tools=TOOLS) as house:
-        api = await Callers.of(house)
-        asked = await house.ask_link(of=of_alice())
-        body = {"channelCode": code_on(await came_back(house, asked, house.browser()))}
+    async with parking(identity_provider, test_clock, "channelCode", tools=TOOLS) as harness:
+        api = await Callers.of(harness)
+        asked = await harness.ask_link(of=of_alice())
+        body = {"channelCode": code_on(await came_back(harness, asked, harness.browser()))}
         alice = {"user": binding_kit.ALICE, "team": None}
         for wrong in (
             await api.turn(user=binding_kit.MALLORY, team=None),
@@ -179,12 +179,12 @@ async def test_a_turn_relays_the_code_that_was_said_in_its_conversation(
         assert "stateUnknown" == (await own.post("/v1/auth-sessions/confirm", body)).code
 
 
-async def test_a_runtime_makes_a_link_to_the_page_of_what_is_connected(house: House, api: Callers) -> None:
+async def test_a_runtime_makes_a_link_to_the_page_of_what_is_connected(harness: Harness, api: Callers) -> None:
     answer = await api.runtime.post("/v1/connections", {"subjects": {"user": ALICE}})
     assert 201 == answer.status
     link = answer.json()
-    assert link["url"].startswith(f"{house.origin}/connections/open/")
-    assert 200 == (await house.browser().open(link["url"])).status
+    assert link["url"].startswith(f"{harness.origin}/connections/open/")
+    assert 200 == (await harness.browser().open(link["url"])).status
     for subjects in ({}, {"user": None}, {"tenant": "x"}):
         refused = await api.runtime.post("/v1/connections", {"subjects": subjects})
         assert (400, "requestInvalid") == (refused.status, refused.code), subjects

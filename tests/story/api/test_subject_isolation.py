@@ -9,7 +9,7 @@ from itertools import permutations
 import pytest
 
 from oauthbroker.model.results import AuthorizationRequired
-from tests.kit.running_broker import ALICE, BOB, House, turn
+from tests.kit.running_broker import ALICE, BOB, Harness, turn
 from tests.story.api.kit import Caller, Callers, Json
 
 MAY_SHOW = ("ticket", "access token")
@@ -28,11 +28,11 @@ class Person:
     callers: dict[str, Caller]
 
 
-async def people_of(house: House, api: Callers) -> dict[str, Person]:
+async def people_of(harness: Harness, api: Callers) -> dict[str, Person]:
     found = {}
     for name, subject in PEOPLE.items():
-        ready = await house.connected("mail", name, of=turn(user=subject))
-        asked = await house.ask_link("files", of=turn(user=subject))
+        ready = await harness.connected("mail", name, of=turn(user=subject))
+        asked = await harness.ask_link("files", of=turn(user=subject))
         begun = await api.begin(user=subject)
         texts = {TOKENS[0]: begun["turnToken"], **begun["toolTokens"]}
         callers = {name: api.holding(texts[name]) for name in TOKENS}
@@ -48,24 +48,24 @@ async def token_of(caller: Caller) -> str:
 @pytest.mark.parametrize("me, other", PAIRS)
 @pytest.mark.parametrize("token", TOKENS)
 async def test_reporting_the_others_token_yields_ones_own_and_refreshes_neither(
-    house: House, api: Callers, me: str, other: str, token: str
+    harness: Harness, api: Callers, me: str, other: str, token: str
 ) -> None:
-    people = await people_of(house, api)
+    people = await people_of(harness, api)
     body = {"oauthAppRef": "mail", "accessToken": people[other].access_token}
-    asked = house.idp.count("token")
+    asked = harness.idp.count("token")
     answer = await people[me].callers[token].post("/v1/tokens/rejected", body, allow=MAY_SHOW)
     assert ("ready", people[me].access_token) == (answer.json()["status"], answer.json()["accessToken"])
     assert people[other].access_token not in answer.text
-    assert asked == house.idp.count("token"), "nobody's token was renewed for it"
+    assert asked == harness.idp.count("token"), "nobody's token was renewed for it"
     for each in people.values():
         assert each.access_token == await token_of(each.callers[token])
 
 
 @pytest.mark.parametrize("me, other", PAIRS)
 async def test_what_waits_for_the_other_is_in_no_block_and_among_no_links(
-    house: House, api: Callers, me: str, other: str
+    harness: Harness, api: Callers, me: str, other: str
 ) -> None:
-    people = await people_of(house, api)
+    people = await people_of(harness, api)
     mine, theirs = people[me].asked, people[other].asked
     for path in ("/v1/turn/pending", "/v1/turn/pending?links=apart", "/v1/turn/links"):
         for token, caller in people[me].callers.items():
@@ -77,10 +77,10 @@ async def test_what_waits_for_the_other_is_in_no_block_and_among_no_links(
 @pytest.mark.parametrize("me, other", PAIRS)
 @pytest.mark.parametrize("token", TOKENS)
 async def test_the_others_session_is_neither_seen_nor_taken_back(
-    house: House, api: Callers, me: str, other: str, token: str
+    harness: Harness, api: Callers, me: str, other: str, token: str
 ) -> None:
-    people = await people_of(house, api)
-    again = await house.ask("mail", of=turn(user=PEOPLE[other]), switch_account=True)
+    people = await people_of(harness, api)
+    again = await harness.ask("mail", of=turn(user=PEOPLE[other]), switch_account=True)
     for session in (people[other].asked.auth_session_id, again.auth_session_id):
         path, caller = f"/v1/auth-sessions/{session}", people[me].callers[token]
         assert {"authSessionId": session, "status": "expired"} == (await caller.get(path)).json()

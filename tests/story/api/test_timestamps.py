@@ -22,7 +22,7 @@ from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.grant_summary import GrantSummary
 from oauthbroker.records.grant_view import GrantView
 from tests.kit import planted_records
-from tests.kit.running_broker import ALICE, House, turn
+from tests.kit.running_broker import ALICE, Harness, turn
 from tests.kit.samples import NOW, grant_with, session_with
 from tests.story.api.kit import Callers
 
@@ -43,13 +43,13 @@ def times_in(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.rule("12.5.2", "12.5.8")
-async def test_every_time_in_an_answer_has_whole_seconds(house: House, api: Callers) -> None:
-    """The clock of the house never shows a whole second."""
-    assert house.clock.now().microsecond
-    await planted_records.dead_letter(house, agent="planner")
+async def test_every_time_in_an_answer_has_whole_seconds(harness: Harness, api: Callers) -> None:
+    """The clock of the harness never shows a whole second."""
+    assert harness.clock.now().microsecond
+    await planted_records.dead_letter(harness, agent="planner")
     said: dict[str, Any] = {"turn": await api.begin()}
     holder, tool = api.holding(said["turn"]["turnToken"]), await api.tool()
-    asked = await house.ask("mail")
+    asked = await harness.ask("mail")
     assert isinstance(asked, AuthorizationRequired)
     said["asked"], said["asked embedded"] = (
         (await tool.post("/v1/tokens", {"oauthAppRef": "mail"}, allow=["ticket"])).json(),
@@ -57,21 +57,21 @@ async def test_every_time_in_an_answer_has_whole_seconds(house: House, api: Call
     )
     said["pending"] = (await holder.get("/v1/turn/pending", allow=["ticket"])).json()
     said["links"] = (await holder.get("/v1/turn/links", allow=["ticket"])).json()
-    said["embedded"] = await house.broker.pending(turn())
+    said["embedded"] = await harness.broker.pending(turn())
     said["narrowed"] = (await holder.post("/v1/turn/narrow", {"ttlSeconds": 60}, allow=["turn token"])).json()
     said["page"] = (
         await api.runtime.post("/v1/connections", {"subjects": {"user": ALICE}}, allow=["connections link"])
     ).json()
-    await house.connect(asked)
+    await harness.connect(asked)
     said["event"] = (await api.runtime.get("/v1/agents/planner/events?wait=2", allow=["lease"])).json()
     said["ready"] = (await tool.post("/v1/tokens", {"oauthAppRef": "mail"}, allow=["access token"])).json()
-    said["ready embedded"] = await house.broker.oauth(turn()).getAccessToken({"oauthAppRef": "mail"})
+    said["ready embedded"] = await harness.broker.oauth(turn()).getAccessToken({"oauthAppRef": "mail"})
     said["grants"] = (await api.operator.get("/v1/grants")).json()
     for path in ("/v1/queues", "/v1/agents/planner/dead-letters", "/v1/auth-sessions"):
         said[path] = (await api.operator.get(path)).json()
     [grant] = said["grants"]["grants"]
     said["grant record"] = (await api.operator.get(f"/v1/grants/{grant['grantId']}/record")).json()
-    said["keys"] = [key.to_json() for key in await house.broker.api_keys.list()]
+    said["keys"] = [key.to_json() for key in await harness.broker.api_keys.list()]
     found = dict(times_in(said))
     assert set() == {name for name in said if not any(path.startswith(f".{name}") for path in found)}
     assert {} == {path: text for path, text in found.items() if not WHOLE.fullmatch(text)}
@@ -106,10 +106,10 @@ def test_at_rest_a_time_keeps_its_microseconds(record: AgentEvent | Grant | Auth
     }
 
 
-async def test_the_audit_log_keeps_the_exact_time(house: House) -> None:
-    await house.connected("mail")
-    assert house.audit.lines
-    assert all(to_iso(at) in line_of(entry, at) and at.microsecond for at, entry in house.audit.lines)
+async def test_the_audit_log_keeps_the_exact_time(harness: Harness) -> None:
+    await harness.connected("mail")
+    assert harness.audit.lines
+    assert all(to_iso(at) in line_of(entry, at) and at.microsecond for at, entry in harness.audit.lines)
 
 
 def test_grants_of_the_same_second_are_listed_newest_first() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.web.api.operations import OPERATIONS, Operation
-from tests.kit.running_broker import House
+from tests.kit.running_broker import Harness
 from tests.story.api.kit import BODIES, Caller, Callers, a_turn, admits, path_of
 
 Withdraw = Callable[[], Awaitable[None]]
@@ -22,21 +22,21 @@ WITH_A_BODY = [
 ]
 
 
-async def caller_of(house: House, api: Callers, kind: str) -> tuple[Caller, Withdraw]:
+async def caller_of(harness: Harness, api: Callers, kind: str) -> tuple[Caller, Withdraw]:
     """A caller of that kind, and what takes its rights away, as another worker does it."""
     if kind in {"turn", "tool"}:
         begun = await api.begin()
         token = begun["turnToken"] if kind == "turn" else begun["toolTokens"]["Tool/mail"]
 
         async def end() -> None:
-            assert await house.broker.turns.end(begun["turnId"])
+            assert await harness.broker.turns.end(begun["turnId"])
 
         return api.holding(token), end
     name = {"runtime": "runtime", "operator": "operator"}[kind]
-    key = next(each for each in await house.broker.api_keys.list() if each.name == name)
+    key = next(each for each in await harness.broker.api_keys.list() if each.name == name)
 
     async def remove() -> None:
-        assert await house.broker.api_keys.remove(key.id)
+        assert await harness.broker.api_keys.remove(key.id)
 
     return (api.runtime if kind == "runtime" else api.operator), remove
 
@@ -48,35 +48,35 @@ def body_of(operation: Operation, kind: str) -> bytes:
     return json.dumps(found).encode()
 
 
-def tree(house: House) -> dict[str, int]:
-    return {kind: len(entries) for kind, entries in house.store._entries.items()}  # type: ignore[union-attr]
+def tree(harness: Harness) -> dict[str, int]:
+    return {kind: len(entries) for kind, entries in harness.store._entries.items()}  # type: ignore[union-attr]
 
 
 @pytest.mark.case("79")
 @pytest.mark.parametrize(("operation", "kind"), WITH_A_BODY, ids=lambda each: getattr(each, "id", each))
 async def test_a_caller_who_is_withdrawn_while_its_body_comes_is_refused_and_nothing_is_done(
-    house: House, api: Callers, operation: Operation, kind: str
+    harness: Harness, api: Callers, operation: Operation, kind: str
 ) -> None:
-    caller, withdraw = await caller_of(house, api, kind)
+    caller, withdraw = await caller_of(harness, api, kind)
     body, before = body_of(operation, kind), dict[str, int]()
 
     async def rest() -> bytes:
         await withdraw()
-        before.update(tree(house))
+        before.update(tree(harness))
         return body[1:]
 
     answer = await caller.send(operation.method, path_of(operation), body=[body[:1], rest])
     assert (401, "turnEnded" if kind in {"turn", "tool"} else "unauthenticated") == (answer.status, answer.code)
-    assert before == tree(house)
+    assert before == tree(harness)
 
 
 @pytest.mark.case("79")
 @pytest.mark.parametrize("kind", ["turns", "visits"])
 async def test_a_key_that_is_removed_while_the_store_writes_gets_no_token_and_no_link(
-    house: House, api: Callers, monkeypatch: pytest.MonkeyPatch, kind: str
+    harness: Harness, api: Callers, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    caller, withdraw = await caller_of(house, api, "runtime")
-    put = house.store.put
+    caller, withdraw = await caller_of(harness, api, "runtime")
+    put = harness.store.put
 
     async def slow(key: Any, *args: Any, **more: Any) -> Any:
         done = await put(key, *args, **more)
@@ -84,7 +84,7 @@ async def test_a_key_that_is_removed_while_the_store_writes_gets_no_token_and_no
             await withdraw()
         return done
 
-    monkeypatch.setattr(house.store, "put", slow)
+    monkeypatch.setattr(harness.store, "put", slow)
     path, body = {
         "turns": ("/v1/turns", a_turn()),
         "visits": ("/v1/connections", {"subjects": {"user": "chat:user:T111:U234567"}}),
@@ -95,14 +95,14 @@ async def test_a_key_that_is_removed_while_the_store_writes_gets_no_token_and_no
 
 @pytest.mark.case("79", "94")
 async def test_a_key_that_is_removed_while_it_waits_for_an_event_gets_none(
-    house: House, api: Callers, identity_provider: IdentityProvider
+    harness: Harness, api: Callers, identity_provider: IdentityProvider
 ) -> None:
-    caller, withdraw = await caller_of(house, api, "runtime")
+    caller, withdraw = await caller_of(harness, api, "runtime")
     async with caller.open("GET", "/v1/agents/planner/events?wait=10") as waiting:
         await withdraw()
-        await house.connected("mail")
+        await harness.connected("mail")
         await waiting.started.wait()
         assert 401 == waiting.status
-    delivery = await house.broker.events.lease("planner")
+    delivery = await harness.broker.events.lease("planner")
     assert delivery is not None
     assert 1 == delivery.attempt, "it was given back"

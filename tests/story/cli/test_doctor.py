@@ -25,7 +25,7 @@ Told = dict[str, Any]
 
 
 @pytest.fixture
-def house(desk: Desk, idp: IdentityProvider) -> Desk:
+def harness(desk: Desk, idp: IdentityProvider) -> Desk:
     """Alice has agreed; no broker runs."""
     desk.ready_to_serve(idp)
     desk.connect("alice", idp)
@@ -44,9 +44,9 @@ def findings(told: Told, light: str) -> list[tuple[str, str]]:
     return [(it["check"], f"{it['about']}: {it['text']} {it['todo']}") for it in told["checks"] if it["light"] == light]
 
 
-def test_a_house_that_is_well_has_green_lights_and_is_left_as_it_was(house: Desk, idp: IdentityProvider):
-    before, asked = tree(house.folder), {name: idp.count(name) for name in ("token", "authorize", "revoke")}
-    told = examined(house)
+def test_a_healthy_broker_has_green_lights_and_is_left_as_it_was(harness: Desk, idp: IdentityProvider):
+    before, asked = tree(harness.folder), {name: idp.count(name) for name in ("token", "authorize", "revoke")}
+    told = examined(harness)
     assert [] == findings(told, "failure")
     off = {"plainHttpProvider", "publicBaseUrl is http"}
     assert ["address"] == [check for check, text in findings(told, "warning") if not any(it in text for it in off)]
@@ -64,32 +64,32 @@ def test_a_house_that_is_well_has_green_lights_and_is_left_as_it_was(house: Desk
         "providers",
         "clock",
     }
-    assert before == tree(house.folder)
+    assert before == tree(harness.folder)
     assert asked["token"] + 1 == idp.count("token"), "every address is asked once"
-    done = house.type("doctor")
+    done = harness.type("doctor")
     assert 0 == done.code
     assert "0 failures." in done.out
     assert all(len(line.split()) > 1 for line in done.out.splitlines() if line.strip())
 
 
-def test_who_needs_no_key_on_this_machine_is_named(house: Desk):
+def test_who_needs_no_key_on_this_machine_is_named(harness: Desk):
     caller = f"{{uid: {os.getuid()}, roles: [runtime, operator]}}"
     doors = f"  admin: {{loopback: true}}\n  api: {{socket: {{path: ../api.sock, callers: [{caller}]}}}}\n"
-    house.write("broker", BROKER.format(base=house.base, port=house.port) + doors)
-    warned = [text for check, text in findings(examined(house), "warning") if check == "configuration"]
+    harness.write("broker", BROKER.format(base=harness.base, port=harness.port) + doors)
+    warned = [text for check, text in findings(examined(harness), "warning") if check == "configuration"]
     assert any("Operators on this machine need no key" in text for text in warned)
     every = f"Every process of uid {os.getuid()} is operator and runtime over the Unix socket, without a key."
     assert any(every in text for text in warned)
 
 
-def test_warnings_count_where_somebody_says_so(house: Desk):
-    assert 0 == house.type("doctor", "--offline").code
-    assert 1 == house.type("doctor", "--offline", "--strict").code, "a check is off in this configuration"
+def test_warnings_count_where_somebody_says_so(harness: Desk):
+    assert 0 == harness.type("doctor", "--offline").code
+    assert 1 == harness.type("doctor", "--offline", "--strict").code, "a check is off in this configuration"
 
 
-def test_no_secret_is_sent_and_nobody_is_followed(house: Desk, idp: IdentityProvider):
+def test_no_secret_is_sent_and_nobody_is_followed(harness: Desk, idp: IdentityProvider):
     idp.script.token.redirect(idp.url("/elsewhere"), times=FOREVER)
-    told = examined(house)
+    told = examined(harness)
     assert [] == findings(told, "failure")
     probes = [noted for noted in idp.requests if noted.method == "GET" and noted.endpoint in {"token", "revoke"}]
     assert {"token", "revoke"} == {noted.endpoint for noted in probes}
@@ -100,19 +100,19 @@ def test_no_secret_is_sent_and_nobody_is_followed(house: Desk, idp: IdentityProv
 
 
 @pytest.mark.slow
-def test_it_works_beside_a_broker_and_waits_for_no_lock(house: Desk):
-    with serving(house):
+def test_it_works_beside_a_broker_and_waits_for_no_lock(harness: Desk):
+    with serving(harness):
         held = []
-        for path in (house.folder / "store/data/locks").iterdir():
+        for path in (harness.folder / "store/data/locks").iterdir():
             held.append(os.open(path, os.O_RDWR))
             fcntl.flock(held[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
         try:
-            told = examined(house)
+            told = examined(harness)
         finally:
             for descriptor in held:
                 os.close(descriptor)
     assert [] == findings(told, "failure")
-    assert f"A broker answers at {house.base}." in [it["text"] for it in told["checks"]]
+    assert f"A broker answers at {harness.base}." in [it["text"] for it in told["checks"]]
 
 
 def key_of_another_store(desk: Desk) -> None:
@@ -177,13 +177,13 @@ BROKEN: dict[str, tuple[Callable[[Desk], object], str, str]] = {
 
 @pytest.mark.parametrize(("harm", "check", "says"), BROKEN.values(), ids=BROKEN)
 def test_what_is_broken_is_named_and_the_other_checks_are_made(
-    house: Desk, harm: Callable[[Desk], object], check: str, says: str
+    harness: Desk, harm: Callable[[Desk], object], check: str, says: str
 ):
-    harm(house)
-    told = examined(house, "--offline")
+    harm(harness)
+    told = examined(harness, "--offline")
     assert any(check == where and says in text for where, text in findings(told, "failure")), findings(told, "failure")
     assert any(it["light"] == "ok" for it in told["checks"])
-    plain = house.type("doctor", "--offline")
+    plain = harness.type("doctor", "--offline")
     assert (2, True) == (plain.code, "FAILURE" in plain.out)
 
 
@@ -207,15 +207,15 @@ NO_KEY: dict[str, Callable[[Desk], object]] = {
 
 @pytest.mark.parametrize("harm", NO_KEY.values(), ids=NO_KEY)
 def test_without_its_key_the_store_is_not_said_to_lack_a_secret_and_the_keys_path_is_told(
-    house: Desk, harm: Callable[[Desk], object]
+    harness: Desk, harm: Callable[[Desk], object]
 ):
-    harm(house)
-    told = examined(house, "--offline")
-    assert any("keys" == where and str(house.key_file) in text for where, text in findings(told, "failure")), told
+    harm(harness)
+    told = examined(harness, "--offline")
+    assert any("keys" == where and str(harness.key_file) in text for where, text in findings(told, "failure")), told
     assert "not in the secret store" not in json.dumps(told)
     assert any("secrets" == where and "could not be opened" in text for where, text in findings(told, "warning"))
-    refused = house.type("secrets", "list")
-    assert (2, True) == (refused.code, f"key: {house.key_file}" in refused.err)
+    refused = harness.type("secrets", "list")
+    assert (2, True) == (refused.code, f"key: {harness.key_file}" in refused.err)
 
 
 CONNECTOR = """\
@@ -243,14 +243,16 @@ def past_its_values(desk: Desk) -> bool:
 @pytest.mark.parametrize(
     "lacking", [(), SECRET, ("slack-main", "bot_token")], ids=["nothing", "an app's", "a connector's"]
 )
-def test_a_secret_fails_the_checkup_exactly_when_serve_would_refuse(house: Desk, lacking: tuple[str, ...]):
+def test_a_secret_fails_the_checkup_exactly_when_serve_would_refuse(harness: Desk, lacking: tuple[str, ...]):
     """Whatever the configuration names counts: a connector's own token as much as an app's client secret."""
-    house.write("slack-main", CONNECTOR)
-    assert 0 == house.type("secrets", "set", "slack-main", "bot_token", stdin=house.canaries.mint("bot").reveal()).code
+    harness.write("slack-main", CONNECTOR)
+    assert (
+        0 == harness.type("secrets", "set", "slack-main", "bot_token", stdin=harness.canaries.mint("bot").reveal()).code
+    )
     if lacking:
-        assert 0 == house.type("secrets", "remove", *lacking, "--yes").code
-    failed = [text for check, text in findings(examined(house, "--offline"), "failure") if check == "secrets"]
-    assert past_its_values(house) is not bool(lacking)
+        assert 0 == harness.type("secrets", "remove", *lacking, "--yes").code
+    failed = [text for check, text in findings(examined(harness, "--offline"), "failure") if check == "secrets"]
+    assert past_its_values(harness) is not bool(lacking)
     assert bool(lacking) == bool(failed)
     assert all(f"oauthbroker secrets set {' '.join(lacking)}" in text for text in failed)
 
@@ -274,18 +276,18 @@ def test_without_any_configuration_it_says_so(desk: Desk):
     assert [] == findings(told, "ok"), "nothing is claimed of a store that nobody named"
 
 
-def test_a_scope_that_is_no_right_is_told_where_it_belongs(house: Desk):
-    app = next(path for path in house.folder.rglob("*.yaml") if "kind: OAuthApp" in path.read_text("utf-8"))
+def test_a_scope_that_is_no_right_is_told_where_it_belongs(harness: Desk):
+    app = next(path for path in harness.folder.rglob("*.yaml") if "kind: OAuthApp" in path.read_text("utf-8"))
     text = app.read_text("utf-8")
-    assert not [words for _, words in findings(examined(house, "--offline"), "ok") if "alwaysScopes" in words]
+    assert not [words for _, words in findings(examined(harness, "--offline"), "ok") if "alwaysScopes" in words]
     app.write_text(text.replace("scopes: [", "scopes: [offline_access, ", 1), "utf-8")
-    (told,) = [words for _, words in findings(examined(house, "--offline"), "ok") if "alwaysScopes" in words]
+    (told,) = [words for _, words in findings(examined(harness, "--offline"), "ok") if "alwaysScopes" in words]
     assert "offline_access stands in `scopes`" in told
 
 
-def test_a_broken_app_keeps_nobody_from_looking_at_the_store(house: Desk):
-    house.write("mail", "apiVersion: agents.example.io/v1alpha1\nkind: OAuthApp\nmetadata: {name: mail}\nspec: {}\n")
-    told = examined(house, "--offline")
+def test_a_broken_app_keeps_nobody_from_looking_at_the_store(harness: Desk):
+    harness.write("mail", "apiVersion: agents.example.io/v1alpha1\nkind: OAuthApp\nmetadata: {name: mail}\nspec: {}\n")
+    told = examined(harness, "--offline")
     assert {"keys", "permissions", "audit", "grants"} <= {it["check"] for it in told["checks"] if it["light"] == "ok"}
 
 
@@ -327,17 +329,17 @@ def breaks_off(idp: IdentityProvider) -> None:
     ],
 )
 def test_what_a_provider_does_wrong(
-    house: Desk, idp: IdentityProvider, harm: Callable[[IdentityProvider], None], light: str, says: str
+    harness: Desk, idp: IdentityProvider, harm: Callable[[IdentityProvider], None], light: str, says: str
 ):
     harm(idp)
-    told = examined(house)
+    told = examined(harness)
     assert [True] == [says in text for check, text in findings(told, light) if check == "providers"]
 
 
-def test_a_provider_that_is_gone_is_named_once_however_many_addresses_it_has(house: Desk, idp: IdentityProvider):
+def test_a_provider_that_is_gone_is_named_once_however_many_addresses_it_has(harness: Desk, idp: IdentityProvider):
     other = APP.format(issuer="http://127.0.0.1:9").replace("name: mail", "name: other")
-    house.write("other", other.replace("client-mail", "client-other"))
-    told = examined(house)
+    harness.write("other", other.replace("client-mail", "client-other"))
+    told = examined(harness)
     assert [("providers", True)] == [(check, text.startswith("other: ")) for check, text in findings(told, "failure")]
 
 
@@ -351,7 +353,7 @@ def test_a_provider_that_is_gone_is_named_once_however_many_addresses_it_has(hou
     ids=["well", "a provider that is gone", "a secret that is not there"],
 )
 def test_the_brokers_own_login_is_looked_after_as_an_apps_client(
-    house: Desk,
+    harness: Desk,
     idp: IdentityProvider,
     monkeypatch: pytest.MonkeyPatch,
     issuer: str,
@@ -360,13 +362,13 @@ def test_the_brokers_own_login_is_looked_after_as_an_apps_client(
 ):
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    written = (house.folder / "config" / "broker.yaml").read_text("utf-8")
+    written = (harness.folder / "config" / "broker.yaml").read_text("utf-8")
     login = (
         "  login:\n    client: {clientId: an-id, clientSecret: {valueFrom: {env: LOGIN_SECRET}}}\n"
         f'    endpoints: {{issuer: "{issuer.format(issuer=idp.issuer)}"}}\n    subject: "corp:user:{{sub}}"\n'
     )
-    house.write("broker", written.replace("spec:\n", "spec:\n" + login))
-    told = examined(house)
+    harness.write("broker", written.replace("spec:\n", "spec:\n" + login))
+    told = examined(harness)
     said = [(light, check, text) for light in ("failure", "warning") for check, text in findings(told, light)]
     assert [(light, check) for light, check, _ in found] == [
         (light, check) for light, check, text in said if text.startswith(("broker:login: ", "login: "))
@@ -376,39 +378,39 @@ def test_the_brokers_own_login_is_looked_after_as_an_apps_client(
     )
 
 
-def test_the_forecast_says_who_when_and_why(house: Desk, idp: IdentityProvider):
+def test_the_forecast_says_who_when_and_why(harness: Desk, idp: IdentityProvider):
     """A client that was changed: everybody has to agree again now."""
-    house.write("mail", APP.format(issuer=idp.issuer).replace("client-mail", "client-new"))
-    told = examined(house, "--offline")
+    harness.write("mail", APP.format(issuer=idp.issuer).replace("client-mail", "client-new"))
+    told = examined(harness, "--offline")
     assert [("mail", ALICE, "registration", True)] == [
         (it["app"], it["subject"], it["why"], it["certain"]) for it in told["forecast"]
     ]
     assert any(
         "1 subject has to agree again within 14 days, for 1 grant." in text for _, text in findings(told, "warning")
     )
-    plain = house.type("doctor", "--forecast")
+    plain = harness.type("doctor", "--forecast")
     assert 0 == plain.code
     assert re.search(rf"mail +{ALICE} +the app has another client id", plain.out)
 
 
-def test_what_nobody_knows_is_said_too(house: Desk):
-    told = examined(house, "--offline")
+def test_what_nobody_knows_is_said_too(harness: Desk):
+    told = examined(harness, "--offline")
     assert ([], {"mail": 1}) == (told["forecast"], told["unknownLifetimes"])
-    plain = house.type("doctor", "--forecast")
+    plain = harness.type("doctor", "--forecast")
     assert (0, "") == (plain.code, plain.out)
     assert "No user, as far as is known." in plain.err
     assert "How long a refresh token lives is not known of 1 grant (1 of mail)." in plain.err
 
 
-def test_keys_of_the_api_that_end_are_told_ahead(house: Desk):
-    house.canaries.may_show("API key")
+def test_keys_of_the_api_that_end_are_told_ahead(harness: Desk):
+    harness.canaries.may_show("API key")
     for name, expires in (("old", "1s"), ("soon", "5d"), ("later", "60d"), ("ever", None)):
-        done = house.type("api-keys", "create", name, *(("--expires", expires) if expires else ()))
-        house.canaries.add(done.out.strip(), "API key")
-    house.type("api-keys", "rotate", "old", "--overlap", "0s")
+        done = harness.type("api-keys", "create", name, *(("--expires", expires) if expires else ()))
+        harness.canaries.add(done.out.strip(), "API key")
+    harness.type("api-keys", "rotate", "old", "--overlap", "0s")
     said = {
         text.partition(":")[0]: text
-        for check, text in findings(examined(house, "--offline"), "warning")
+        for check, text in findings(examined(harness, "--offline"), "warning")
         if check == "apiKeys"
     }
     assert {"old", "soon"} == set(said)

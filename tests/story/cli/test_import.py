@@ -65,7 +65,7 @@ def exported(desk: Desk, *, tokens: bool = True) -> list[Line]:
 
 @pytest.fixture
 def lines(desk: Desk, idp: IdentityProvider) -> list[Line]:
-    """Alice and Bob agreed elsewhere, to the same client; here is an empty store of their new house."""
+    """Alice and Bob agreed elsewhere, to the same client; here is an empty store of their new harness."""
     desk.ready_to_serve(idp)
     for account in ("alice", "bob"):
         desk.connect(account, idp)
@@ -108,13 +108,13 @@ def fates(told: dict[str, Any]) -> list[str]:
     return [it["fate"] for it in told["grants"]]
 
 
-def test_the_same_tokens_are_served_in_the_new_house(desk: Desk, idp: IdentityProvider, lines: list[Line]):
+def test_the_same_tokens_are_served_after_the_import(desk: Desk, idp: IdentityProvider, lines: list[Line]):
     asked = idp.count("token")
     told = imported(desk, lines)
     assert (2, 2, ["imported", "imported"]) == (told["lines"], told["imported"], fates(told))
     assert [it["accessToken"] for it in lines] == [served(it["subject"]).access_token.reveal() for it in lines]
     assert asked == idp.count("token"), "nobody asked the provider"
-    assert lines == exported(desk), "and another house could take them over from here"
+    assert lines == exported(desk), "and another harness could take them over from here"
 
 
 def test_without_an_access_token_the_first_use_refreshes(desk: Desk, idp: IdentityProvider, lines: list[Line]):

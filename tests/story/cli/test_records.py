@@ -25,7 +25,7 @@ SESSION = {
 
 
 @pytest.fixture
-def house(desk: Desk, idp: IdentityProvider) -> Desk:
+def harness(desk: Desk, idp: IdentityProvider) -> Desk:
     desk.ready_to_serve(idp)
     desk.connect("alice", idp)
     return desk
@@ -44,9 +44,9 @@ def ask(idp: IdentityProvider) -> None:
 
 
 @pytest.mark.rule("12.5.4")
-def test_a_grants_record_is_the_specifications_with_its_secrets_masked(house: Desk):
-    [grant] = json.loads(house.type("grants", "list", "--json").out)
-    done = house.type("grants", "show", grant["grantId"], "--record")
+def test_a_grants_record_is_the_specifications_with_its_secrets_masked(harness: Desk):
+    [grant] = json.loads(harness.type("grants", "list", "--json").out)
+    done = harness.type("grants", "show", grant["grantId"], "--record")
     record = yaml.safe_load(done.out)
     assert (0, "agents.example.io/v1alpha1", "OAuthGrantRecord") == (done.code, record["apiVersion"], record["kind"])
     assert {"name": grant["grantId"]} == record["metadata"]
@@ -55,16 +55,16 @@ def test_a_grants_record_is_the_specifications_with_its_secrets_masked(house: De
     assert ({"kind": "OAuthApp", "name": "mail"}, grant["subject"]) == (spec["oauthAppRef"], spec["subject"])
     assert ("<secret>", "<secret>") == (spec["token"]["accessToken"], spec["token"]["refreshToken"])
     assert len("2026-02-01T10:00:00Z") == len(spec["createdAt"])
-    assert record == json.loads(house.type("grants", "show", grant["grantId"], "--record", "--json").out)
+    assert record == json.loads(harness.type("grants", "show", grant["grantId"], "--record", "--json").out)
 
 
 @pytest.mark.rule("12.5.5")
-def test_a_sessions_record_is_the_specifications_with_its_secrets_masked(house: Desk, idp: IdentityProvider):
+def test_a_sessions_record_is_the_specifications_with_its_secrets_masked(harness: Desk, idp: IdentityProvider):
     ask(idp)
-    pending, completed = json.loads(house.type("sessions", "list", "--json").out)
+    pending, completed = json.loads(harness.type("sessions", "list", "--json").out)
     assert ("pending", "completed") == (pending["spec"]["status"], completed["spec"]["status"])
     name = pending["metadata"]["name"]
-    done = house.type("sessions", "show", name[:10])
+    done = harness.type("sessions", "show", name[:10])
     record = yaml.safe_load(done.out)
     assert (0, pending) == (done.code, record)
     assert ("AuthSessionRecord", True) == (record["kind"], name.startswith("as-"))
@@ -75,19 +75,19 @@ def test_a_sessions_record_is_the_specifications_with_its_secrets_masked(house: 
     assert {"swarmRef", "instanceKey", "agentName", "origin", "auth"} >= set(spec["resume"])
 
 
-def test_sessions_are_listed_by_app_and_by_subject(house: Desk, idp: IdentityProvider):
+def test_sessions_are_listed_by_app_and_by_subject(harness: Desk, idp: IdentityProvider):
     ask(idp)
     subject = f"idp:user:{idp.account('bob').sub}"
-    listed = house.type("sessions", "list").out.splitlines()
+    listed = harness.type("sessions", "list").out.splitlines()
     assert ["session", "app", "subject", "status", "expires", "agent"] == listed[0].split()
     assert 3 == len(listed)
-    assert 1 == len(json.loads(house.type("sessions", "list", "--subject", subject, "--json").out))
-    none = house.type("sessions", "list", "--app", "other")
+    assert 1 == len(json.loads(harness.type("sessions", "list", "--subject", subject, "--json").out))
+    none = harness.type("sessions", "list", "--app", "other")
     assert (0, "", "There are no such sessions.\n") == (none.code, none.out, none.err)
 
 
 @pytest.mark.parametrize("typed", ["as-zzzzzzzz", "as-z"])
-def test_an_unknown_or_short_session_is_refused_with_what_to_do(house: Desk, typed: str):
-    done = house.type("sessions", "show", typed)
+def test_an_unknown_or_short_session_is_refused_with_what_to_do(harness: Desk, typed: str):
+    done = harness.type("sessions", "show", typed)
     assert (2, "") == (done.code, done.out)
     assert "sessions list" in done.err or "at least 6" in done.err

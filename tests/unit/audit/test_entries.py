@@ -18,7 +18,7 @@ from oauthbroker.model.results import Failed, Ready
 from oauthbroker.testing import Canaries, IdentityProvider
 from oauthbroker.tokens.token_call import Caller
 from tests.kit.audit import AT, ENTRY, FOREIGN_KEYS, KEYS
-from tests.kit.running_broker import House, running, turn, user_app
+from tests.kit.running_broker import Harness, running, turn, user_app
 
 KNOWN_FIELDS = {
     "app", "grant", "agent", "tool", "degraded", "forced", "session", "reason", "code", "revoked", "provider", "name", "action",
@@ -70,9 +70,9 @@ def test_on_disk_a_grant_and_a_conversation_go_by_names_that_only_this_store_can
 
 
 @pytest.fixture
-async def house(identity_provider: IdentityProvider) -> AsyncIterator[House]:
-    async with running(identity_provider, [user_app(identity_provider)]) as house:
-        yield house
+async def harness(identity_provider: IdentityProvider) -> AsyncIterator[Harness]:
+    async with running(identity_provider, [user_app(identity_provider)]) as harness:
+        yield harness
 
 
 class Refusing(AuditList):
@@ -82,33 +82,37 @@ class Refusing(AuditList):
         raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log cannot be written")
 
 
-async def test_no_audit_no_token(house: House) -> None:
-    await house.connected()
-    manager = replace(house.parts.manager, audit=Refusing())
+async def test_no_audit_no_token(harness: Harness) -> None:
+    await harness.connected()
+    manager = replace(harness.parts.manager, audit=Refusing())
     result = await manager.get_access_token(Caller(turn()), "mail")
     assert isinstance(result, Failed)
     assert Code.STORE_UNAVAILABLE is result.code
 
 
-async def test_a_link_that_is_asked_for_again_has_its_entry_too(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_link_that_is_asked_for_again_has_its_entry_too(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first answer was refused with its entry; the second one must not find a session that has none."""
     with monkeypatch.context() as full:
-        full.setattr(house.audit, "write", Refusing().write)
+        full.setattr(harness.audit, "write", Refusing().write)
         for _ in range(2):
-            refused = await house.ask()
+            refused = await harness.ask()
             assert isinstance(refused, Failed)
             assert Code.STORE_UNAVAILABLE is refused.code
-    asked = await house.ask_link()
-    again = await house.ask_link()
-    entries = [entry for entry in house.audit.entries if isinstance(entry, audit.AuthorizationRequested)]
+    asked = await harness.ask_link()
+    again = await harness.ask_link()
+    entries = [entry for entry in harness.audit.entries if isinstance(entry, audit.AuthorizationRequested)]
     assert [asked.auth_session_id] == [entry.session for entry in entries]
     assert asked.auth_session_id == again.auth_session_id
 
 
 @pytest.mark.parametrize("what", ["a key is removed", "a key is rotated", "a secret is set", "a secret is removed"])
-async def test_what_operators_change_is_entered_first(house: House, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+async def test_what_operators_change_is_entered_first(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     """With a log that takes nothing, nothing changes; asked for again, it has its entry."""
-    keys, secrets = house.broker.api_keys, house.broker.secrets
+    keys, secrets = harness.broker.api_keys, harness.broker.secrets
     made, _ = await keys.create("runtime", ["runtime"])
     await secrets.put("mail", "old", Secret("a value"))
     change: dict[str, Callable[[], Awaitable[object]]] = {
@@ -121,28 +125,30 @@ async def test_what_operators_change_is_entered_first(house: House, monkeypatch:
     async def there() -> object:
         return sorted((key.id, key.expires_at) for key in await keys.list()), await secrets.names()
 
-    before, entries = await there(), len(house.audit.entries)
+    before, entries = await there(), len(harness.audit.entries)
     with monkeypatch.context() as full:
-        full.setattr(house.audit, "write", Refusing().write)
+        full.setattr(harness.audit, "write", Refusing().write)
         with pytest.raises(BrokerError):
             await change[what]()
     assert before == await there()
     await change[what]()
     assert before != await there()
-    assert entries < len(house.audit.entries)
+    assert entries < len(harness.audit.entries)
 
 
-async def test_every_token_that_leaves_is_entered_with_grant_agent_and_tool(house: House, canaries: Canaries) -> None:
-    ready = await house.connected()
+async def test_every_token_that_leaves_is_entered_with_grant_agent_and_tool(
+    harness: Harness, canaries: Canaries
+) -> None:
+    ready = await harness.connected()
     assert isinstance(ready, Ready)
-    issued = [entry for entry in house.audit.entries if isinstance(entry, TokenIssued)]
+    issued = [entry for entry in harness.audit.entries if isinstance(entry, TokenIssued)]
     assert [("mail", "planner", None, turn().instance_key)] == [
         (entry.app, entry.agent, entry.tool, entry.instance) for entry in issued
     ]
     assert issued[0].grant.startswith("sha256:")
-    text = "".join(line_of(entry, at) for at, entry in house.audit.lines)
+    text = "".join(line_of(entry, at) for at, entry in harness.audit.lines)
     canaries.look(text, "the audit log")
     assert "idp:user:" not in text
     assert ["AuthorizationRequested", "ConnectStarted", "Connected", "TokenIssued"] == [
-        type(entry).__name__ for entry in house.audit.entries
+        type(entry).__name__ for entry in harness.audit.entries
     ]

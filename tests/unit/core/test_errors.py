@@ -158,9 +158,9 @@ def test_the_page_of_errors_names_no_code_that_is_not_one() -> None:
 
 def test_the_page_says_which_codes_nothing_answers_yet() -> None:
     """A code that comes into use has to leave that list, and one that falls out of use to join it."""
-    house = Path(__file__).parents[3] / "oauthbroker"
-    table = house / "core" / "errors.py"
-    files = [path for path in house.rglob("*.py") if path != table and "testing" not in path.parts]
+    harness = Path(__file__).parents[3] / "oauthbroker"
+    table = harness / "core" / "errors.py"
+    files = [path for path in harness.rglob("*.py") if path != table and "testing" not in path.parts]
     raised = "".join(path.read_text("utf-8").replace("error.code is Code.", "") for path in files)
     unused = [code.value for code in Code if not re.search(rf"\bCode\.{code.name}\b", raised)]
     [listed] = re.findall(r"\*\*Not yet answered.*", PAGE, re.DOTALL)

@@ -13,8 +13,8 @@ import pytest
 import oauthbroker
 from oauthbroker.core.words import LOCALES, read_words
 
-HOUSE = Path(oauthbroker.__file__).parent
-FOLDERS = [HOUSE / "core" / "words", HOUSE / "web" / "words"]
+PACKAGE = Path(oauthbroker.__file__).parent
+FOLDERS = [PACKAGE / "core" / "words", PACKAGE / "web" / "words"]
 OTHERS = [locale for locale in LOCALES if locale != "en"]
 PLACEHOLDER = re.compile(r"\{(\w*)[^}]*\}")
 SAME = {"brand"}  # a word that is the same in every language, or may be: our own name

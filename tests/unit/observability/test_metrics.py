@@ -19,7 +19,7 @@ from oauthbroker.model.results import Failed, Ready
 from oauthbroker.observability.metrics import MOST_SERIES, OTHER, SECONDS, Metric, Metrics, Timing
 from oauthbroker.protocol.messages import Kind
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.running_broker import House, UnwellStore, running, turn, user_app
+from tests.kit.running_broker import Harness, UnwellStore, running, turn, user_app
 
 
 def test_names_are_the_usual_ones_and_count_what_only_grows() -> None:
@@ -114,13 +114,13 @@ async def test_labels_are_apps_codes_events_and_agents_whatever_callers_send(
     """A label comes from a closed set: nobody can fill the memory with labels, or read a person out of them."""
     app = user_app(identity_provider)
     apps = [replace(app, client=Client("client-mail", Secret("an-old-one"), later_secrets=app.client.secrets))]
-    async with running(identity_provider, apps, clock=test_clock) as house:
-        await _everything(house)
-        seen = set(house.broker.metrics.counts)
+    async with running(identity_provider, apps, clock=test_clock) as harness:
+        await _everything(harness)
+        seen = set(harness.broker.metrics.counts)
     disk = UnwellStore(test_clock)
-    async with running(identity_provider, apps, clock=test_clock, store=disk, background=False) as house:
-        await _refreshes(house, disk)
-        seen |= set(house.broker.metrics.counts)
+    async with running(identity_provider, apps, clock=test_clock, store=disk, background=False) as harness:
+        await _refreshes(harness, disk)
+        seen |= set(harness.broker.metrics.counts)
     words = {"auth.granted", "auth.denied", "auth.failed", "auth.revoked", "mail", *get_args(Kind), *STATUSES}
     words |= {code.value for code in Code} | {
         "GET",
@@ -134,30 +134,30 @@ async def test_labels_are_apps_codes_events_and_agents_whatever_callers_send(
     assert all(len(metric.labels) == len(labels) for metric, labels in seen)
 
 
-async def _everything(house: House) -> None:
+async def _everything(harness: Harness) -> None:
     for odd in ("no-such-app", "../mail", "mail\n", "m" * 1000):
-        await house.ask(odd)
-    await house.ask("mail", ["nonsense", "x"])
-    await house.ask(of=turn(user=None))
-    await house.connected()
-    await house.connect(await house.ask_link(of=turn(user="idp:user:U345678")), "mallory")
-    await house.events(count=2)
+        await harness.ask(odd)
+    await harness.ask("mail", ["nonsense", "x"])
+    await harness.ask(of=turn(user=None))
+    await harness.connected()
+    await harness.connect(await harness.ask_link(of=turn(user="idp:user:U345678")), "mallory")
+    await harness.events(count=2)
 
 
-async def _refreshes(house: House, disk: UnwellStore) -> None:
+async def _refreshes(harness: Harness, disk: UnwellStore) -> None:
     """One that is refused, and one that the disk does not take at first."""
-    refresh = house.idp.script.refresh
-    await house.connected()
-    house.clock.advance(3600)
+    refresh = harness.idp.script.refresh
+    await harness.connected()
+    harness.clock.advance(3600)
     refresh.answer(500)
-    assert isinstance(await house.ask(), Failed)
-    house.clock.advance(10)
+    assert isinstance(await harness.ask(), Failed)
+    harness.clock.advance(10)
 
     def fill(found: dict[str, Any]) -> dict[str, Any]:
         disk.refuses = 1
         return found
 
     refresh.alter(fill)
-    assert isinstance(await house.ask(), Ready)
-    while not house.broker.metrics.value(Metric.RENEWALS, "mail"):
+    assert isinstance(await harness.ask(), Ready)
+    while not harness.broker.metrics.value(Metric.RENEWALS, "mail"):
         await asyncio.sleep(0.001)

@@ -20,7 +20,7 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.running_broker import ALICE, TEAM, House, running, turn, user_app
+from tests.kit.running_broker import ALICE, TEAM, Harness, running, turn, user_app
 
 
 class Hostile(Mapping[str, Any]):
@@ -107,9 +107,9 @@ TURNS = (
 MANY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 
 
-async def answers_to(house: House, of: Any, *asked: Any) -> list[Any]:
+async def answers_to(harness: Harness, of: Any, *asked: Any) -> list[Any]:
     """What every face of a turn answers to the same arguments."""
-    ctx = house.broker.oauth(of)
+    ctx = harness.broker.oauth(of)
     app, scopes, ttl = asked
     request = {"oauthAppRef": app, "scopes": scopes, "minTtlSeconds": ttl}
     return [
@@ -123,15 +123,15 @@ async def answers_to(house: House, of: Any, *asked: Any) -> list[Any]:
 
 
 @asynccontextmanager
-async def house_with(connected: bool) -> AsyncIterator[House]:
+async def harness_with(connected: bool) -> AsyncIterator[Harness]:
     clock = TestClock()
     async with (
         IdentityProvider(clock=clock) as idp,
-        running(idp, [user_app(idp)], clock=clock, background=False) as house,
+        running(idp, [user_app(idp)], clock=clock, background=False) as harness,
     ):
         if connected:
-            await house.connected()
-        yield house
+            await harness.connected()
+        yield harness
 
 
 @pytest.mark.slow
@@ -140,8 +140,8 @@ async def house_with(connected: bool) -> AsyncIterator[House]:
 def test_no_turn_and_no_argument_raises_out_of_a_token_call(connected: bool) -> None:
     """One broker for all examples, on a loop of its own."""
     with asyncio.Runner() as runner:
-        there = house_with(connected)
-        house = runner.run(there.__aenter__())
+        there = harness_with(connected)
+        harness = runner.run(there.__aenter__())
 
         @MANY
         @example(None, "mail", None, None)
@@ -152,19 +152,19 @@ def test_no_turn_and_no_argument_raises_out_of_a_token_call(connected: bool) -> 
         @example(turn(), Hostile(), None, None)
         @given(TURNS, st.just("mail") | ANYTHING, st.none() | ANYTHING, st.none() | ANYTHING)
         def law(of: Any, app: Any, scopes: Any, ttl: Any) -> None:
-            for answer in runner.run(answers_to(house, of, app, scopes, ttl)):
+            for answer in runner.run(answers_to(harness, of, app, scopes, ttl)):
                 assert isinstance(answer, Ready | AuthorizationRequired | Failed)
-                assert not (isinstance(answer, Failed) and answer.retryable), house.log.getvalue()
+                assert not (isinstance(answer, Failed) and answer.retryable), harness.log.getvalue()
             for links in ("inline", "apart", app):
-                block = runner.run(house.broker.pending(of, links))
+                block = runner.run(harness.broker.pending(of, links))
                 assert block is None or block["type"] == "auth.pending"
-            assert isinstance(runner.run(house.broker.links(of)), list)
+            assert isinstance(runner.run(harness.broker.links(of)), list)
 
         try:
             law()
         finally:
             runner.run(there.__aexit__(None, None, None))
-    assert "a secret of the caller" not in house.log.getvalue()
+    assert "a secret of the caller" not in harness.log.getvalue()
 
 
 WRONG: dict[str, Any] = {
@@ -191,14 +191,14 @@ WRONG: dict[str, Any] = {
 @pytest.mark.case("37")
 @pytest.mark.parametrize("connected", [False, True], ids=["asked for", "connected"])
 async def test_a_turn_of_the_wrong_type_is_requestInvalid_also_where_there_is_a_grant(connected: bool) -> None:
-    async with house_with(connected) as house:
+    async with harness_with(connected) as harness:
         for name, of in WRONG.items():
-            answers = await answers_to(house, of, "mail", None, None)
+            answers = await answers_to(harness, of, "mail", None, None)
             codes = {answer.code for answer in answers if isinstance(answer, Failed)}
             assert ({Code.REQUEST_INVALID}, 6) == (codes, len(answers)), name
-            assert await house.broker.pending(of) is None, name
-            assert [] == await house.broker.links(of), name
-            for call in (house.broker.turns.begin(of), house.broker.relay_code(of, "ABCD-EFGH")):
+            assert await harness.broker.pending(of) is None, name
+            assert [] == await harness.broker.links(of), name
+            for call in (harness.broker.turns.begin(of), harness.broker.relay_code(of, "ABCD-EFGH")):
                 with pytest.raises(BrokerError, match="requestInvalid"):
                     await call
 
@@ -218,10 +218,10 @@ SPOKEN: dict[str, TurnLike] = {
 @pytest.mark.rule("12.5.1-1")
 @pytest.mark.parametrize("of", SPOKEN.values(), ids=SPOKEN)
 async def test_a_turn_may_be_the_specifications_json(of: TurnLike) -> None:
-    async with house_with(connected=True) as house:
-        assert isinstance(await house.broker.oauth(of).get_access_token("mail"), Ready)
-        begun = await house.broker.turns.begin(of)
-        guest = await house.broker.turns.admit(begun.token.reveal())
+    async with harness_with(connected=True) as harness:
+        assert isinstance(await harness.broker.oauth(of).get_access_token("mail"), Ready)
+        begun = await harness.broker.turns.begin(of)
+        guest = await harness.broker.turns.admit(begun.token.reveal())
         assert ALICE == guest.turn.resume_target.auth.subjects["user"]
 
 
@@ -230,17 +230,17 @@ async def test_a_fault_of_the_broker_is_answered_and_the_log_says_where_and_noth
     store = BrokenStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
     async with (
         IdentityProvider(clock=clock) as idp,
-        running(idp, [user_app(idp)], clock=clock, store=store, background=False) as house,
+        running(idp, [user_app(idp)], clock=clock, store=store, background=False) as harness,
     ):
         store.fault = ZeroDivisionError("the text of a fault")
-        answer = await house.broker.oauth(turn()).get_access_token("mail")
+        answer = await harness.broker.oauth(turn()).get_access_token("mail")
         store.fault = None
     assert isinstance(answer, Failed)
     assert (Code.BROKER_UNREACHABLE, True) == (answer.code, answer.retryable)
-    line = next(line for line in house.log.getvalue().splitlines() if "a token call failed" in line)
+    line = next(line for line in harness.log.getvalue().splitlines() if "a token call failed" in line)
     assert "ZeroDivisionError" in line
     assert "oauthbroker." in line
-    assert "the text of a fault" not in house.log.getvalue()
+    assert "the text of a fault" not in harness.log.getvalue()
 
 
 FAULTS: dict[str, tuple[Exception, str]] = {
@@ -257,17 +257,17 @@ async def test_a_block_that_cannot_be_made_is_none_and_one_line_in_the_log(fault
     store = BrokenStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
     async with (
         IdentityProvider(clock=clock) as idp,
-        running(idp, [user_app(idp)], clock=clock, store=store, background=False) as house,
+        running(idp, [user_app(idp)], clock=clock, store=store, background=False) as harness,
     ):
-        await house.ask_link()
-        before = len(house.log.getvalue().splitlines())
+        await harness.ask_link()
+        before = len(harness.log.getvalue().splitlines())
         store.fault = fault
-        block = await house.broker.pending(turn())
-        [line] = house.log.getvalue().splitlines()[before:]
+        block = await harness.broker.pending(turn())
+        [line] = harness.log.getvalue().splitlines()[before:]
         with pytest.raises(type(fault)):
-            await house.broker.links(turn())
+            await harness.broker.links(turn())
         store.fault = None
-        assert await house.broker.pending(turn()) is not None
+        assert await harness.broker.pending(turn()) is not None
     assert block is None
     assert all(word in line for word in ("auth.pending", named, "oauthbroker."))
     assert "the text of a fault" not in line
@@ -303,8 +303,8 @@ async def test_a_client_begins_no_turn_of_the_wrong_type(of: Any) -> None:
 async def test_a_reference_of_a_text_of_its_own_kind_raises_nothing(
     identity_provider: IdentityProvider, test_clock: TestClock, ref: Any
 ) -> None:
-    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, background=False) as house:
-        oauth = house.broker.oauth(turn())
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, background=False) as harness:
+        oauth = harness.broker.oauth(turn())
         for answer in (await oauth.get_access_token(ref), await oauth.report_rejected(ref, "a token")):
             assert isinstance(answer, (AuthorizationRequired, Failed))
         assert "status" in await oauth.getAccessToken({"oauthAppRef": ref})

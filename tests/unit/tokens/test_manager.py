@@ -27,7 +27,7 @@ from oauthbroker.store.port import Key
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tokens.decision import AskPerson, Decision, Need, RefreshToken, Refuse, UseToken, decide, settle
 from oauthbroker.tokens.token_call import MAX_MIN_TTL
-from tests.kit.running_broker import ALICE, House, global_app, running, turn, user_app
+from tests.kit.running_broker import ALICE, Harness, global_app, running, turn, user_app
 from tests.kit.samples import NOW, grant_with, token_with
 
 DEFAULT = 300
@@ -283,20 +283,22 @@ TOOLS: dict[str, tuple[ToolAuth, ...]] = {
 
 
 @pytest.fixture
-async def counted(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[House]:
+async def counted(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
     apps = [user_app(identity_provider), global_app(identity_provider)]
     store = CountingStore(test_clock)
-    async with running(identity_provider, apps, clock=test_clock, store=store, tools=TOOLS, background=False) as house:
+    async with running(
+        identity_provider, apps, clock=test_clock, store=store, tools=TOOLS, background=False
+    ) as harness:
         store.calls.clear()
-        yield house
+        yield harness
 
 
-def calls_of(house: House) -> Counter[str]:
-    assert isinstance(house.store, CountingStore)
-    return house.store.calls
+def calls_of(harness: Harness) -> Counter[str]:
+    assert isinstance(harness.store, CountingStore)
+    return harness.store.calls
 
 
-async def test_the_counting_store_does_count(counted: House) -> None:
+async def test_the_counting_store_does_count(counted: Harness) -> None:
     assert isinstance(await counted.ask(), AuthorizationRequired)
     assert {"key", "get", "put", "lease"} <= calls_of(counted).keys()
 
@@ -342,7 +344,7 @@ REFUSED: list[tuple[str, str, str | None, Turn, str, list[str] | None, Any, Code
     ids=[f"line {row[0]}: {row[1]}" for row in REFUSED],
 )
 async def test_nothing_before_line_five_touches_disk_or_network(
-    counted: House, tool: str | None, of: Turn, app: str, scopes: list[str] | None, ttl: Any, code: Code
+    counted: Harness, tool: str | None, of: Turn, app: str, scopes: list[str] | None, ttl: Any, code: Code
 ) -> None:
     result = await counted.broker.oauth(of, tool).get_access_token(app, scopes, ttl)
     assert isinstance(result, Failed)
@@ -352,7 +354,7 @@ async def test_nothing_before_line_five_touches_disk_or_network(
     assert [] == counted.audit.entries
 
 
-async def test_a_warm_answer_costs_one_look_at_whether_the_grant_is_still_the_newest(counted: House) -> None:
+async def test_a_warm_answer_costs_one_look_at_whether_the_grant_is_still_the_newest(counted: Harness) -> None:
     await counted.connected()
     calls_of(counted).clear()
     before = len(counted.idp.requests)
@@ -372,7 +374,7 @@ async def test_a_warm_answer_costs_one_look_at_whether_the_grant_is_still_the_ne
     ],
     ids=str,
 )
-async def test_an_app_may_be_named_in_every_spelling_of_a_reference(counted: House, ref: Any) -> None:
+async def test_an_app_may_be_named_in_every_spelling_of_a_reference(counted: Harness, ref: Any) -> None:
     assert isinstance(await counted.broker.oauth(turn()).get_access_token(ref), AuthorizationRequired)
 
 
@@ -395,7 +397,7 @@ async def test_an_app_may_be_named_in_every_spelling_of_a_reference(counted: Hou
     ],
     ids=str,
 )
-async def test_what_is_no_reference_is_refused_unseen(counted: House, ref: Any) -> None:
+async def test_what_is_no_reference_is_refused_unseen(counted: Harness, ref: Any) -> None:
     result = await counted.broker.oauth(turn()).get_access_token(ref)
     assert isinstance(result, Failed)
     assert Code.REQUEST_INVALID is result.code
@@ -421,7 +423,7 @@ REQUESTS: list[Any] = [
 @pytest.mark.case("81")
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: ascii(request)[:60])
 async def test_a_request_with_anything_else_in_it_is_refused_above_all_one_that_names_a_subject(
-    counted: House, request_: Any
+    counted: Harness, request_: Any
 ) -> None:
     answer = await counted.broker.oauth(turn()).getAccessToken(request_)
     assert ("error", "requestInvalid") == (answer["status"], answer["error"]["code"])
@@ -429,7 +431,7 @@ async def test_a_request_with_anything_else_in_it_is_refused_above_all_one_that_
 
 
 @pytest.mark.case("60")
-async def test_a_time_that_this_provider_never_issues_is_said_so_and_no_link_is_made(counted: House) -> None:
+async def test_a_time_that_this_provider_never_issues_is_said_so_and_no_link_is_made(counted: Harness) -> None:
     await counted.connected()
     result = await counted.ask(min_ttl_seconds=7200)
     assert isinstance(result, Failed)
@@ -451,7 +453,7 @@ UNFIT: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("unfit", UNFIT.values(), ids=UNFIT)
 async def test_a_turn_that_nobody_could_be_resumed_in_is_an_error_and_no_exception(
-    counted: House, unfit: dict[str, Any]
+    counted: Harness, unfit: dict[str, Any]
 ) -> None:
     result = await counted.broker.oauth(dataclasses.replace(turn(), **unfit)).get_access_token("mail")
     assert isinstance(result, Failed)
@@ -459,7 +461,7 @@ async def test_a_turn_that_nobody_could_be_resumed_in_is_an_error_and_no_excepti
     assert "put" not in calls_of(counted)
 
 
-async def test_the_same_question_in_other_python_types_gets_the_same_link(counted: House) -> None:
+async def test_the_same_question_in_other_python_types_gets_the_same_link(counted: Harness) -> None:
     """A session keeps JSON, which has no tuples: the second call must still find the first one's session."""
     asker = dataclasses.replace(turn(), origin={"parts": ("a", 1)})
     links = {(await counted.broker.oauth(asker).get_access_token("mail")).authorization_url for _ in range(3)}  # type: ignore[union-attr]
@@ -470,12 +472,12 @@ async def test_a_grant_of_before_never_hands_out_a_scope_that_the_app_has_lost(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
-    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, store=store) as house:
-        assert ("read", "write", "admin") == (await house.connected()).scopes
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, store=store) as harness:
+        assert ("read", "write", "admin") == (await harness.connected()).scopes
     store = _reopened(store)
     smaller = user_app(identity_provider, scopes=("read",))
-    async with running(identity_provider, [smaller], clock=test_clock, store=store) as house:
-        ready = await house.ask()
+    async with running(identity_provider, [smaller], clock=test_clock, store=store) as harness:
+        ready = await harness.ask()
         assert isinstance(ready, Ready)
         assert ("read",) == ready.scopes
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.kit.rooms import HOUSE, module_name
+from tests.kit.rooms import PACKAGE, module_name
 
 MANY = 4
-WIRING = sorted((HOUSE / "wiring").glob("*.py"))
+WIRING = sorted((PACKAGE / "wiring").glob("*.py"))
 
 
 def positional_constructions(tree: ast.AST, names: dict[str, Any]) -> Iterator[str]:
@@ -47,7 +47,7 @@ def _parameters(made: Any) -> list[str]:
 
 @pytest.mark.parametrize("file", WIRING, ids=lambda file: file.stem)
 def test_no_constructor_with_many_parameters_is_called_by_position(file: Path) -> None:
-    names = vars(import_module(module_name(file, HOUSE)))
+    names = vars(import_module(module_name(file, PACKAGE)))
     assert [] == list(positional_constructions(ast.parse(file.read_text("utf-8")), names))
 
 

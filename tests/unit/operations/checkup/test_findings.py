@@ -133,7 +133,7 @@ def test_only_what_comes_soon_and_for_certain_is_a_warning(days: int, certain: b
     assert "doctor --forecast" in found.todo
 
 
-def test_the_worst_light_is_the_houses():
+def test_the_worst_light_is_the_overall_one():
     ok, warning, failure = (Finding("disk", light, "x") for light in findings.LIGHTS)
     assert "ok" == findings.worst([])
     assert "warning" == findings.worst([ok, warning, ok])
