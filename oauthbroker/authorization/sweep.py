@@ -69,8 +69,11 @@ class Sweep:
             if session.parked is not None:  # the user consented, but the browser was not confirmed
                 return await self.finish.fail(held, Code.OWNER_BINDING_FAILED)
             return await self.finish.lapse(held, event=self._expired)
-        if session.open and session.device is not None and self.watch is not None:
-            self.watch(session)
+        if session.open and session.device is not None:
+            if session.created_at > now + SET_BACK:
+                held = await self.repository.save_session(session.dated_back(now), expect=held.generation)
+            if self.watch is not None:
+                self.watch(held.record)
         if session.open or session.outbox is not None:
             return False
         return await self._tend_finished(held, session.finished_at or now, now)

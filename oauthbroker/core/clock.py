@@ -12,6 +12,7 @@ from typing import Protocol
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)  # before any setting of a clock
 SET_BACK = timedelta(minutes=5)  # clocks of machines on one store may differ by less
+BELIEVED_SECONDS = 7 * 24 * 3600.0  # a clock that kept pace for so long is right
 
 
 class Clock(Protocol):
@@ -56,20 +57,31 @@ class SystemClock:
 
 
 class CertainTime:
-    """The latest time that has certainly passed, counting only the time that this process has run. Deletions that
-    cannot be undone go by it: a clock that was set forward may be set back."""
+    """The latest time that has certainly passed. Deletions that cannot be undone go by it: a clock that was set forward
+    may be set back.
+
+    The clock is believed once it has kept pace with this process for a week. Until then only the time that the process
+    has run counts, from the clock's earliest reading. So after a step back, or after the machine was suspended, it
+    is behind for two weeks of running at most.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._began: tuple[datetime, float] = clock.now(), clock.monotonic()
+        self._turned = clock.monotonic()
+        self._began: datetime = self._start()  # the process's start by the clock: the earliest since `_turned`
+        self._before: datetime = self._began  # and in the week before
 
     def now(self) -> datetime:
         """Return the clock's time, or an earlier one if the clock has moved further than this process has run."""
-        now, monotonic = self._clock.now(), self._clock.monotonic()
-        if now < self._began[0]:
-            self._began = now, monotonic
-        began, then = self._began
-        return min(now, began + timedelta(seconds=monotonic - then) + SET_BACK)
+        start, monotonic = self._start(), self._clock.monotonic()
+        if monotonic - self._turned >= BELIEVED_SECONDS:
+            self._before, self._began, self._turned = self._began, start, monotonic
+        self._began = min(self._began, start)
+        certain = min(self._before, self._began) + timedelta(seconds=monotonic) + SET_BACK
+        return min(self._clock.now(), certain)
+
+    def _start(self) -> datetime:
+        return self._clock.now() - timedelta(seconds=self._clock.monotonic())
 
 
 def has_passed(deadline: datetime, set_at: datetime, now: datetime) -> bool:

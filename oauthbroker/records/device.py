@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from oauthbroker.core.secret import Secret, digest_of, has_digest
@@ -53,6 +53,10 @@ class Device:
     def postponed(self, next_poll_at: datetime) -> Device:
         """Return the state after a poll that was not sent or not answered."""
         return replace(self, next_poll_at=next_poll_at)
+
+    def dated_back(self, at: datetime) -> Device:
+        """Return the state for a clock that was set back to `at` since the last poll."""
+        return replace(self, next_poll_at=min(self.next_poll_at, at + timedelta(seconds=self.interval)))
 
     def spent(self, ticket: Secret | None) -> Device:
         """Return the state after the end: enough to tell the holder of the link the outcome, and no usable secret."""

@@ -146,6 +146,12 @@ class AuthSession:
         """Return the session around a poll, sent or answered."""
         return replace(self, device=device)
 
+    def dated_back(self, at: datetime) -> AuthSession:
+        """Return the open session of a device code as if it had begun at `at`: the clock was set back since, and the
+        session would be polled for until the clock has caught up."""
+        device = self.device.dated_back(at) if self.device is not None else None
+        return replace(self, device=device, created_at=at, expires_at=at + (self.expires_at - self.created_at))
+
     def park(self, parked: Parked) -> AuthSession:
         """Park the code that the right browser brought. The printed status stays `pending`."""
         if not self.open or self.taken:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Literal
 
 from oauthbroker.core.secret import Secret
@@ -42,6 +43,19 @@ def forgotten(old: Grant | None, new: Grant, app: OAuthApp) -> Literal["none", "
     return "none" if new.revoked or app.revocation.reach == "token" else "shared"
 
 
+def dated_back(grant: Grant, registration: str, at: datetime) -> Grant:
+    """Return the grant with its unrevoked tokens of a registration waiting since `at` at the latest. They seem to wait
+    from a later time on if the clock was set back since."""
+    others = (_since(each, at) if each.registration == registration else each for each in grant.elsewhere)
+    grant = replace(grant, elsewhere=tuple(others))
+    if registration != grant.registration:
+        return grant
+    token = grant.token.with_latest_end(at, grant.updated_at) if grant.token is not None else None
+    if grant.revocation == "pending":
+        grant = replace(grant, token=token, updated_at=min(grant.updated_at, at))
+    return grant if grant.retired is None else replace(grant, retired=_since(grant.retired, at))
+
+
 def awaits(grant: Grant, registration: str) -> bool:
     """Tell whether tokens of this client that come late belong to something that has ended."""
     return grant.revoked or any(others.registration == registration for others in grant.elsewhere)
@@ -57,6 +71,10 @@ def _part(grant: Grant, others: Retired) -> Grant:
         retired=replace(others, registration="", authorized_by=None, tell_after=None),
         tell_after=others.tell_after,
     )
+
+
+def _since(retired: Retired, at: datetime) -> Retired:
+    return replace(retired, since=min(retired.since, at))
 
 
 def _unrevoked(grant: Grant) -> tuple[Secret, ...]:

@@ -184,4 +184,6 @@ class BulkRevocation:
         after, now = untold.tell_after, self._clock.now()
         if after is not None and not has_passed(after, after - ASK_AGAIN, now):
             return True
-        return not can_tell(self._apps.get(app), untold.registration) and not self._revoke.is_over(untold.since)
+        if can_tell(self._apps.get(app), untold.registration):
+            return False
+        return not (self._revoke.is_over(untold.since) or self._revoke.is_ahead(untold.since))

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from oauthbroker.audit import GrantEnded, GrantRevoked
 from oauthbroker.audit.port import AuditWriter
-from oauthbroker.core.clock import CertainTime, Clock
+from oauthbroker.core.clock import SET_BACK, CertainTime, Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Bell, to_its_end
 from oauthbroker.core.secret import Secret
@@ -25,7 +25,7 @@ from oauthbroker.protocol.refresh import RefreshRefused, refresh_request, refres
 from oauthbroker.protocol.revoke import Hint, revoke_request, revoke_response, takes
 from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.records import AgentEvent, Grant, RefreshState, Retired, Token, grant_id
-from oauthbroker.records.unrevoked import awaits, forgotten, parts_of
+from oauthbroker.records.unrevoked import awaits, dated_back, forgotten, parts_of
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
 from oauthbroker.revocation.shared_grants import SharedGrants
@@ -166,6 +166,10 @@ class Revoke:
         clock that is ahead for a moment erases no token that is still alive at the provider."""
         return self.certain.now() - untold_since >= KEEP_TELLING
 
+    def is_ahead(self, untold_since: datetime) -> bool:
+        """Return whether the clock was set back since then: `is_over` would wait until it has caught up."""
+        return untold_since > self.clock.now() + SET_BACK
+
     async def _end(self, app: OAuthApp | None, grant: Grant) -> Told:
         """End the tokens of each registration. Return the state that is furthest from an end. A part that raises keeps
         no other one."""
@@ -184,6 +188,9 @@ class Revoke:
         that they were issued to leaves them to one that has it, until KEEP_TELLING is over."""
         told: Told = "none"
         over = self.is_over(grant.untold_since)
+        if self.is_ahead(grant.untold_since):
+            now = self.clock.now()
+            await self._change(grant, lambda there: dated_back(there, grant.registration, now))
         if app is None or not can_tell(app, grant.registration):
             told = "none" if over else "later"
         elif app.revocation.kind != "none":

@@ -30,7 +30,7 @@ from oauthbroker.records.event_queue import Item
 from oauthbroker.records.grant import Token
 from oauthbroker.records.parked import PARKED_SECONDS
 from oauthbroker.records.refresh_state import UNCLEAR_SECONDS, Intent, RefreshState
-from oauthbroker.records.session import Claim
+from oauthbroker.records.session import NO_CLAIM_LASTS, Claim
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.repository.session_limits import OpenSessions
 from oauthbroker.repository.versioned import Due, DueWork, Untold
@@ -212,17 +212,19 @@ def a_browser_that_came_back(at: datetime, _: datetime) -> Waits:
 
 @dataclass(frozen=True)
 class Deadline:
-    """A law over what `begin` makes, which lasts `seconds`."""
+    """A law over what `begin` makes, which lasts `seconds`. `at_most`: after a step back it may last longer, because
+    the record does not say when it began."""
 
     begin: Callable[[datetime, datetime], Waits]
     seconds: float
+    at_most: timedelta = timedelta()
 
 
 DEADLINES: dict[str, Deadline] = {
     "records.session.AuthSession.expires_at": Deadline(a_link, 600),
     "records.parked.Parked.until": Deadline(a_parked_code, PARKED_SECONDS),
     "records.attempt.Login.until": Deadline(a_login, 600),
-    "records.session.Claim.until": Deadline(a_claim, 60),
+    "records.session.Claim.until": Deadline(a_claim, 60, NO_CLAIM_LASTS),
     "records.device.Device.next_poll_at": Deadline(a_poll, 15),
     "records.event_queue.Item.due": Deadline(a_lease, 60),
     "records.grant.Grant.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
@@ -259,8 +261,9 @@ BY_ANOTHER_TEST = {
 SINCE = {
     "records.session.AuthSession.created_at", "records.turn_record.TurnRecord.created_at", "repository.session_limits._Open.created_at",
     "records.browser_session.BrowserSession.created_at", "records.api_key.ApiKey.created_at", "records.event_queue.Item.since",
-    # A provider is told of what ended for a week from here on. Behind, that lasts longer, and nothing is lost by it.
-    "records.retired.Retired.since", "repository.versioned.Untold.since", "records.grant.Grant.updated_at", "core.clock.CertainTime._began",
+    # A provider is told of what ended for a week from here on: faults/test_clock_growth.py.
+    "records.retired.Retired.since", "repository.versioned.Untold.since", "records.grant.Grant.updated_at",
+    "core.clock.CertainTime._began", "core.clock.CertainTime._before",
 }  # fmt: skip
 
 SHOWN = {
@@ -329,7 +332,12 @@ def test_the_tests_that_rows_name_are_there() -> None:
         assert f"def {name}(" in (PACKAGE.parent / "tests" / path).read_text("utf-8"), place
 
 
-STEPS = {"none": [], "back": [-DAY], "forward": [DAY], "forward and back": [DAY, -DAY], "back twice": [-DAY, -DAY]}
+YEAR = timedelta(days=365)
+STEPS = {
+    "none": [], "back": [-DAY], "forward": [DAY], "forward and back": [DAY, -DAY], "back twice": [-DAY, -DAY],
+    "back by a second": [-timedelta(seconds=1)], "back by a year": [-YEAR],
+    "forward by a year and back": [YEAR, -YEAR], "back and forward": [-DAY, DAY],
+}  # fmt: skip
 ROWS = pytest.mark.parametrize("row", DEADLINES.values(), ids=DEADLINES)
 
 
@@ -346,7 +354,7 @@ def test_nothing_waits_longer_than_its_length_whatever_step_the_clock_makes(
     for step in steps:
         wall += step
         waits(wall)
-    seen = [waits(wall + passed) for passed in _while_time_passes(length)]
+    seen = [waits(wall + passed) for passed in _while_time_passes(max(length, row.at_most))]
     assert not any(seen), seen
 
 
