@@ -11,7 +11,8 @@ from oauthbroker.model.turn import Turn, TurnAuth
 if TYPE_CHECKING:
     from oauthbroker.audit.room_entry import RoomEntry
     from oauthbroker.broker import Broker
-    from oauthbroker.config.fields import Strict, Tolerant
+    from oauthbroker.config.client_spec import SecretSource
+    from oauthbroker.config.fields import Ref, Strict, Tolerant
     from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
     from oauthbroker.model.room_resources import RoomResource, RoomResources
     from oauthbroker.rooms.declaration import ResourceKind, Room, RoomCommand, WrittenResource, WrittenResources
@@ -28,6 +29,7 @@ __all__ = [
     "Failed",
     "OpenRoom",
     "Ready",
+    "Ref",
     "RequestModel",
     "ResourceKind",
     "Room",
@@ -39,6 +41,7 @@ __all__ = [
     "RoomResources",
     "RoomRoute",
     "Secret",
+    "SecretSource",
     "Strict",
     "TokenResult",
     "Tolerant",
@@ -56,6 +59,7 @@ _LAZY = {
     "Failed": "oauthbroker.model.results",
     "OpenRoom": "oauthbroker.rooms.open_room",
     "Ready": "oauthbroker.model.results",
+    "Ref": "oauthbroker.config.fields",
     "RequestModel": "oauthbroker.web.api.fields",
     "ResourceKind": "oauthbroker.rooms.declaration",
     "Room": "oauthbroker.rooms.declaration",
@@ -66,6 +70,7 @@ _LAZY = {
     "RoomResource": "oauthbroker.model.room_resources",
     "RoomResources": "oauthbroker.model.room_resources",
     "RoomRoute": "oauthbroker.rooms.open_room",
+    "SecretSource": "oauthbroker.config.client_spec",
     "Strict": "oauthbroker.config.fields",
     "TokenResult": "oauthbroker.model.results",
     "Tolerant": "oauthbroker.config.fields",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cached_property
 from importlib import import_module, metadata
 from types import ModuleType
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from typer.core import TyperGroup
 
 from oauthbroker.cli import answers
 from oauthbroker.cli.refusals import in_json, tell, tell_crash
+from oauthbroker.cli.room_commands import RoomCommands, room_commands
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused, described
 from oauthbroker.serving.process import harden
@@ -52,12 +54,29 @@ def module_of(name: str) -> ModuleType:
 
 
 class Commands(TyperGroup):
-    """The group of all commands, each with one line of help. A command's module is imported when it is called."""
+    """The group of all commands, each with one line of help. A command's module is imported when it is called, and the
+    declarations of add-on rooms when the commands are listed, or another command than ours is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *self._of_rooms.rooms]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, cmd_name) or self._of_rooms.line(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] in COMMANDS:
-            self.commands[args[0]] = typer.main.get_command(module_of(args[0]).app)
+        name = args[0] if args else ""
+        command = typer.main.get_command(module_of(name).app) if name in COMMANDS else self._of_rooms.command(name)
+        if command is not None:
+            self.commands[name] = command
         return super().resolve_command(ctx, args)
+
+    @cached_property
+    def _of_rooms(self) -> RoomCommands:
+        """The commands of the installed rooms. Each that is left out is reported on stderr."""
+        found = room_commands(COMMANDS)
+        for flaw in () if COMPLETE in os.environ else found.flaws:
+            typer.echo(flaw, err=True)
+        return found
 
 
 app = typer.Typer(

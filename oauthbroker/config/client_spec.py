@@ -47,15 +47,16 @@ class ValueSource(Strict):
     value_from: ValueFrom | None = None
 
 
-_SecretSource = Annotated[ValueSource, BeforeValidator(no_bare_secret)]
+SecretSource = Annotated[ValueSource, BeforeValidator(no_bare_secret)]
+"""A value that is never bare text: `{valueFrom: ...}`."""
 
 
 class ClientSpec(Strict):
     """`clientSecret`, or several in the order in which they are tried."""
 
     client_id: Annotated[ValueSource | None, BeforeValidator(_source)] = None
-    client_secret: Annotated[ValueSource | None, BeforeValidator(no_bare_secret)] = None
-    client_secrets: Annotated[list[_SecretSource], Field(max_length=5)] | None = None
+    client_secret: SecretSource | None = None
+    client_secrets: Annotated[list[SecretSource], Field(max_length=5)] | None = None
     auth_method: AuthMethod | None = None
     assertion_type: AssertionType | None = None
     assertion_audience: AssertionAudience | None = None

@@ -64,10 +64,10 @@ def _names_in(documents: Iterable[Document]) -> list[str]:
     return []
 
 
-def _find(names: Iterable[str]) -> NamedRooms:
+def _find(names: Collection[str]) -> NamedRooms:
     """Find the rooms of these names. A room that cannot be used is a flaw and adds nothing."""
-    readers, flaws = dict(OURS.readers), list[tuple[int, str, str]]()
-    known, seen = {each.name for each in installed()}, set[str]()
+    readers, flaws, seen = dict(OURS.readers), list[tuple[int, str, str]](), set[str]()
+    known = {each.name for each in installed()} if names else set[str]()
     for index, name in enumerate(names):
         if name in seen:
             flaws.append((index, "the same room twice", "remove one"))

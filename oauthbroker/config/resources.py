@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from oauthbroker.config.broker_spec import BrokerSpec
-from oauthbroker.config.client_spec import ClientSpec, EndpointsSpec, ValueSource, no_bare_secret
+from oauthbroker.config.client_spec import ClientSpec, EndpointsSpec, SecretSource
 from oauthbroker.config.fields import Ref, Strict, Text, Texts, Tolerant
 from oauthbroker.model.apps import ANYONE, Binding, Flow, IdentitySource, Link, Pushing
 from oauthbroker.model.turn import SubjectMode
@@ -115,7 +115,7 @@ class ConnectorAuthSpec(Strict):
 
     oauth_app_ref: Ref | None = None
     scopes: Texts | None = None
-    static_token: Annotated[ValueSource | None, BeforeValidator(no_bare_secret)] = None
+    static_token: SecretSource | None = None
 
 
 class ConnectorSpec(Tolerant):

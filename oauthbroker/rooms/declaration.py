@@ -6,12 +6,15 @@ imports one small module of each.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,11 @@ class Room:
     kinds: str = ""
     audit_types: str = ""
     open: str = ""
+
+    def __post_init__(self) -> None:
+        for name in (self.name, *self.commands):
+            if not _NAME.fullmatch(name):
+                raise ValueError("a room or its command is named with small letters, digits and -, at most 32")
 
 
 class WrittenResource(Protocol):

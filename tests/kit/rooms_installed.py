@@ -1,0 +1,36 @@
+"""Add-on rooms for tests: the sample room, and distributions written by a test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+SAMPLE = Path(__file__).parent / "sample_room"
+
+
+@contextmanager
+def on_path(*folders: Path) -> Iterator[None]:
+    """Put folders on this process's path, and forget what was imported from them afterwards."""
+    before = list(sys.path)
+    sys.path[:0] = map(str, folders)
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+        for name, module in list(sys.modules.items()):
+            if any(str(getattr(module, "__file__", None) or "").startswith(f"{folder}/") for folder in folders):
+                del sys.modules[name]
+
+
+def distribution(folder: Path, name: str, rooms: Mapping[str, str], **modules: str) -> Path:
+    """Write an installed package: its rooms (name to `module:object`) and its modules. Return the folder."""
+    info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    info.joinpath("METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", "utf-8")
+    points = "\n".join(f"{room} = {target}" for room, target in rooms.items())
+    info.joinpath("entry_points.txt").write_text(f"[oauthbroker.rooms]\n{points}\n", "utf-8")
+    for module, text in modules.items():
+        folder.joinpath(f"{module}.py").write_text(text, "utf-8")
+    return folder
