@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from oauthbroker.protocol import transport
@@ -16,6 +17,9 @@ from tests.kit import installed
 pytest_plugins = ["oauthbroker.testing.pytest_plugin"]  # no test may leak a secret, asked or not
 
 E2E = Path(__file__).parent / "e2e"
+
+hypothesis.settings.register_profile("oauthbroker", deadline=None)  # a busy machine is slow, and no law is about time
+hypothesis.settings.load_profile("oauthbroker")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

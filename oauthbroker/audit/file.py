@@ -13,7 +13,7 @@ from oauthbroker.audit import AuditEntry, Naming, rest_of
 from oauthbroker.audit.chain import MOST_LINE, AuditKeys
 from oauthbroker.audit.folder import NAME, SLOTS, folder_of, is_named, open_locked, open_to_read
 from oauthbroker.audit.lines import AuditTrail
-from oauthbroker.audit.port import AuditWriter
+from oauthbroker.audit.port import AuditWriter, RepeatedWrite
 from oauthbroker.audit.roll import Anchor, read_or_begin
 from oauthbroker.audit.slot import Slot, SlotLost, Tell
 from oauthbroker.audit.trail import FileTrail
@@ -65,7 +65,12 @@ class AuditFile(AuditWriter):
             raise BrokerError(Code.STORE_UNAVAILABLE, note=f"other processes hold all {SLOTS} slots of the audit log")
 
     def write(self, entry: AuditEntry, at: datetime) -> None:
-        rest = self._rest(entry)
+        self._write(self._rest(entry), at)
+
+    def repeated(self, entry: AuditEntry) -> RepeatedWrite:
+        return partial(self._write, self._rest(entry))
+
+    def _write(self, rest: str, at: datetime) -> None:
         for _ in range(2):  # if another process has taken the slot: into another slot
             try:
                 if self._slot is None:

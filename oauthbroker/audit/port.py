@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
 from oauthbroker.audit import AuditEntry, Naming
 from oauthbroker.audit.lines import AuditTrail, NoTrail
 from oauthbroker.core.errors import Code
+
+RepeatedWrite = Callable[[datetime], None]
+"""Keeps one entry, each time with another moment."""
 
 
 class AuditWriter(Protocol):
@@ -22,6 +26,10 @@ class AuditWriter(Protocol):
     def write(self, entry: AuditEntry, at: datetime) -> None:
         """Keep an entry; it is kept when this returns. Raises `storeUnavailable`: then the action must not happen."""
         ...
+
+    def repeated(self, entry: AuditEntry) -> RepeatedWrite:
+        """Return a function that does `write` with this entry, each time it is called. May raise as `write` does."""
+        return lambda at: self.write(entry, at)
 
     def close(self) -> None:
         """Release the log. Later entries are refused."""

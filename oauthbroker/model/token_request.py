@@ -32,6 +32,8 @@ AppRef = str | Mapping[str, str]
 
 def app_name(ref: AppRef) -> str:
     """The name in `"OAuthApp/name"`, `"name"` or `{kind: OAuthApp, name}`. Raises `requestInvalid`."""
+    if type(ref) is str and ref and "/" not in ref:  # on the warm path of a token call
+        return ref
     kind, name = "OAuthApp", ""
     if isinstance(ref, str):
         first, slash, rest = _plain(ref).partition("/")

@@ -93,10 +93,6 @@ class Times:
     buckets: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
     seconds: float = 0.0
 
-    def note(self, seconds: float) -> None:
-        self.buckets[bisect_left(SECONDS, seconds)] += 1
-        self.seconds += seconds
-
     def add(self, buckets: Iterable[int], seconds: float) -> None:
         self.buckets = [ours + theirs for ours, theirs in zip(self.buckets, buckets, strict=True)]
         self.seconds += seconds
@@ -125,7 +121,8 @@ class Metrics:
             if self._is_full():
                 labels = (OTHER,) * len(labels)
             times = self.times.setdefault((timing, labels), Times())
-        times.note(seconds)
+        times.buckets[bisect_left(SECONDS, seconds)] += 1
+        times.seconds += seconds
         self.changes += 1
 
     def value(self, metric: Metric, *labels: str) -> int:

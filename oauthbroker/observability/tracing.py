@@ -136,7 +136,7 @@ class _OpenSpan:
 
 def is_traced() -> bool:
     """Whether a span would be more than a look into a dict."""
-    return _tracer() is not None
+    return _API in sys.modules and _tracer() is not None
 
 
 def _tracer() -> Tracer | None:

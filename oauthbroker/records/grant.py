@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from oauthbroker.core.clock import LONG_AGO, SET_BACK
@@ -19,6 +19,8 @@ from oauthbroker.records.retired import Retired, joined
 
 CLOCK_SLACK_SECONDS = 60
 ENDLESS = float("inf")
+ALWAYS = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+NEVER = LONG_AGO, LONG_AGO
 SPEC = ("provider", "subject", "flow", "scopesGranted", "createdAt", "updatedAt", "revoked", "providerData")
 UNLISTED_AFTER = 2  # consents in a row
 RevocationState = Literal["none", "pending", "done", "refused", "shared", "untold"]
@@ -63,6 +65,20 @@ class Token:
             return False
         longest = ENDLESS if self.lifetime_seconds is None else self.lifetime_seconds + CLOCK_SLACK_SECONDS
         return stored_at > now + SET_BACK or self.seconds_left(now) > longest
+
+    def usable(self, seconds: float, stored_at: datetime) -> tuple[datetime, datetime]:
+        """Return the times between which it lives longer than `seconds` and is not from the future; the last one is
+        excluded."""
+        if self.expires_at is None:
+            return ALWAYS
+        try:
+            since, until = stored_at - SET_BACK, self.expires_at - timedelta(seconds=seconds)
+            if self.lifetime_seconds is not None:
+                longest = timedelta(seconds=self.lifetime_seconds + CLOCK_SLACK_SECONDS)
+                since = max(since, self.expires_at - longest)
+        except OverflowError:
+            return NEVER
+        return since, until
 
     def with_latest_end(self, now: datetime, stored_at: datetime) -> Token:
         """Return it with the latest time at which it can end, after the clock was set back: when it was stored it did

@@ -109,10 +109,9 @@ class Repository:
     def grant_key(self, app: str, subject: str) -> Key:
         return self._store.key("grants", app, subject)
 
-    def warm_grant(self, app: str, subject: str) -> Versioned[Grant] | None:
-        """Return the cached grant if it is still the newest; costs one stat."""
-        held = self._cache.get((app, subject))
-        return held if held is not None and self._store.unchanged(held.entry) else None
+    def is_newest(self, version: Entry) -> bool:
+        """Return whether a version is certainly the newest one; costs one stat."""
+        return self._store.unchanged(version)
 
     async def grant(self, app: str, subject: str) -> Versioned[Grant] | None:
         """Return the newest grant of a pair, tombstones included. A damaged one is reported and returned as None."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from oauthbroker.audit import TokenRejected
+from oauthbroker.audit import TokenIssued, TokenRejected
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.connect import Connect
 from oauthbroker.authorization.opening import Opening, Wish
@@ -35,8 +35,9 @@ from oauthbroker.records import AuthSession, Grant, grant_id
 from oauthbroker.records.provider_data import told_to_tools
 from oauthbroker.refresh.background import BackgroundRefresh
 from oauthbroker.refresh.transaction import RefreshTransaction
-from oauthbroker.repository.repository import Repository
+from oauthbroker.repository.repository import Entry, Repository
 from oauthbroker.tokens.decision import AskPerson, Decision, RefreshToken, Refuse, UseToken, decide, is_early, settle
+from oauthbroker.tokens.issuance import Issuance, words_of
 from oauthbroker.tokens.token_call import Caller, Calls, TokenCall
 
 
@@ -64,6 +65,30 @@ class OAuthManager:
     scrubber: Scrubber
     log: Log
 
+    def issue_again(
+        self, caller: Caller, app_name: str, scopes: Sequence[str] | None, min_ttl_seconds: int | None
+    ) -> Ready | None:
+        """Answer a token call that was answered before, at the cost of one look at the grant's version and one audit
+        entry. None if anything may have changed or fails: `get_access_token` decides then, and reports it.
+
+        Check before that the caller's turn has not ended, and wait for nothing in between.
+        """
+        began = self.clock.monotonic()
+        try:
+            plain = scopes is None and min_ttl_seconds is None
+            words = (app_name, None, None) if plain else words_of(app_name, scopes, min_ttl_seconds)
+            issuance = caller.issued.get(words) if words is not None else None
+            if issuance is None or is_traced() or not issuance.fits(caller.turn, self.calls.apps.get(app_name)):
+                return None
+            now, version = self.clock.now(), issuance.version
+            if version is None or not issuance.since <= now < issuance.until or not self.repository.is_newest(version):
+                return None
+            ready = self._issue(issuance, now)
+        except Exception:  # noqa: BLE001  (the general way meets it again)
+            return None
+        self.metrics.time(Timing.TOKEN_CALL, self.clock.monotonic() - began, "ready")
+        return ready
+
     async def get_access_token(
         self,
         caller: Caller,
@@ -75,6 +100,10 @@ class OAuthManager:
     ) -> TokenResult:
         """Answer a token call. No exception leaves it. `switch_account` is for the runtime only: without a verifiable
         owner a tool could replace the user's account with its own."""
+        if switch_account is False and (caller.turn_holds is None or await _is_in_turn(caller)):
+            ready = self.issue_again(caller, app_name, scopes, min_ttl_seconds)
+            if ready is not None:
+                return ready
 
         async def work() -> TokenResult:
             call = self.calls.judge(caller, app_name, scopes, min_ttl_seconds)
@@ -82,7 +111,9 @@ class OAuthManager:
                 raise BrokerError(Code.REQUEST_INVALID, note="switchAccount")
             if switch_account and not caller.speaks_for_person:
                 raise BrokerError(Code.NOT_ALLOWED, note="a tool asked to switch accounts")
-            return await self._answer(caller, replace(call, switch_account=True) if switch_account else call)
+            if switch_account:
+                call = replace(call, switch_account=True, words=None)
+            return await self._answer(caller, call)
 
         return await self._watched(caller, app_name, work)
 
@@ -102,7 +133,7 @@ class OAuthManager:
             grant = grant_id(call.app.name, call.subject)
             words = (app_name, grant, caller.turn.agent_name, caller.tool, caller.turn_id, caller.instance)
             self.audit.write(TokenRejected(*words), self.clock.now())
-            return await self._answer(caller, replace(call, rejected=access_token))
+            return await self._answer(caller, replace(call, rejected=access_token, words=None))
 
         return await self._watched(caller, app_name, work)
 
@@ -137,7 +168,7 @@ class OAuthManager:
     async def _answer(self, caller: Caller, call: TokenCall) -> TokenResult:
         app, subject = call.app, call.subject
         for _ in range(3):
-            held = self.repository.warm_grant(app.name, subject) or await self.repository.grant(app.name, subject)
+            held = await self.repository.grant(app.name, subject)
             grant = held.record if held is not None else None
             decision = self._decide(call, grant)
             if isinstance(decision, RefreshToken):
@@ -152,7 +183,8 @@ class OAuthManager:
                 case Refuse(code, seconds):
                     raise BrokerError(code, retry_after_seconds=seconds)
                 case UseToken(degraded) if grant is not None:
-                    return self._issue(caller, call, grant, degraded=degraded)
+                    version = held.entry.without_body() if held is not None and held.record is grant else None
+                    return self._issue_first(caller, call, grant, version, degraded=degraded)
                 case AskPerson(reason):
                     answer = await self._ask(caller, call, grant, reason)
                     if answer is not None:
@@ -190,22 +222,36 @@ class OAuthManager:
         token = grant.token if grant is not None else None
         return call.rejected is not None and token is not None and token.access_token == call.rejected
 
-    def _issue(self, caller: Caller, call: TokenCall, grant: Grant, *, degraded: bool) -> Ready:
-        """Issue the grant's token. The audit entry comes first: no entry, no token."""
-        app, token, entry = call.app, grant.token, call.entry(caller, grant, degraded=degraded)
+    def _issue_first(
+        self, caller: Caller, call: TokenCall, grant: Grant, version: Entry | None, *, degraded: bool
+    ) -> Ready:
+        """Issue the grant's token. As long as this is the grant's version, `issue_again` answers the same call."""
+        app, token = call.app, grant.token
         assert token is not None  # noqa: S101  (decide gives Use only for a grant with a token)
-        now = self.clock.now()
-        self.audit.write(entry, now)
-        self.uses.note(entry.grant, entry.agent, entry.tool, now)
-        self.scrubber.remember(token.access_token)
-        self.metrics.add(Metric.TOKENS_READY, grant.app)
-        if app.refresh_ahead_seconds:
-            self.background.in_use(app, grant)
         scopes = grant.scopes if app.scope_set.issuperset(grant.scopes) else union_in_app_order(app, grant.scopes)
-        return Ready(
+        ready = Ready(
             token.access_token, token.token_type, token.expires_at, scopes, degraded,
             provider_data=told_to_tools(app, grant),
         )  # fmt: skip
+        agent, tool = caller.turn.agent_name, caller.tool
+        entry = TokenIssued(grant.app, grant.id, agent, tool, degraded, caller.turn_id, caller.instance)
+        since, until = token.usable(call.need.enough(token), grant.updated_at)
+        issuance = Issuance(app, call.subject, grant, version, entry, self.audit.repeated(entry), ready, since, until)
+        answer = self._issue(issuance, self.clock.now())
+        if call.words is not None and version is not None and not degraded:
+            caller.remember(call.words, issuance)
+        return answer
+
+    def _issue(self, issuance: Issuance, now: datetime) -> Ready:
+        """Issue a token. The audit entry comes first: no entry, no token."""
+        entry = issuance.entry
+        issuance.write(now)
+        self.uses.note(entry.grant, entry.agent, entry.tool, now)
+        self.scrubber.remember(issuance.ready.access_token)
+        self.metrics.add(Metric.TOKENS_READY, entry.app)
+        if issuance.app.refresh_ahead_seconds:
+            self.background.in_use(issuance.app, issuance.grant)
+        return issuance.ready if not issuance.ready.provider_data else issuance.fresh()
 
     async def _ask(
         self, caller: Caller, call: TokenCall, grant: Grant | None, reason: Reason
@@ -233,6 +279,15 @@ class OAuthManager:
         if session.link == "direct" and session.attempt.cookie is None:
             return (await self.connect.provider_url(app, session)).reveal()
         return connect_link(self.settings.public_base_url, session.ticket)
+
+
+async def _is_in_turn(caller: Caller) -> bool:
+    """Return whether the caller's turn goes on. If that cannot be said, the general way reports why."""
+    try:
+        await caller.check_turn()
+    except Exception:  # noqa: BLE001
+        return False
+    return True
 
 
 def _outcome(result: TokenResult) -> str:

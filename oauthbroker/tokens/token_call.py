@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import NoneType
 
-from oauthbroker.audit import TokenIssued
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp, ToolAuth
 from oauthbroker.model.scope import ScopeNeed, resolve_scopes
 from oauthbroker.model.subject import resolve_subject
 from oauthbroker.model.turn import Turn, whole_turn
-from oauthbroker.records import Grant
 from oauthbroker.tokens.decision import Need
+from oauthbroker.tokens.issuance import Issuance, Words, words_of
 
 MAX_MIN_TTL = 10 * 365 * 24 * 3600
-MOST_REMEMBERED = 64  # calls of one caller
-Words = tuple[str, tuple[str, ...] | None, int | None]
+MOST_REMEMBERED = 16  # issued tokens of one caller
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The caller: a turn, and the tool it runs (None: the runtime itself); `turn_id` is set for a turn token.
     `private_links`: the runtime delivers links, so an answer has none. `narrowed`: the turn token has a caveat.
-    `turn_holds` raises `turnEnded` once that token's turn is over."""
+    `turn_holds` raises `turnEnded` once that token's turn is over. `issued`: the tokens that the same words get again;
+    it belongs to one caller and one configuration."""
 
     turn: Turn
     tool: str | None = None
@@ -34,7 +32,7 @@ class Caller:
     private_links: bool = False
     narrowed: bool = False
     turn_holds: Callable[[], Awaitable[None]] | None = field(default=None, compare=False, repr=False)
-    _calls: dict[Words, TokenCall] = field(default_factory=dict, init=False, compare=False, repr=False)
+    issued: dict[Words, Issuance] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def speaks_for_person(self) -> bool:
@@ -62,43 +60,25 @@ class Caller:
         if self.turn_holds is not None:
             await self.turn_holds()
 
-    def remember(self, words: Words, call: TokenCall) -> None:
-        """Cache a judged call: tools repeat the same one."""
-        if len(self._calls) >= MOST_REMEMBERED:
-            self._calls.clear()
-        self._calls[words] = call
-
-    def remembered(self, words: Words, app: OAuthApp | None) -> TokenCall | None:
-        """Return the cached call of the same arguments, unless the configuration or the turn's subject has changed."""
-        call = self._calls.get(words)
-        if call is None or call.app is not app:
-            return None
-        auth = self.turn.auth
-        if auth is None or auth.subjects.get(app.subject_mode) != call.subject:
-            return None
-        return call
+    def remember(self, words: Words, issuance: Issuance) -> None:
+        """Cache an issued token: tools repeat the same call."""
+        if len(self.issued) >= MOST_REMEMBERED:
+            self.issued.clear()
+        self.issued[words] = issuance
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCall:
-    """A permitted call. `rejected`: the token that a provider's API refused. `issued`: its audit entries by `degraded`,
-    cached because calls repeat."""
+    """A permitted call. `rejected`: the token that a provider's API refused. `words`: the key under which its answer is
+    cached, None for one that is not."""
 
     app: OAuthApp
     subject: str
     asked: ScopeNeed
     need: Need
+    words: Words | None = None
     switch_account: bool = False
     rejected: Secret | None = None
-    issued: dict[bool, TokenIssued] = field(default_factory=dict)
-
-    def entry(self, by: Caller, grant: Grant, *, degraded: bool) -> TokenIssued:
-        """Return the audit entry to write before the grant's token is issued."""
-        entry = self.issued.get(degraded)
-        if entry is None:
-            entry = TokenIssued(grant.app, grant.id, by.turn.agent_name, by.tool, degraded, by.turn_id, by.instance)
-            self.issued[degraded] = entry
-        return entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,22 +92,21 @@ class Calls:
     def judge(self, caller: Caller, app_name: str, scopes: Sequence[str] | None, ttl: int | None) -> TokenCall:
         """Check a call and return it. Raises `oauthAppNotFound`, `appForbidden`, `scopeNotAllowed`,
         `subjectUnavailable`, `requestInvalid`; the last also for arguments whose own code raises."""
+        call: TokenCall | None = None
         try:
-            app, words = self.apps.get(app_name), _words(app_name, scopes, ttl)
-            call = caller.remembered(words, app) if words is not None else None
-            if call is None:
-                call = self._judge(caller, app, scopes, ttl)
-                if words is not None:
-                    caller.remember(words, call)
+            words = words_of(app_name, scopes, ttl)
+            call = self._judge(caller, self.apps.get(app_name), scopes if words is None else words[1], ttl, words)
         except BrokerError:
             raise
-        except Exception:  # noqa: BLE001  (only the caller's arguments run here)
-            call = None
+        except Exception:  # noqa: BLE001, S110  (only the caller's arguments run here)
+            pass
         if call is None:
             raise BrokerError(Code.REQUEST_INVALID, note="arguments")
         return call
 
-    def _judge(self, caller: Caller, app: OAuthApp | None, scopes: Sequence[str] | None, ttl: int | None) -> TokenCall:
+    def _judge(
+        self, caller: Caller, app: OAuthApp | None, scopes: Sequence[str] | None, ttl: int | None, words: Words | None
+    ) -> TokenCall:
         whole_turn(caller.turn)
         if app is None:
             raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
@@ -138,19 +117,7 @@ class Calls:
         asked = resolve_scopes(app, declared, scopes)
         alone = app.flow == "clientCredentials"
         need = Need(asked.needed, _checked_ttl(ttl), self.default_ttl, app.registration, alone)
-        return TokenCall(app, subject, asked, need)
-
-
-def _words(app_name: str, scopes: Sequence[str] | None, ttl: int | None) -> Words | None:
-    """Return the cache key of a call. None for unusual arguments, which are checked each time."""
-    if scopes is None and ttl is None:
-        return app_name, None, None
-    if type(ttl) not in {int, NoneType} or type(scopes) not in {tuple, list, NoneType}:
-        return None
-    if scopes is None:
-        return app_name, None, ttl
-    kept = tuple(scopes)
-    return (app_name, kept, ttl) if all(type(scope) is str for scope in kept) else None
+        return TokenCall(app, subject, asked, need, words)
 
 
 def _checked_ttl(seconds: int | None) -> int | None:

@@ -255,6 +255,8 @@ BY_ANOTHER_TEST = {
     "records.tombstone.Tombstone.since": "unit/repository/test_tombstones.py::"
     "test_no_step_of_the_clock_brings_back_what_was_ended",
     "records.use.GrantUse.at": "unit/operations/test_people.py::test_a_use_after_the_clock_was_set_back_is_the_last_one",
+    "tokens.issuance.Issuance.since": "unit/tokens/test_issuance.py::test_the_clock_ends_it_also_when_it_was_set_back",
+    "tokens.issuance.Issuance.until": "unit/tokens/test_issuance.py::test_the_clock_ends_it_also_when_it_was_set_back",
     "model.turn_token.Caveat.expires_at": "story/test_clock_set_back.py::test_a_turn_that_was_begun_before_is_over",
 }
 

@@ -68,9 +68,6 @@ class EntryFiles:
         """Return the entry names in a kind's folder, without temporary files."""
         return [name for name in self._fs.listdir(self._folders.by_kind[kind]) if not name.startswith(".")]
 
-    def unchanged(self, key: Key, stamp: Stamp) -> bool:
-        return stamp.holds(self._fs, self._folders.by_kind[key.kind], key.name)
-
     def reserve(self, key: Key, size: int) -> Taken:
         """Reserve disk space for a record around a body of `size` bytes."""
         length, folder = record_size(size), self._folders.by_kind[key.kind]

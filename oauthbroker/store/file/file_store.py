@@ -124,7 +124,7 @@ class FileStore:
     def unchanged(self, entry: Entry) -> bool:
         if self._closed or not isinstance(entry.stamp, Stamp):
             return False
-        return self._entries.unchanged(entry.key, entry.stamp)
+        return entry.stamp.holds(self._fs, self._kinds[entry.key.kind], entry.key.name)
 
     async def is_current(self, entry: Entry) -> bool:
         return self.unchanged(entry)

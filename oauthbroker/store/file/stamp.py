@@ -32,12 +32,12 @@ class Stamp:
     def holds(self, fs: Fs, folder: int, name: str) -> bool:
         """Tell whether the file still has this version. False when in doubt; raises nothing."""
         try:
-            return self._same_stat(fs, folder, name) if self._settled else self._same_header(fs, folder, name)
+            if not self._settled:
+                return self._same_header(fs, folder, name)
+            stat = fs.stat(folder, name)
         except OSError:
             return False
-
-    def _same_stat(self, fs: Fs, folder: int, name: str) -> bool:
-        return _identity(fs.stat(folder, name)) == self._file
+        return (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) == self._file  # the warm path
 
     def _same_header(self, fs: Fs, folder: int, name: str) -> bool:
         now = fs.monotonic()

@@ -50,10 +50,11 @@ async def test_a_grant_is_read_as_it_was_saved(repository: Repository) -> None:
 
 async def test_a_grant_written_elsewhere_is_seen_although_one_is_remembered(store: MemoryStore) -> None:
     here, elsewhere = Repository(store), Repository(store)
-    await here.save_grant(kit.grant(), expect=0)
-    assert here.warm_grant(APP, SUBJECT) is not None
+    saved = await here.save_grant(kit.grant(), expect=0)
+    assert here.is_newest(saved.entry)
+    assert here.is_newest(saved.entry.without_body())
     await elsewhere.save_grant(kit.grant(revoked=True), expect=1)
-    assert here.warm_grant(APP, SUBJECT) is None
+    assert not here.is_newest(saved.entry)
     held = await here.grant(APP, SUBJECT)
     assert held is not None
     assert held.record.revoked
@@ -231,7 +232,7 @@ async def test_remembered_grants_take_no_more_than_their_room(monkeypatch, store
         await repository.save_grant(grant, expect=before.generation if before is not None else 0)
 
     def remembered(most: int) -> list[int]:
-        return [number for number in range(most) if repository.warm_grant(APP, f"s{number}") is not None]
+        return [number for number in range(most) if (APP, f"s{number}") in repository._cache]
 
     for number in range(6):
         await save(number, 5_000)  # three of these and their other words fit
@@ -250,7 +251,7 @@ async def test_remembered_grants_take_no_more_than_their_room(monkeypatch, store
 async def test_small_grants_are_remembered_in_thousands(repository: Repository) -> None:
     for number in range(2_000):
         await repository.save_grant(replace(kit.grant(), subject=f"s{number}"), expect=0)
-    assert all(repository.warm_grant(APP, f"s{number}") is not None for number in range(2_000))
+    assert all((APP, f"s{number}") in repository._cache for number in range(2_000))
 
 
 async def test_a_conflict_drops_the_remembered_grant(store: MemoryStore, monkeypatch) -> None:

@@ -1,0 +1,58 @@
+"""A token that was issued to a caller, with all on which that decision depends, so that the same call is answered again
+without deciding anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from oauthbroker.audit import TokenIssued
+from oauthbroker.audit.port import RepeatedWrite
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.results import Ready
+from oauthbroker.model.turn import Turn
+from oauthbroker.records import Grant
+from oauthbroker.records.provider_data import told_to_tools
+from oauthbroker.repository.repository import Entry
+
+Words = tuple[str, tuple[str, ...] | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Issuance:
+    """A token of one version of a grant. `write` keeps its audit entry once more. `since` and `until` bound the times
+    at which the decision is the same."""
+
+    app: OAuthApp
+    subject: str
+    grant: Grant
+    version: Entry | None
+    entry: TokenIssued
+    write: RepeatedWrite
+    ready: Ready
+    since: datetime
+    until: datetime
+
+    def fits(self, turn: Turn, app: OAuthApp | None) -> bool:
+        """Return whether the configuration and the turn's subject are the same. A runtime may exchange the subjects of
+        a turn."""
+        auth = turn.auth
+        return self.app is app and auth is not None and auth.subjects.get(self.app.subject_mode) == self.subject
+
+    def fresh(self) -> Ready:
+        """Return an answer of its own. A tool may change the provider's data in one, and that reaches no other
+        answer."""
+        return replace(self.ready, provider_data=told_to_tools(self.app, self.grant))
+
+
+def words_of(app_name: str, scopes: object, ttl: object) -> Words | None:
+    """Return the key of a call's words. None for unusual arguments, which are checked each time: their own code runs
+    when they are compared, and `True` equals 1."""
+    if type(app_name) is not str or not (ttl is None or type(ttl) is int):
+        return None
+    if scopes is None:
+        return app_name, None, ttl
+    if type(scopes) is not list and type(scopes) is not tuple:
+        return None
+    kept = tuple(scopes)
+    return (app_name, kept, ttl) if all(type(scope) is str for scope in kept) else None

@@ -1,0 +1,95 @@
+"""What the warm paths cost, in calls: a layer that slips in is a red test with a name."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from oauthbroker.audit import TokenIssued
+from oauthbroker.audit.chain import AuditKeys
+from oauthbroker.audit.file import AuditFile
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.model.apps import Bundle
+from oauthbroker.model.results import Ready
+from oauthbroker.model.settings import Settings
+from oauthbroker.repository.repository import Repository
+from oauthbroker.store.names import labelled_mac
+from oauthbroker.testing.stores import open_file_store
+from oauthbroker.tokens.context import OAuthContext
+from oauthbroker.wiring.broker import open_running
+from oauthbroker.wiring.running import Running
+from tests.kit.call_counts import TABLE, complaint, counts_of
+from tests.kit.samples import app_with, grant_with, token_with, turn_with
+
+SECONDS = 30.0
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[Running]:
+    store, app = open_file_store(tmp_path), app_with()
+    grant = grant_with(registration=app.registration, scopes=app.scopes, token=token_with(None, None))
+    await Repository(store).save_grant(grant, expect=0)
+    bundle = Bundle(Settings(store_root=str(tmp_path / "store")), {"mail": app})
+    async with open_running(bundle, env={}, clock=SystemClock(), store=store, background=False) as running:
+        yield running
+
+
+async def settled(oauth: OAuthContext) -> None:
+    """Ask until the grant's file is old enough to be known by its times alone."""
+    async with asyncio.timeout(SECONDS):
+        while "read" in counts_of(oauth.get_access_token("mail")):
+            await asyncio.sleep(0.05)
+
+
+async def test_a_warm_token_call(running: Running) -> None:
+    oauth = running.broker.oauth(turn_with(user="acme:user:1"))
+    assert isinstance(await oauth.get_access_token("mail"), Ready)
+    await settled(oauth)
+    calls = counts_of(oauth.get_access_token("mail"))
+    assert "" == complaint("token-call-warm", calls)
+    assert (1, 1) == (calls["stat"], calls["write"]), "one look at the grant, one audit entry"
+
+
+async def test_a_warm_token_call_that_names_scopes_and_a_lifetime(running: Running) -> None:
+    oauth = running.broker.oauth(turn_with(user="acme:user:1"))
+    assert isinstance(await oauth.get_access_token("OAuthApp/mail", ["read"], 60), Ready)
+    await settled(oauth)
+    assert "" == complaint("token-call-words", counts_of(oauth.get_access_token("OAuthApp/mail", ["read"], 60)))
+
+
+async def test_a_token_call_that_reads_and_decides(running: Running) -> None:
+    oauth = running.broker.oauth(turn_with(user="acme:user:1"))
+    assert isinstance(await oauth.get_access_token("mail"), Ready)
+    running.parts.repository._cache.clear()
+    oauth._caller.issued.clear()
+    assert "" == complaint("token-call-cold", counts_of(oauth.get_access_token("mail")))
+
+
+async def test_an_audit_entry(tmp_path: Path) -> None:
+    log = AuditFile(tmp_path, AuditKeys(lambda label, *parts: labelled_mac(b"k" * 32, label, *parts)))
+    at = datetime(2026, 11, 21, tzinfo=UTC)
+    write = log.repeated(TokenIssued("mail", "sha256:" + "0" * 64, "planner", "Tool/mail"))
+
+    async def once() -> None:
+        write(at)
+
+    await once()
+    calls = counts_of(once())
+    log.close()
+    assert "" == complaint("audit-entry", calls)
+    assert 1 == calls["write"]
+
+
+def test_a_count_that_grew_or_fell_far_is_named() -> None:
+    known = json.loads(TABLE.read_text("utf-8"))["token-call-warm"]
+    assert "" == complaint("token-call-warm", Counter({"stat": known}))
+    for now in (2 * known, known // 3):
+        said = complaint("token-call-warm", Counter({"a_new_layer": now}))
+        assert "token-call-warm" in said
+        assert "a_new_layer" in said

@@ -1,0 +1,278 @@
+"""A repeated token call gets the token again, until anything on which the answer depends has changed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from oauthbroker import Turn, TurnAuth
+from oauthbroker.audit import AuditEntry, TokenIssued
+from oauthbroker.audit.memory import AuditList
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import Bundle, ToolAuth
+from oauthbroker.model.habits import Habits
+from oauthbroker.model.results import Failed, Ready, TokenResult
+from oauthbroker.observability.metrics import Metric, Timing
+from oauthbroker.records import Grant
+from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.tokens.context import OAuthContext
+from oauthbroker.tokens.decision import Need, UseToken, decide
+from oauthbroker.tokens.token_call import MOST_REMEMBERED, Caller
+from tests.kit.running_broker import ALICE, BOB, Harness, global_app, running, turn, user_app
+from tests.kit.samples import NOW, grant_with, token_with
+
+TOOLS = {"Tool/narrow": (ToolAuth("mail", ("read",)),)}
+
+
+@pytest.fixture
+async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
+    apps = [user_app(identity_provider), global_app(identity_provider)]
+    store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
+    async with running(
+        identity_provider, apps, clock=test_clock, store=store, tools=TOOLS, background=False
+    ) as harness:
+        await harness.connected()
+        yield harness
+
+
+def caller_of(context: OAuthContext) -> Caller:
+    return context._caller
+
+
+def again(harness: Harness, context: OAuthContext, *words: Any) -> Ready | None:
+    return harness.parts.manager.issue_again(caller_of(context), "mail", *(words or (None, None)))
+
+
+async def remembered(harness: Harness, of: Turn | None = None, **more: Any) -> OAuthContext:
+    """A context whose call was answered and is answered again."""
+    context = harness.broker.oauth(of or turn(), **more)
+    first = await context.get_access_token("mail")
+    assert isinstance(first, Ready)
+    assert first == again(harness, context)
+    return context
+
+
+def code_of(result: TokenResult) -> Code | str:
+    return result.code if isinstance(result, Failed) else result.status
+
+
+async def test_each_repeated_call_has_its_own_audit_entry_count_and_use(harness: Harness) -> None:
+    context = await remembered(harness)
+    before, counted = len(harness.audit.lines), harness.broker.metrics.value(Metric.TOKENS_READY, "mail")
+    timed = harness.broker.metrics.timed(Timing.TOKEN_CALL, "ready")
+    for _ in range(5):
+        harness.clock.advance(1)
+        assert isinstance(await context.get_access_token("mail"), Ready)
+    lines = harness.audit.lines[before:]
+    assert [TokenIssued] * 5 == [type(entry) for _, entry in lines]
+    assert 5 == len({at for at, _ in lines})
+    assert counted + 5 == harness.broker.metrics.value(Metric.TOKENS_READY, "mail")
+    assert timed + 5 == harness.broker.metrics.timed(Timing.TOKEN_CALL, "ready")
+    grant = await harness.grant()
+    assert grant is not None
+    used = await harness.parts.uses.last(grant.id)
+    assert used is not None
+    assert lines[-1][0] == used.at
+
+
+@pytest.mark.case("37")
+async def test_a_turn_whose_subject_was_exchanged_is_not_answered_with_the_one_before(harness: Harness) -> None:
+    subjects = {"user": ALICE}
+    context = await remembered(harness, Turn("planner", "1", auth=TurnAuth(subjects=subjects)))
+    subjects["user"] = BOB
+    assert None is again(harness, context)
+    assert "authorization_required" == code_of(await context.get_access_token("mail"))
+    del subjects["user"]
+    assert Code.SUBJECT_UNAVAILABLE is code_of(await context.get_access_token("mail"))
+
+
+async def test_a_grant_that_was_written_elsewhere_is_read_anew(harness: Harness) -> None:
+    context, elsewhere = await remembered(harness), Repository(harness.store)
+    held = await elsewhere.grant("mail", ALICE)
+    assert held is not None
+    await elsewhere.save_grant(held.record.tombstoned(harness.clock.now()), expect=held.generation)
+    assert None is again(harness, context)
+    assert "authorization_required" == code_of(await context.get_access_token("mail"))
+
+
+async def test_a_grant_that_was_erased_elsewhere_is_noticed(harness: Harness) -> None:
+    context, elsewhere = await remembered(harness), Repository(harness.store)
+    held = await elsewhere.grant("mail", ALICE)
+    assert held is not None
+    await elsewhere.erase_grant(held)
+    assert None is again(harness, context)
+    assert "authorization_required" == code_of(await context.get_access_token("mail"))
+
+
+async def test_another_configuration_decides_anew(harness: Harness) -> None:
+    context, bundle = await remembered(harness), harness.broker.bundle
+    smaller = replace(bundle.apps["mail"], scopes=("read",))
+    await harness.broker.reload(Bundle(bundle.settings, {"mail": smaller}, bundle.tools))
+    assert None is again(harness, context)
+    answer = await context.get_access_token("mail")
+    assert isinstance(answer, Ready)
+    assert ("read",) == answer.scopes
+    await harness.broker.reload(Bundle(bundle.settings, {"team": bundle.apps["team"]}, bundle.tools))
+    assert Code.OAUTH_APP_NOT_FOUND is code_of(await context.get_access_token("mail"))
+
+
+@pytest.mark.parametrize("seconds", [3600, 3300, 100_000, -600, -100_000])
+async def test_the_clock_ends_it_also_when_it_was_set_back(harness: Harness, seconds: int) -> None:
+    context = await remembered(harness)
+    harness.clock.set(harness.clock.now() + timedelta(seconds=seconds))
+    assert None is again(harness, context)
+
+
+async def test_no_entry_no_token(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing = False
+
+    def write(log: AuditList, entry: AuditEntry, at: datetime) -> None:
+        if refusing:
+            raise BrokerError(Code.STORE_UNAVAILABLE)
+        log.lines.append((at, entry))
+
+    monkeypatch.setattr(AuditList, "write", write)
+    context = await remembered(harness)
+    refusing = True
+    assert None is again(harness, context)
+    answer = await context.get_access_token("mail")
+    assert isinstance(answer, Failed)
+    assert Code.STORE_UNAVAILABLE is answer.code
+    refusing = False
+    assert isinstance(await context.get_access_token("mail"), Ready)
+
+
+async def test_a_refresh_is_seen_and_its_token_issued(harness: Harness) -> None:
+    context = await remembered(harness)
+    before = await context.get_access_token("mail")
+    assert isinstance(before, Ready)
+    reported = await context.report_rejected("mail", before.access_token)
+    assert isinstance(reported, Ready)
+    assert reported.access_token != before.access_token
+    assert None is again(harness, context)
+    for _ in range(2):
+        answer = await context.get_access_token("mail")
+        assert isinstance(answer, Ready)
+        assert reported.access_token == answer.access_token
+    assert answer == again(harness, context)
+
+
+async def test_a_switch_of_accounts_and_a_rejected_token_have_no_answer_of_before(harness: Harness) -> None:
+    context = await remembered(harness)
+    assert "authorization_required" == code_of(await context.get_access_token("mail", switch_account=True))
+    assert "ready" == code_of(await context.get_access_token("mail"))
+    for odd in (1, "no", None, 0):
+        assert Code.REQUEST_INVALID is code_of(await context.get_access_token("mail", switch_account=odd))  # type: ignore[arg-type]
+
+
+async def test_callers_share_no_answers(harness: Harness) -> None:
+    await remembered(harness)
+    narrow = harness.broker.oauth(turn(), "Tool/narrow")
+    assert None is again(harness, narrow)
+    assert Code.SCOPE_NOT_ALLOWED is code_of(await narrow.get_access_token("mail", ["write"]))
+    assert "authorization_required" == code_of(await harness.broker.oauth(turn(BOB)).get_access_token("mail"))
+
+
+async def test_the_turn_of_a_token_is_looked_at_before_each_answer(harness: Harness) -> None:
+    begun = await harness.broker.turns.begin(turn())
+    context = harness.broker.oauth_for(await harness.broker.turns.admit(begun.token.reveal()))
+    for _ in range(2):
+        assert isinstance(await context.get_access_token("mail"), Ready)
+    assert again(harness, context) is not None
+    assert await harness.broker.turns.end(begun.turn_id)
+    assert Code.TURN_ENDED is code_of(await context.get_access_token("mail"))
+
+
+async def test_a_tool_that_changes_an_answer_changes_no_other_one(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    habits = Habits(always_scopes=("openid",), tool_data=("instance_url",))
+    app = user_app(identity_provider, habits=habits)
+    async with running(identity_provider, [app], clock=test_clock, background=False) as harness:
+        await harness.connected()
+        context = harness.broker.oauth(turn())
+        for planted in ({"instance_url": "https://evil.example"}, {"more": "x"}):
+            answer = await context.get_access_token("mail")
+            assert isinstance(answer, Ready)
+            assert {} == answer.provider_data
+            with suppress(TypeError):
+                answer.provider_data.update(planted)  # type: ignore[attr-defined]
+        held = await harness.parts.repository.grant("mail", ALICE)
+        assert held is not None
+        told = replace(held.record, provider_data={"instance_url": "https://api.example"})
+        await harness.parts.repository.save_grant(told, expect=held.generation)
+        for _ in range(3):
+            answer = await context.get_access_token("mail")
+            assert isinstance(answer, Ready)
+            assert {"instance_url": "https://api.example"} == answer.provider_data
+            answer.provider_data["instance_url"] = "https://evil.example"  # type: ignore[index]
+
+
+async def test_what_is_remembered_has_an_end_and_is_no_part_of_the_caller(harness: Harness) -> None:
+    context = await remembered(harness)
+    for seconds in range(3 * MOST_REMEMBERED):
+        assert isinstance(await context.get_access_token("mail", min_ttl_seconds=seconds), Ready)
+    caller = caller_of(context)
+    assert 0 < len(caller.issued) <= MOST_REMEMBERED
+    assert Caller(turn(ALICE)) == caller
+    assert repr(Caller(turn(ALICE))) == repr(caller)
+
+
+ODD_SCOPES: list[Any] = [None, [], (), ["read"], ("read",), {"read"}, "read", ["read", "write"], [1], [True], ["x"]]
+ODD_TIMES: list[Any] = [None, 0, 1, True, False, 1.0, "1", -1, 3599, 3600]
+
+
+@pytest.mark.parametrize("tool", [None, "Tool/narrow"])
+async def test_a_caller_that_has_asked_before_is_answered_as_one_that_asks_for_the_first_time(
+    harness: Harness, tool: str | None
+) -> None:
+    asked = list(itertools.product(["mail", "OAuthApp/mail", "team", ""], ODD_SCOPES, ODD_TIMES))
+    context = harness.broker.oauth(turn(), tool)
+    for _ in range(2):
+        for words in asked:
+            fresh = await harness.broker.oauth(turn(), tool).get_access_token(*words)
+            assert code_of(fresh) == code_of(await context.get_access_token(*words)), words
+
+
+@given(
+    lives=st.none() | st.integers(-10, 8000),
+    lifetime=st.none() | st.integers(1, 8000),
+    ttl=st.none() | st.integers(0, 8000) | st.just(10 * 365 * 24 * 3600),
+    alone=st.booleans(),
+    steps=st.lists(st.integers(-10_000, 10_000), max_size=20),
+    near=st.sampled_from([timedelta(0), timedelta(microseconds=1), -timedelta(microseconds=1)]),
+)
+def test_between_its_times_the_decision_is_to_use_the_token_and_at_no_other_time(
+    lives: int | None, lifetime: int | None, ttl: int | None, alone: bool, steps: list[int], near: timedelta
+) -> None:
+    grant, need = grant_with(token=token_with(lives, lifetime)), Need(frozenset({"read"}), ttl, 300, alone=alone)
+    assume(decide(grant, need, NOW) == UseToken())
+    since, until = times_of(grant, need)
+    assert since <= NOW < until
+    moments = [NOW + timedelta(seconds=step) for step in steps]
+    if lives is not None:
+        moments += [since + near, until + near]
+    for moment in moments:
+        assert (since <= moment < until) == (decide(grant, need, moment) == UseToken())
+
+
+def times_of(grant: Grant, need: Need) -> tuple[datetime, datetime]:
+    assert grant.token is not None
+    return grant.token.usable(need.enough(grant.token), grant.updated_at)
+
+
+def test_times_beyond_the_calendar_are_never() -> None:
+    since, until = token_with(60, 10**14).usable(0, NOW)
+    assert since >= until
+    since, until = token_with(60).usable(10**14, NOW)
+    assert since >= until
