@@ -68,7 +68,7 @@ class ApiKeys:
         for key in there:
             if key.expires_at is None or key.expires_at > end:
                 self.audit.write(ApiKeyChanged(key.id, name, "expiring"), now)
-                await self.shelf.bury(key.locator, end, now)
+                await self.shelf.write_tombstone(key.locator, end, now)
                 await self.shelf.change(key.locator, lambda old: old.ended(end, now))
         return made
 
@@ -90,7 +90,7 @@ class ApiKeys:
         this_round = Round()
         for key in over:
             with this_round.entry():
-                await self.shelf.bury(key.locator, LONG_AGO, None)
+                await self.shelf.write_tombstone(key.locator, LONG_AGO, None)
                 await self.shelf.change(key.locator, lambda old: old.ended(LONG_AGO, None))
         this_round.over()
         return len(over)

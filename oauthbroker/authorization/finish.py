@@ -21,7 +21,7 @@ from oauthbroker.core.lifecycle import Bell, to_its_end
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.owner_check import check_pin, judge_owner
-from oauthbroker.model.scope import granted_scopes
+from oauthbroker.model.scope_ceiling import granted_scopes
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.protocol.identity import OwnerReader

@@ -18,15 +18,15 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import BrokerLogin, OAuthApp
 from oauthbroker.model.current_config import CurrentConfig
-from oauthbroker.protocol.authorization_url import AuthorizationUrls
-from oauthbroker.protocol.authorize import new_attempt
-from oauthbroker.protocol.callback import (
+from oauthbroker.protocol.authorization_response import (
     CallbackParams,
     ValidCallback,
     attempt_cookie_fits,
     check_response,
     parse_callback,
 )
+from oauthbroker.protocol.authorization_url import AuthorizationUrls
+from oauthbroker.protocol.authorize import new_attempt
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import EXPIRY_LEEWAY_SECONDS, VerifiedClaims
 from oauthbroker.protocol.identity import OwnerReader, render

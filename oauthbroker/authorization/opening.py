@@ -18,7 +18,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.results import Reason
-from oauthbroker.model.scope import union_in_app_order
+from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.observability.logging import Log

@@ -23,7 +23,7 @@ from oauthbroker.config.loading import AppDraft, LoginDraft
 from oauthbroker.config.problems import Problems
 from oauthbroker.config.skipped import LeftAlone
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.scope import NO_RIGHTS
+from oauthbroker.model.scope_ceiling import NO_RIGHTS
 
 REFUSED = 2
 MOST_SKIPPED = 20

@@ -25,7 +25,7 @@ from oauthbroker.config.values import is_unread_secret
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.scope import NO_RIGHTS
+from oauthbroker.model.scope_ceiling import NO_RIGHTS
 from oauthbroker.model.settings import Settings
 from oauthbroker.operations.checkup import findings
 from oauthbroker.operations.checkup.findings import Check, Finding

@@ -86,7 +86,7 @@ class StoreQueues:
         while (item := index.next_free(now)) is not None:
             event = await self._readable(item.id)
             if event is None or item.attempts >= self._limits.queue_attempts:
-                index.bury(item)
+                index.make_dead_letter(item)
                 self._metrics.add(Metric.EVENTS_DEAD)
                 continue
             until = now + timedelta(seconds=self._limits.queue_lease_seconds)
@@ -112,7 +112,7 @@ class StoreQueues:
                 return index.has_settled(event_id, lease, done=False)
             index.settle(event_id, lease, done=False)
             if item.attempts >= self._limits.queue_attempts:
-                index.bury(item)
+                index.make_dead_letter(item)
                 self._metrics.add(Metric.EVENTS_DEAD)
                 return True
             pause = BACKOFF_SECONDS[min(item.attempts, len(BACKOFF_SECONDS)) - 1]
@@ -160,7 +160,7 @@ class StoreQueues:
 
     async def revive(self, agent: str, event_id: str) -> bool:
         async with self._storage.changing(agent) as index:
-            item = index.exhume(event_id)
+            item = index.take_dead_letter(event_id)
             if item is not None:
                 index.append(dataclasses.replace(item, attempts=0))
         return item is not None

@@ -150,10 +150,10 @@ class Index:
     def finish(self, event_id: str) -> None:
         """Remove an event that is done."""
         self.remove(event_id)
-        self.exhume(event_id)
+        self.take_dead_letter(event_id)
         self.gone.add(event_id)
 
-    def bury(self, item: Item) -> None:
+    def make_dead_letter(self, item: Item) -> None:
         """Make a waiting item a dead letter. The oldest dead letters leave if all are too many or too large."""
         self.remove(item.id)
         left = (each for each in self.head.dead if each.id != item.id)
@@ -162,7 +162,7 @@ class Index:
         self.gone.update(each.id for each in dead[: len(dead) - len(kept)])
         self.head = replace(self.head, dead=kept)
 
-    def exhume(self, event_id: str) -> Item | None:
+    def take_dead_letter(self, event_id: str) -> Item | None:
         """Remove a dead letter and return it; None if the id is unknown."""
         found = next((item for item in self.head.dead if item.id == event_id), None)
         if found is None:
@@ -172,7 +172,7 @@ class Index:
 
     def drop(self, event_id: str) -> bool:
         """Remove a dead letter for good. False if the id is unknown."""
-        if self.exhume(event_id) is None:
+        if self.take_dead_letter(event_id) is None:
             return False
         settled = Settled(event_id, None, done=True, order=self._order())
         self.head = replace(self.head, settled=newest((*self.head.settled, settled)))

@@ -76,7 +76,7 @@ class MetricsFolder:
         """Return the counts of all other processes, living or not, and the current values of the living ones."""
         figures = MetricFigures()
         with _locked(self._folder):
-            figures.metrics.absorb(self._bury().to_json())
+            figures.metrics.absorb(self._sum_of_ended().to_json())
             for name in self._names(".json"):
                 with suppress(ValueError, KeyError, TypeError):
                     found = _read(self._folder / f"{name}.json")
@@ -101,7 +101,7 @@ class MetricsFolder:
         if held is not None:
             os.close(held)
 
-    def _bury(self) -> Metrics:
+    def _sum_of_ended(self) -> Metrics:
         """Return the sum of ended processes. It names them, so that none is counted twice if we end before their files
         are removed."""
         total, counted = self._sum()

@@ -16,7 +16,7 @@ from oauthbroker.operations.dead_letters import DeadLetters
 from oauthbroker.operations.grants import Grants
 from oauthbroker.operations.overview import Survey
 from oauthbroker.records.browser_session import BrowserSession
-from oauthbroker.revocation.telling import Told
+from oauthbroker.revocation.provider_state import Told
 
 LOOPBACK = "loopback"
 

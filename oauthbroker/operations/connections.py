@@ -17,7 +17,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.links import connect_link
 from oauthbroker.model.results import Reason
-from oauthbroker.model.scope import union_in_app_order
+from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.titles import agent_title
 from oauthbroker.model.turn import SubjectMode
@@ -30,7 +30,7 @@ from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.repository import Repository
 from oauthbroker.repository.versioned import readable
-from oauthbroker.revocation.telling import Told
+from oauthbroker.revocation.provider_state import Told
 
 LINK_PATH = "/connections/open"
 

@@ -22,8 +22,8 @@ from oauthbroker.records.grant_summary import GrantSummary
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.repository.repository import Repository, Versioned
 from oauthbroker.revocation.bulk import BulkRevocation, Pair, RevocationFigures
+from oauthbroker.revocation.provider_state import Told
 from oauthbroker.revocation.revoke import Revoke
-from oauthbroker.revocation.telling import Told
 
 __all__ = ["GrantList", "GrantSummary", "Grants", "Secrets", "SessionList", "Vault"]
 

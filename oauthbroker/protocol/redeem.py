@@ -12,7 +12,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.owner_check import check_same_owner
-from oauthbroker.model.scope import granted_scopes
+from oauthbroker.model.scope_ceiling import granted_scopes
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.protocol.judging import crashed

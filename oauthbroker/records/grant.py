@@ -15,7 +15,7 @@ from oauthbroker.records import codec
 from oauthbroker.records.codec import APART, OPTIONAL, named
 from oauthbroker.records.event import AgentEvent
 from oauthbroker.records.refresh_state import RefreshState
-from oauthbroker.records.retired import Retired, joined
+from oauthbroker.records.retired import Retired, merged
 
 CLOCK_SLACK_SECONDS = 60
 ENDLESS = float("inf")
@@ -259,7 +259,7 @@ class Grant:
         if ended.registration in {"", self.registration}:
             own = replace(ended, registration="", authorized_by=None, tell_after=None)
             return replace(self, retired=own.and_also(self.retired))
-        return replace(self, elsewhere=joined(self.elsewhere, ended))
+        return replace(self, elsewhere=merged(self.elsewhere, ended))
 
     def not_told_before(self, at: datetime, registration: str | None = None) -> Grant:
         """Return the grant with the next revocation by a client postponed: the provider refuses it, and only an

@@ -68,7 +68,7 @@ class Retired:
         return None if data is None else codec.made(cls, data)
 
 
-def joined(sets: Iterable[Retired], more: Retired) -> tuple[Retired, ...]:
+def merged(sets: Iterable[Retired], more: Retired) -> tuple[Retired, ...]:
     """Return one set per registration, the newest first, with the tokens of `more`. At most MOST_CLIENTS."""
     kept = {each.registration: each for each in sets}
     there = kept.get(more.registration)

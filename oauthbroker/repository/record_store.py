@@ -126,12 +126,14 @@ class RecordStore(Generic[R]):
     async def end(self, locator: str, first: First | None = None) -> bool:
         """End a record before it expires. False if there was none; that it is gone is durable too. `first` is called
         for an existing record; if it raises, nothing has changed."""
-        ended = await self.bury(locator, LONG_AGO, None, first) and await self._let_go(locator)
+        ended = await self.write_tombstone(locator, LONG_AGO, None, first) and await self._let_go(locator)
         if not ended:
             await self._store.sync(self._kind)
         return ended
 
-    async def bury(self, locator: str, at: datetime, since: datetime | None, first: First | None = None) -> bool:
+    async def write_tombstone(
+        self, locator: str, at: datetime, since: datetime | None, first: First | None = None
+    ) -> bool:
         """Write a tombstone: no copy of this record is valid from `at` on, as decided at `since`, until all copies
         would have expired. Comes before the record is changed or removed, which is the change that other processes
         notice. A damaged record is ended too. False if there is no record."""
@@ -149,7 +151,7 @@ class RecordStore(Generic[R]):
         if first is not None:
             first()
         if self._tombstones is not None:
-            await self._tombstones.bury(key, Tombstone(self._kind, at, until, since))
+            await self._tombstones.write(key, Tombstone(self._kind, at, until, since))
         return True
 
     async def _let_go(self, locator: str) -> bool:

@@ -33,7 +33,7 @@ class Tombstones:
         entry = await self._store.get(_place(key))
         return None if entry is None else _opened(entry)
 
-    async def bury(self, key: Key, tombstone: Tombstone) -> None:
+    async def write(self, key: Key, tombstone: Tombstone) -> None:
         """Store a tombstone durably. With an existing one, the earlier end and the longer retention are kept; a damaged
         one is replaced."""
         for _ in range(16):

@@ -15,8 +15,8 @@ from oauthbroker.core.lifecycle import Round
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import Conflict, Due, DueWork, Repository, Untold, Versioned
+from oauthbroker.revocation.provider_state import Told, can_tell, told_by_others
 from oauthbroker.revocation.revoke import ASK_AGAIN, Revoke
-from oauthbroker.revocation.telling import Told, can_tell, told_by_others
 
 AT_ONCE = 32  # tombstones written concurrently; the store's executor bounds them
 REFUSALS_IN_A_ROW = 10  # then the provider refuses our client, and would refuse the others too
@@ -87,7 +87,7 @@ class BulkRevocation:
         figures = figures if figures is not None else RevocationFigures()
         figures.chosen = len(chosen)
         for start in range(0, len(chosen), AT_ONCE):
-            await asyncio.gather(*(self._bury(pair, figures) for pair in chosen[start : start + AT_ONCE]))
+            await asyncio.gather(*(self._write_tombstone(pair, figures) for pair in chosen[start : start + AT_ONCE]))
             on_change(figures)
         self._revoke.outbox.ring()
         by_app: dict[str, deque[Pair]] = defaultdict(deque)
@@ -100,9 +100,9 @@ class BulkRevocation:
                 group.create_task(self._tell_queue(queue, figures, until, on_change))
         return figures
 
-    async def _bury(self, pair: Pair, figures: RevocationFigures) -> None:
+    async def _write_tombstone(self, pair: Pair, figures: RevocationFigures) -> None:
         try:
-            ended = await self._revoke.bury(*pair) is not None
+            ended = await self._revoke.write_tombstone(*pair) is not None
         except Conflict:
             figures.failed[pair] = Code.STORE_LOCKED
         except BrokerError as error:

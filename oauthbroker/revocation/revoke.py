@@ -28,8 +28,8 @@ from oauthbroker.records import AgentEvent, Grant, RefreshState, Retired, Token,
 from oauthbroker.records.unrevoked import awaits, dated_back, forgotten, parts_of
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
+from oauthbroker.revocation.provider_state import FURTHEST, KEPT, Told, can_tell, in_order, told_by_others, with_newer
 from oauthbroker.revocation.shared_grants import SharedGrants
-from oauthbroker.revocation.telling import FURTHEST, KEPT, Told, can_tell, in_order, told_by_others, with_newer
 
 KEEP_TELLING = timedelta(days=7)  # a refusal is mostly our fault (a wrong secret, a moved endpoint) and gets repaired
 ASK_AGAIN = timedelta(hours=1)
@@ -47,7 +47,7 @@ class Revoke:
     certain: CertainTime
     audit: AuditWriter
     limits: Limits
-    kin: SharedGrants
+    shared_grants: SharedGrants
     circuits: Circuits
     outbox: Bell
     log: Log
@@ -102,16 +102,16 @@ class Revoke:
         grant = grant_id(app.name, subject)[:15]
         self.log.warning("tokens that came late are not kept", app=app.name, grant=grant, code=code.value, revoked=told)
 
-    async def bury(self, name: str, subject: str) -> Versioned[Grant] | None:
+    async def write_tombstone(self, name: str, subject: str) -> Versioned[Grant] | None:
         """Write the tombstone of (name, subject) and return it: no process issues its token from then on. None without
         an active grant. `resume` tells the provider."""
         try:
-            return await self._bury(name, subject)
+            return await self._write_tombstone(name, subject)
         except Conflict:  # the generation read was outdated
             pass
-        return await self._bury(name, subject)
+        return await self._write_tombstone(name, subject)
 
-    async def _bury(self, name: str, subject: str) -> Versioned[Grant] | None:
+    async def _write_tombstone(self, name: str, subject: str) -> Versioned[Grant] | None:
         async with self.repository.pair(name, subject):
             held = await self.repository.grant(name, subject)
             if held is None or held.record.revoked:
@@ -135,7 +135,7 @@ class Revoke:
         `app` is None if it is not configured: then the provider hears of it when the app is configured again. The grant
         is unusable as soon as the tombstone is written. A provider that does not answer is told later (`resume`).
         """
-        held = await self.bury(name, subject)
+        held = await self.write_tombstone(name, subject)
         if held is None:
             return None
         self.outbox.ring()
@@ -229,12 +229,12 @@ class Revoke:
     async def _may_tell(self, app: OAuthApp, grant: Grant) -> bool:
         """Return whether the provider may be told. If a revocation there ends everything that the user granted this
         client, an active grant's retired tokens are not revoked, and of shared grants only the last one is."""
-        return app.revocation.reach == "token" or (grant.revoked and not await self.kin.living(app, grant))
+        return app.revocation.reach == "token" or (grant.revoked and not await self.shared_grants.living(app, grant))
 
     async def _may_tell_now(self, app: OAuthApp, grant: Grant) -> bool:
         """Return whether the provider may be told now. Not while a login is in progress that would share the grant or
         replace it."""
-        coming = app.revocation.reach != "token" and await self.kin.is_coming(app, grant)
+        coming = app.revocation.reach != "token" and await self.shared_grants.is_coming(app, grant)
         return not coming and await self._stands(grant) and await self._may_tell(app, grant)
 
     async def _tell_of(self, app: OAuthApp, grant: Grant) -> tuple[Told, Grant]:

@@ -24,7 +24,7 @@ from oauthbroker.model.results import (
     TokenResult,
     invitation,
 )
-from oauthbroker.model.scope import ScopeNeed, union_in_app_order
+from oauthbroker.model.scope_ceiling import ScopeNeed, union_in_app_order
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.turn import checked_target, locale_of
 from oauthbroker.observability.logging import Log

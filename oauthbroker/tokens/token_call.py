@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp, ToolAuth
-from oauthbroker.model.scope import ScopeNeed, resolve_scopes
+from oauthbroker.model.scope_ceiling import ScopeNeed, resolve_scopes
 from oauthbroker.model.subject import resolve_subject
 from oauthbroker.model.turn import Turn, whole_turn
 from oauthbroker.tokens.decision import Need

@@ -23,12 +23,13 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import LOGIN_NAME, OAuthApp
 from oauthbroker.model.links import locator_of
-from oauthbroker.web import pages, problems
+from oauthbroker.web import consent_views as views
+from oauthbroker.web import problems
 from oauthbroker.web.access_log import note_refusal
 from oauthbroker.web.browsers import Browsers
+from oauthbroker.web.consent_views import CANCEL, CONTINUE, DECISION_FIELD, ConnectView, DoneView
 from oauthbroker.web.display import host_of
 from oauthbroker.web.next_step import render_next, render_private, render_wrong_account
-from oauthbroker.web.pages import CANCEL, CONTINUE, DECISION_FIELD, ConnectView, DoneView
 from oauthbroker.web.retry_pages import AGAIN, RetryPages
 from oauthbroker.web.routes import Handler, route
 
@@ -92,7 +93,7 @@ class ConsentPages:
         key, locale = self.browsers.key(request), self.browsers.locale(request, invitation.locale)
         view = self._view(invitation, self.browsers.field(key, ticket))
         prompt = invitation.device
-        page = pages.render_connect(view, locale) if prompt is None else pages.render_device(view, prompt, locale)
+        page = views.render_connect(view, locale) if prompt is None else views.render_device(view, prompt, locale)
         return page.response(set_cookies=[self.browsers.key_cookie(key)])
 
     async def answer_connect(self, request: Request) -> Response:
@@ -111,7 +112,7 @@ class ConsentPages:
         if view.login_host:
             view = replace(view, provider=LOGIN_NAME, provider_host=view.login_host)
         locale = self.browsers.locale(request, invitation.locale)
-        page = pages.render_interstitial(departure.url.reveal(), view, locale)
+        page = views.render_interstitial(departure.url.reveal(), view, locale)
         session = departure.session
         return page.response(set_cookies=[self._cookie_of(session.locator, departure.cookie, session.expires_at)])
 
@@ -169,12 +170,12 @@ class ConsentPages:
         ending = await self._just_ended(request, None)
         connections = self.browsers.url("/connections")
         view = DoneView(ending.app.display_name, ending.app.provider, ending.scopes, ending.account, connections)
-        return pages.render_done(view, self.browsers.locale(request, ending.locale)).response()
+        return views.render_done(view, self.browsers.locale(request, ending.locale)).response()
 
     async def show_declined(self, request: Request) -> Response:
         ending = await self._just_ended(request, Code.PROVIDER_DENIED)
         locale = self.browsers.locale(request, ending.locale)
-        return pages.render_outcome("denied", None, ending.app.display_name, locale).response()
+        return views.render_outcome("denied", None, ending.app.display_name, locale).response()
 
     async def _just_ended(self, request: Request, code: Code | None) -> AuthorizationEnd:
         """How it ended for this browser, which just came back, if that was with `code`. Every other browser is told

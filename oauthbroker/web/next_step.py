@@ -9,8 +9,8 @@ from typing import Any
 from oauthbroker.authorization.pages_service import Step
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.records.parked import grouped
+from oauthbroker.web.consent_views import render_leaving, render_onward
 from oauthbroker.web.display import HOST_LIMIT, host_of, isolated, phrase, plain_phrase, titled
-from oauthbroker.web.pages import render_leaving, render_onward
 from oauthbroker.web.rendering import Page, page
 from oauthbroker.web.words import PAGES
 

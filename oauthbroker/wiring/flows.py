@@ -213,7 +213,7 @@ class Flows(Foundation):
             certain=self.certain,
             audit=self.audit,
             limits=self.limits,
-            kin=self.shared_grants,
+            shared_grants=self.shared_grants,
             circuits=self.revocation_circuits,
             outbox=self.outbox,
             log=self.log,

@@ -20,7 +20,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Settings
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
-from oauthbroker.repository.upgrades import STEPS
+from oauthbroker.repository.upgrade_steps import STEPS
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.fs import Fs, at_border
 from oauthbroker.store.kek import EnvKek, FileKek, KeyProvider

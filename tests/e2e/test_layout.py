@@ -11,7 +11,7 @@ from oauthbroker.core.errors import Locale
 from oauthbroker.model.results import DevicePrompt
 from oauthbroker.testing import Canaries
 from oauthbroker.web.branding import BRAND, Brand
-from oauthbroker.web.pages import render_connect, render_device
+from oauthbroker.web.consent_views import render_connect, render_device
 from oauthbroker.web.rendering import Page
 from tests.e2e.person import Person
 from tests.unit.web.kit import a_view

@@ -12,8 +12,8 @@ from oauthbroker import BrokerError, Code
 from oauthbroker.authorization.pages_service import Step
 from oauthbroker.core.errors import Locale
 from oauthbroker.testing import Canaries, IdentityProvider
+from oauthbroker.web.consent_views import Outcome, render_interstitial, render_outcome
 from oauthbroker.web.next_step import render_next, render_private
-from oauthbroker.web.pages import Outcome, render_interstitial, render_outcome
 from tests.e2e import pictures
 from tests.e2e.person import Person
 from tests.e2e.stage import Stage

@@ -83,7 +83,7 @@ async def test_connecting_again_revokes_nothing_because_the_old_login_shares_the
 async def test_a_login_after_a_revocation_that_the_provider_has_not_heard_of_yet_is_not_ended_by_it(stage: Stage):
     """The provider was not told in time; now it must not be: its grant is the new login's."""
     alice = await stage.connected("personal")
-    assert await stage.parts.revoke.bury("personal", ALICE) is not None
+    assert await stage.parts.revoke.write_tombstone("personal", ALICE) is not None
     stage.parts.revoke.outbox.ring()
     assert "auth.revoked" == (await stage.next_event()).type
     new = await again(stage, alice, "personal")

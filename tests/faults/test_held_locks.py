@@ -80,7 +80,7 @@ class World:
             held = await self.repository.grant("mail", who)
             assert held is not None
             await self.process.parts.refresh.writeback.begin(held, forced=False)
-            await self.process.parts.revoke.bury("notes", who)
+            await self.process.parts.revoke.write_tombstone("notes", who)
             await self.ask("files", who)
         self.alices |= {held.entry.key.name for held in await self.repository.waiting("files", ALICE)}
         clocks: list[Any] = [self.process.clock, self.idp.clock]

@@ -15,7 +15,7 @@ from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.repository.repository import Repository
-from oauthbroker.repository.upgrades import STEPS
+from oauthbroker.repository.upgrade_steps import STEPS
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.keys import Upgrades
 from oauthbroker.store.port import Store

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.repository.repository import KINDS, LEASES
-from oauthbroker.repository.upgrades import STEPS
+from oauthbroker.repository.upgrade_steps import STEPS
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.fs import Fs
 from oauthbroker.store.keys import FileKek, Keyring

@@ -18,7 +18,7 @@ from oauthbroker.model.apps import Bundle
 from oauthbroker.model.results import Ready
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import json_log
-from oauthbroker.repository.upgrades import STEPS
+from oauthbroker.repository.upgrade_steps import STEPS
 from oauthbroker.store.keys import Upgrades
 from oauthbroker.store.upgrade import names_of
 from oauthbroker.testing import TestClock

@@ -134,7 +134,7 @@ async def test_two_brokers_tell_a_provider_once(start, identity_provider):
     await connected(one, identity_provider)
     await connected(one, identity_provider, account="bob", user=BOB)
     for user in (ALICE, BOB):
-        assert await one.parts.revoke.bury("mail", user) is not None
+        assert await one.parts.revoke.write_tombstone("mail", user) is not None
     hold = identity_provider.script.revoke.hang(times=1)
     telling = [asyncio.create_task(broker.parts.relay.revocations()) for broker in (one, other)]
     await hold.arrived()

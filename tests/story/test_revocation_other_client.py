@@ -160,7 +160,7 @@ async def test_a_refusal_of_one_client_delays_no_revocation_of_the_other(start, 
     old, new = start([app]), start([with_new_client(identity_provider, app)])
     await pending(old, identity_provider)
     await connected(new, identity_provider)
-    await new.parts.revoke.bury("mail", ALICE)
+    await new.parts.revoke.write_tombstone("mail", ALICE)
     identity_provider.script.revoke.answer(401, {"error": "invalid_client"})
     await old.parts.relay.revocations()
     asked = identity_provider.count("revoke")
@@ -205,7 +205,7 @@ async def test_a_refresh_that_ends_after_a_login_with_another_client_joins_the_p
     hold = identity_provider.script.refresh.hang(after_work=True)
     asking = asyncio.create_task(ask(old))
     await hold.arrived()
-    assert await old.parts.revoke.bury("mail", ALICE) is not None
+    assert await old.parts.revoke.write_tombstone("mail", ALICE) is not None
     await connected(new, identity_provider)
     hold.release()
     assert isinstance(await asking, AuthorizationRequired)
@@ -238,7 +238,7 @@ async def test_a_machines_token_that_comes_after_its_revocation_is_revoked(start
         clock.advance(3600)
     asking = asyncio.create_task(process.broker.oauth(team_turn()).get_access_token(MACHINE))
     await hold.arrived()
-    assert await process.parts.revoke.bury(MACHINE, grant.subject) is not None
+    assert await process.parts.revoke.write_tombstone(MACHINE, grant.subject) is not None
     hold.release()
     result = await asking
     await process.parts.relay.revocations()

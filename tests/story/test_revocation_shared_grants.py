@@ -1,4 +1,4 @@
-"""Never a grant that nobody asked to end: where one revocation ends all that was given to a client, kin is spared."""
+"""Where one revocation ends all grants of a client at the provider, living grants of the account are spared."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ async def test_who_finds_that_another_one_was_quicker_says_what_the_provider_rea
         await connected(process, identity_provider, app)
     revoke = process.parts.revoke
     for app, known in (("mail", "shared"), ("twin", "done")):
-        seen = await revoke.bury(app, ALICE)
+        seen = await revoke.write_tombstone(app, ALICE)
         assert seen is not None
         assert known == await revoke.resume(process.broker.bundle.apps[app], seen)
         assert known == await revoke.resume(process.broker.bundle.apps[app], seen)

@@ -284,7 +284,7 @@ SHOWN = {
     "records.grant.Grant.created_at", "records.use.GrantUse.first_at", "model.results.Ready.expires_at",
     "model.results.AuthorizationRequired.expires_at", "model.turn_token.BegunTurn.expires_at",
     "web.api.streaming.EventStream._open", "web.connections_views.Desk.now",
-    "web.pages.ConnectView.expires_at", "web.pages.ConnectView.now",
+    "web.consent_views.ConnectView.expires_at", "web.consent_views.ConnectView.now",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Looking for kin: only grants of the people concerned are read, and no login is overlooked."""
+"""Shared grants: only grants of the people concerned are read, and no login is overlooked."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def repository(clock: TestClock) -> Counting:
 
 
 @pytest.fixture
-def kin(repository: Counting, clock: TestClock) -> SharedGrants:
+def shared_grants(repository: Counting, clock: TestClock) -> SharedGrants:
     return SharedGrants(repository, clock)
 
 
@@ -60,7 +60,7 @@ def ended(grant: Grant) -> Grant:
 
 
 @pytest.mark.parametrize(
-    "living, are_kin",
+    "living, are_shared",
     [
         (of("idp:team:T222"), True),
         (of(TEAM, by="idp:user:bob", app="bot"), True),
@@ -76,30 +76,30 @@ def ended(grant: Grant) -> Grant:
         "her own, not read who agreed", "another client", "a machine's", "ended",
     ],
 )  # fmt: skip
-async def test_kin_have_the_client_and_somebody_in_common(kin, repository, app, living, are_kin):
+async def test_shared_grants_have_the_client_and_a_person_in_common(shared_grants, repository, app, living, are_shared):
     await repository.save_grant(living, expect=0)
-    assert are_kin == await kin.living(app, ended(of(TEAM)))
+    assert are_shared == await shared_grants.living(app, ended(of(TEAM)))
 
 
-async def test_a_look_opens_only_grants_of_the_people_concerned(kin, repository, app):
+async def test_a_look_opens_only_grants_of_the_people_concerned(shared_grants, repository, app):
     for number in range(200):
         await repository.save_grant(of(f"idp:team:X{number}", by=f"idp:user:{number}"), expect=0)
-    assert not await kin.living(app, ended(of(TEAM)))
+    assert not await shared_grants.living(app, ended(of(TEAM)))
     assert 0 == repository.opened
     await repository.save_grant(of("idp:team:T222"), expect=0)
-    assert await kin.living(app, ended(of(TEAM)))
+    assert await shared_grants.living(app, ended(of(TEAM)))
     assert 1 == repository.opened
 
 
-async def test_a_login_of_another_broker_is_found_at_once(kin, repository, app):
-    assert not await kin.living(app, ended(of(TEAM)))
+async def test_a_login_of_another_broker_is_found_at_once(shared_grants, repository, app):
+    assert not await shared_grants.living(app, ended(of(TEAM)))
     await repository.save_grant(of("idp:team:T222"), expect=0)
-    assert await kin.living(app, ended(of(TEAM)))
+    assert await shared_grants.living(app, ended(of(TEAM)))
 
 
-async def test_a_grant_that_another_person_agreed_to_since_is_no_kin(kin, repository, app):
+async def test_a_grant_that_another_person_agreed_to_since_is_not_shared(shared_grants, repository, app):
     held = await repository.save_grant(of("idp:team:T222"), expect=0)
-    assert await kin.living(app, ended(of(TEAM)))
+    assert await shared_grants.living(app, ended(of(TEAM)))
     await repository.save_grant(of("idp:team:T222", by="idp:user:bob"), expect=held.generation)
-    assert not await kin.living(app, ended(of(TEAM)))
-    assert await kin.living(app, ended(of(TEAM, by="idp:user:bob")))
+    assert not await shared_grants.living(app, ended(of(TEAM)))
+    assert await shared_grants.living(app, ended(of(TEAM, by="idp:user:bob")))

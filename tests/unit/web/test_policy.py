@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from oauthbroker.web.pages import render_connect, render_outcome
+from oauthbroker.web.consent_views import render_connect, render_outcome
 from oauthbroker.web.policy import content_security_policy, security_headers, stylesheet
 from tests.unit.web.kit import Document, a_view
 

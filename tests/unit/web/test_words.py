@@ -97,7 +97,7 @@ from oauthbroker.config.broker_spec import BrokerSpec
 from oauthbroker.core.errors import LOCALES, BrokerError, Code
 from oauthbroker.model.turn import Turn, whole_turn
 from oauthbroker.web.api.models import TurnBody
-from oauthbroker.web.pages import render_outcome
+from oauthbroker.web.consent_views import render_outcome
 from oauthbroker.web.words import locale_of
 
 chosen = locale_of("eo-XX, ko;q=0.5", "en")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.habits import Habits
-from oauthbroker.model.scope import ScopeNeed, granted_scopes, resolve_scopes, union_in_app_order
+from oauthbroker.model.scope_ceiling import ScopeNeed, granted_scopes, resolve_scopes, union_in_app_order
 from tests.kit.samples import app_with
 
 APP = app_with(scopes=("chat:write", "channels:read", "files"))

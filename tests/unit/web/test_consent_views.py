@@ -8,7 +8,7 @@ from datetime import timedelta, timezone
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.web.pages import Outcome, render_connect, render_interstitial, render_outcome
+from oauthbroker.web.consent_views import Outcome, render_connect, render_interstitial, render_outcome
 from oauthbroker.web.policy import stylesheet
 from oauthbroker.web.rendering import Page
 from tests.unit.web.kit import HOSTILE_TEXTS, NOW, Document, a_view, tags_and_attributes
