@@ -20,6 +20,7 @@ ROOMS = {
     "core": "errors, secrets, clock, strict JSON, lifecycle",
     "observability": "metrics, spans, logs, scrubber",
     "model": "apps, settings, turn, subject, scope, request, results",
+    "capability": "the protocol of `ctx.oauth` that tools and add-on rooms take",
     "providers": "provider presets as data, and their quirks",
     "records": "the stored records: grant, auth session, event, API key, turn",
     "audit": "the audit log: written, read, verified",

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+import oauthbroker
 from tests.kit.rooms import PACKAGE, ROOMS, Imports, module_name, modules, names_used, nearest, room_of
+from tests.kit.rooms_installed import SAMPLE
 
 ORDER = tuple(ROOMS)
 LATER = {"mcp", "tools", "gateway", "flowtools", "integrations"}  # they import the public face, and the broker none
-PUBLIC = {"__init__", "client"}
+PUBLIC = {"oauthbroker", "oauthbroker.client", "oauthbroker.capability"}
 # What the edges reach only through the services that stand on it.
 HIDDEN = {"protocol", "repository", "refresh"}
 MAY_REACH_HIDDEN = {"refresh", "revocation", "authorization", "events", "tokens", "access", "operations", "wiring"}
@@ -71,7 +73,7 @@ def wrong(module: str, target: str) -> str | None:
     """Why this one arrow is wrong, or None."""
     here, there = room_of(module), room_of(target)
     if here in LATER:
-        return None if there in PUBLIC | {here} else "rooms beside the broker import its public face only"
+        return None if target in PUBLIC or there == here else "rooms beside the broker import its public face only"
     if there in LATER:
         return "the broker imports none of the rooms beside it"
     if here not in ROOMS or there not in ROOMS:
@@ -152,6 +154,22 @@ PLANTED = {
     "a page goes round the services": ("web/consent_views.py", "from oauthbroker.refresh.transaction import Refresh"),
     "a command goes round the services": ("cli/grants.py", "from oauthbroker.repository.repository import Repository"),
     "a room beside the broker looks inside": ("mcp/server.py", "from oauthbroker.tokens.manager import Manager"),
+    "a room beside the broker looks behind the client": ("mcp/server.py", "from oauthbroker.client.wire import Wire"),
+    "a room beside the broker looks into the doors for rooms": (
+        "tools/registry.py",
+        "from oauthbroker.rooms.discovery import installed",
+    ),
+    "a room beside the broker imports another": ("gateway/chat.py", "from oauthbroker.mcp import server"),
+    "the doors for rooms import a room": ("rooms/discovery.py", "from oauthbroker.mcp import server"),
+    "the doors for rooms import a room by its string": (
+        "rooms/discovery.py",
+        "import importlib\nimportlib.import_module('oauthbroker.tools.registry')",
+    ),
+    "the doors for rooms import the broker": ("rooms/declaration.py", "from oauthbroker.broker import Broker"),
+    "the capability imports what it describes": (
+        "capability.py",
+        "from oauthbroker.tokens.context import OAuthContext",
+    ),
     "the broker imports a room beside it": ("wiring/broker.py", "from oauthbroker.mcp import server"),
     "the API reaches for the broker": ("web/api/routes.py", "from oauthbroker.broker import Broker"),
     "a page uses the test kit": ("web/consent_views.py", "from oauthbroker.testing import FakeProvider"),
@@ -195,7 +213,15 @@ SOUND = {
     "web/app.py": "from oauthbroker.tokens.manager import Manager",
     "web/consent_views.py": "",
     "mcp/server.py": "import oauthbroker\nfrom oauthbroker.client import AsyncBroker",
+    "tools/registry.py": "from oauthbroker import Room\nfrom oauthbroker.capability import OAuthCapability",
+    "gateway/chat.py": "from oauthbroker.gateway import limits",
+    "gateway/__init__.py": "",
+    "gateway/limits.py": "",
+    "rooms/declaration.py": "from oauthbroker.model.apps import x",
+    "rooms/discovery.py": "from oauthbroker.rooms.declaration import Room",
+    "capability.py": "from oauthbroker.core.errors import Code",
     "client/__init__.py": "",
+    "client/wire.py": "import httpx2",
     "config/values.py": "import os\nx = os.environ",
     "wiring/broker.py": "from oauthbroker.store.file import file_store\nfrom oauthbroker.authorization import connect",
     "cli/__init__.py": "",
@@ -231,3 +257,39 @@ def test_a_planted_wrong_arrow_is_found(tmp_path, file, text):
     found = wrong_arrows(package)
     assert found
     assert all(module_name(package / file, package) in line for line in found), found
+
+
+def beyond_the_face(folder: Path) -> list[str]:
+    """Return what a package of another program imports of the broker beside its public names, one line each."""
+    public = {*PUBLIC, *(f"oauthbroker.{name}" for name in oauthbroker.__all__)}
+    return [
+        f"{path.relative_to(folder)} imports {name}"
+        for path in sorted(folder.rglob("*.py"))
+        for name in names_used(path, path.stem)
+        if name.partition(".")[0] == "oauthbroker"
+        and name not in public
+        and name.rpartition(".")[0] not in PUBLIC - {"oauthbroker"}
+    ]
+
+
+def test_the_sample_room_imports_the_public_face_only():
+    """It uses every door, so the face is enough for a room."""
+    assert [] == beyond_the_face(SAMPLE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from oauthbroker.wiring import open_broker",
+        "import oauthbroker.rooms.declaration",
+        "def f():\n    from oauthbroker import broker",
+        "from oauthbroker.client.wire import Wire",
+        "import importlib\nimportlib.import_module('oauthbroker.store.port')",
+    ],
+)
+def test_a_room_that_looks_behind_the_face_is_found(tmp_path, text):
+    tmp_path.joinpath("room.py").write_text(
+        f"from oauthbroker import Room\nfrom oauthbroker.client import OAuth\n{text}"
+    )
+    (found,) = beyond_the_face(tmp_path)
+    assert found.startswith("room.py imports oauthbroker.")

@@ -1,0 +1,53 @@
+"""`ctx.oauth` as tools and add-on rooms take it: embedded or over HTTP, with and without `await`.
+
+`broker.oauth(...)` and `oauthbroker.client.OAuth` are an `OAuthCapability`; `.sync` of the first and
+`oauthbroker.client.SyncOAuth` are a `SyncOAuthCapability`. A failure is a result too, a `Failed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.results import TokenResult
+
+
+class OAuthCapability(Protocol):
+    """The right to ask for tokens of one turn, as one tool or as the runtime."""
+
+    async def get_access_token(
+        self,
+        app: str | Mapping[str, str],
+        scopes: Sequence[str] | None = None,
+        min_ttl_seconds: int | None = None,
+    ) -> TokenResult:
+        """Return a token (`Ready`), a request for consent (`AuthorizationRequired`) or an error (`Failed`). `app` is
+        `"OAuthApp/name"`, the bare name, or `{kind, name}`."""
+        ...
+
+    async def report_rejected(
+        self, app: str | Mapping[str, str], access_token: str | Secret, scopes: Sequence[str] | None = None
+    ) -> TokenResult:
+        """Report that the provider's API answered 401 to this token. Return a newer token if there is one, else as
+        `get_access_token`."""
+        ...
+
+
+class SyncOAuthCapability(Protocol):
+    """The same for code without `await`, on a thread of its own."""
+
+    def get_access_token(
+        self,
+        app: str | Mapping[str, str],
+        scopes: Sequence[str] | None = None,
+        min_ttl_seconds: int | None = None,
+    ) -> TokenResult:
+        """As `OAuthCapability.get_access_token`."""
+        ...
+
+    def report_rejected(
+        self, app: str | Mapping[str, str], access_token: str | Secret, scopes: Sequence[str] | None = None
+    ) -> TokenResult:
+        """As `OAuthCapability.report_rejected`."""
+        ...
