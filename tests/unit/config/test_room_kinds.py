@@ -1,0 +1,277 @@
+"""Resource kinds of add-on rooms: read and checked with all others, and only where the Broker names the room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oauthbroker.config import Loaded, load, load_settings, resolve
+from oauthbroker.core.secret import Secret
+from tests.kit.rooms_installed import SAMPLE, distribution, on_path
+from tests.unit.config.bundles import (
+    APP,
+    BROKER,
+    CANARY,
+    HEAD,
+    TOOL,
+    edited,
+    loaded_with_values,
+    problems_in,
+    unmarked,
+    write,
+)
+
+ROOMS = BROKER + "  rooms: [sample]\n"
+NOTEBOOK = (
+    HEAD
+    + """kind: Notebook
+metadata: {name: red}
+spec:
+  oauthAppRef: OAuthApp/acme
+  mode: read
+  pages: 3
+  servers:
+    home: {url: "https://home.example", token: {valueFrom: {env: HOME_TOKEN}}}
+"""
+)
+NOTED = edited(TOOL, ("  entry: ./hammer.js\n", "  entry: ./hammer.js\n  notes: {notebook: Notebook/red}\n"))
+MANUAL = HEAD + "kind: Manual\nmetadata: {name: m}\nspec: {pages: 3}\n"
+
+
+@pytest.fixture(autouse=True)
+def sample():
+    with on_path(SAMPLE):
+        yield
+
+
+def named(*rooms: str) -> str:
+    return BROKER + f"  rooms: [{', '.join(rooms)}]\n"
+
+
+def test_a_named_rooms_resources_are_read_with_their_secrets(tmp_path: Path):
+    loaded, bundle = loaded_with_values(write(tmp_path, broker=ROOMS, app=APP, red=NOTEBOOK, tool=NOTED))
+    assert ("sample",) == bundle.settings.rooms
+    red, hammer = bundle.rooms["sample"].resources
+    assert ("Notebook", "red", 3) == (red.kind, red.name, red.spec.pages)
+    assert {("servers", "home", "token"): Secret("from-the-environment")} == red.secrets
+    assert ("Tool", "hammer", "red") == (hammer.kind, hammer.name, hammer.spec.notes.notebook.name)
+    assert {"Tool/hammer", "Tool/hammer:hit", "Tool/hammer:hold"} == set(bundle.tools)  # our part is read as ever
+    assert {"ACME_SECRET", "HOME_TOKEN"} == loaded.env_names
+    assert () == loaded.left_alone + loaded.idle_refs
+
+
+def test_a_room_that_is_installed_and_not_named_adds_nothing(tmp_path: Path):
+    loaded = load(write(tmp_path, broker=BROKER, app=APP, red=NOTEBOOK, tool=NOTED))
+    assert {} == loaded.rooms
+    assert {"ACME_SECRET"} == loaded.env_names
+    assert ["Notebook"] == [each.kind for each in loaded.left_alone]
+    assert ["spec.oauthAppRef"] == [each.path for each in loaded.idle_refs]
+
+
+def test_a_short_command_reads_no_value_of_a_room(tmp_path: Path):
+    loaded = load(write(tmp_path, broker=ROOMS, app=APP, red=NOTEBOOK))
+    assert {} == resolve(loaded, {}, {}, only=()).rooms
+
+
+FLAWS = {
+    "an unknown field": ("pages: 3", "@@pagse: 3", "unknown field", "the nearest known name is pages"),
+    "a wrong type": ("pages: 3", "pages: @@'3'", "not a whole number", "write digits without quotes"),
+    "a bound": ("pages: 3", "pages: @@101", "too large", "write at most 100"),
+    "a word": ("mode: read", "mode: @@erase", "not one of the words known here", "write 'read' or 'write'"),
+    "an absent field below": ('home: {url: "https://home.example", token', "@@home: {token", "missing", "write it"),
+    "an unknown field below a key": ("token: {", "@@tokken: {", "unknown field", "the nearest known name is token"),
+    "the room's own check": ('"https://home', '@@"http://home', "not an https address", "write https://..."),
+    "a reference to nothing": ("OAuthApp/acme", "@@OAuthApp/acne", "no such OAuthApp in this bundle", "the nearest known one is OAuthApp/acme"),
+    "a reference to another kind": ("OAuthApp/acme", "@@Tool/acme", "not a reference to an OAuthApp", "write OAuthApp/<name>"),
+    "no reference": ("spec:\n  oauthAppRef: OAuthApp/acme\n", "@@spec:\n", "missing", "write OAuthApp/<name>"),
+    "a reference to a resource of the room": ("pages: 3", "nextPage: @@Notebook/rad", "no such Notebook in this bundle", "the nearest known one is Notebook/red"),
+    "a plain secret": ("{valueFrom: {env: HOME_TOKEN}}", f"@@{CANARY}", "a secret as plain text", "write {valueFrom: {secretRef: {ref: Secret/<name>, key: <key>}}} or {valueFrom: {env: NAME}}"),
+    "a wrapped plain secret": ("{valueFrom: {env: HOME_TOKEN}}", f"{{value: @@{CANARY}}}", "a secret in plain YAML", "write valueFrom: {secretRef: {ref: Secret/<name>, key: <key>}}, or allowPlainSecrets: dev in the Broker resource"),
+    "an anchor": ("pages: 3", "pages: @@&a 3", "YAML anchors are not read", "remove the & name"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", FLAWS.values(), ids=FLAWS)
+def test_each_flaw_is_one_problem_at_its_place(tmp_path: Path, change: tuple[str, str, str, str]):
+    old, new, what, todo = change
+    text, (line, column) = unmarked(edited(NOTEBOOK, (old, new)))
+    (problem,) = problems_in(write(tmp_path, broker=ROOMS, app=APP, red=text))
+    assert (what, todo) == (problem.what, problem.todo)
+    assert (str(tmp_path / "red.yaml"), line, column) == (problem.file, problem.line, problem.column)
+    assert CANARY not in str(problem)
+
+
+def test_all_errors_come_at_once(tmp_path: Path):
+    red = edited(
+        NOTEBOOK, ("pages: 3", "pages: 300"), ("OAuthApp/acme", "OAuthApp/acne"), ("https://home", "ftp://home")
+    )
+    tool = edited(NOTED, ("Notebook/red", "Notebook/rod"), ("[read, write]", "[read, writ]"))
+    app = edited(APP, ("flow: authorizationCode", "flow: nothing"))
+    found = problems_in(write(tmp_path, broker=named("sample", "mcp"), app=app, red=red, tool=tool))
+    assert {
+        ("spec.rooms[1]", "no room of this name is installed"),
+        ("spec.flow", "not one of the words known here"),
+        ("spec.pages", "too large"),
+        ("spec.oauthAppRef", "no such OAuthApp in this bundle"),
+        ("spec.servers.home.url", "not an https address"),
+        ("spec.notes.notebook", "no such Notebook in this bundle"),
+        ("spec.auth.scopes[1]", "a scope that the OAuthApp does not have"),
+    } <= {(each.path, each.what) for each in found}
+
+
+def test_a_slip_of_a_rooms_field_in_a_tool_is_told_and_its_own_fields_are_no_slips(tmp_path: Path):
+    tool = edited(NOTED, ("notes:", "ntoes:"))
+    (problem,) = problems_in(write(tmp_path, broker=ROOMS, app=APP, tool=tool))
+    assert ("spec.ntoes", "the nearest known name is notes") == (problem.path, problem.todo)
+
+
+@pytest.mark.parametrize("kind", ["Notebok", "notebook"])
+def test_a_slip_of_a_rooms_kind_is_told(tmp_path: Path, kind: str):
+    text = edited(NOTEBOOK, ("kind: Notebook", f"kind: {kind}"))
+    (problem,) = problems_in(write(tmp_path, broker=ROOMS, app=APP, red=text))
+    assert ("unknown kind", "the nearest known one is Notebook") == (problem.what, problem.todo)
+
+
+def test_plain_secrets_for_development_reach_a_room(tmp_path: Path):
+    text = edited(NOTEBOOK, ("{valueFrom: {env: HOME_TOKEN}}", "{value: plain}"))
+    broker = edited(ROOMS, ("https://broker.example", "http://127.0.0.1:8420")) + "  allowPlainSecrets: dev\n"
+    _, bundle = loaded_with_values(write(tmp_path, broker=broker, app=APP, red=text))
+    assert [Secret("plain")] == list(bundle.rooms["sample"].resources[0].secrets.values())
+
+
+NAMES = {
+    "unknown": ("mcp", "no room of this name is installed", "install the package that has it, or remove the name"),
+    "a slip": ("smaple", "no room of this name is installed", "the nearest known one is sample"),
+    "twice": ("sample, sample", "the same room twice", "remove one"),
+}
+
+
+@pytest.mark.parametrize("row", NAMES.values(), ids=NAMES)
+def test_a_name_that_is_no_room_is_a_problem_at_its_place(tmp_path: Path, row: tuple[str, str, str]):
+    names, what, todo = row
+    (problem,) = problems_in(write(tmp_path, broker=named(names), app=APP))
+    assert (what, todo) == (problem.what, problem.todo)
+    assert BROKER.count("\n") + 1 == problem.line
+    assert load_settings(tmp_path).rooms == tuple(names.split(", "))  # short commands need no room
+
+
+HEADER = "from oauthbroker import ResourceKind, Room, Strict, Tolerant\n\n\nclass Spec(Strict):\n    pages: int | None = None\n\n\n"
+OF_KIND = HEADER + "KINDS = ({kinds},)\nROOM = Room(name='other', kinds='other:KINDS')\n"
+UPDATE = "update the package of the room, or remove the name"
+BROKEN = {
+    "no import": ("import nowhere_at_all", "the room other of other-room cannot be imported: ModuleNotFoundError"),
+    "no room": ("ROOM = 1", "the entry point other of other-room is not a Room of this name"),
+    "another name": (HEADER + "ROOM = Room(name='else')", "the entry point other of other-room is not a Room of this name"),
+    "a bad name": (HEADER + "ROOM = Room(name='../x')", "the room other of other-room cannot be imported: ValueError"),
+    "no kinds": (HEADER + "ROOM = Room(name='other', kinds='other:NONE')", "the room other cannot import other:NONE: AttributeError"),
+    "kinds of another type": (HEADER + "KINDS = [1]\nROOM = Room(name='other', kinds='other:KINDS')", "other:KINDS of the room other is not a tuple of ResourceKind"),
+    "our kind": (OF_KIND.format(kinds="ResourceKind(kind='OAuthApp', model=Spec)"), "the kind OAuthApp of the room other is a kind of the broker"),
+    "secrets": (OF_KIND.format(kinds="ResourceKind(kind='Secret', model=Spec)"), "the kind Secret of the room other is a kind of the broker"),
+    "a kind of another room": (OF_KIND.format(kinds="ResourceKind(kind='Notebook', model=Spec)"), "the kind Notebook of the room other is also a kind of the room sample"),
+    "one kind twice": (OF_KIND.format(kinds="ResourceKind(kind='Manual', model=Spec), ResourceKind(kind='Manual', model=Spec)"), "the kind Manual of the room other is declared twice"),
+    "a strict model for a tool": (OF_KIND.format(kinds="ResourceKind(kind='Tool', model=Spec)"), "the kind Tool of the room other is read by the broker too, and its model is no Tolerant"),
+    "a model of another base": ("import pydantic\n" + OF_KIND.format(kinds="ResourceKind(kind='Manual', model=pydantic.BaseModel)"), "the kind Manual of the room other has a model that is no Strict and no Tolerant"),
+    "no name of a kind": (OF_KIND.format(kinds="ResourceKind(kind='x/y', model=Spec)"), "the kind x/y of the room other is not a name of the form Kind"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", BROKEN.values(), ids=BROKEN)
+def test_a_room_that_cannot_be_used_is_named(tmp_path: Path, row: tuple[str, str]):
+    text, what = row
+    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+        (problem,) = problems_in(write(tmp_path / "config", broker=named("sample", "other"), app=APP))
+    assert ("spec.rooms[1]", what, UPDATE) == (problem.path, problem.what, problem.todo)
+
+
+def test_two_packages_with_one_room_are_both_named(tmp_path: Path):
+    site = distribution(tmp_path / "site", "false-room", {"sample": "false_room:ROOM"}, false_room="ROOM = 1")
+    with on_path(site):
+        (problem,) = problems_in(write(tmp_path / "config", broker=ROOMS, app=APP))
+    assert "false-room and sample-room both have a room sample" == problem.what
+
+
+def test_two_rooms_may_read_one_tool(tmp_path: Path):
+    text = (
+        HEADER
+        + "class More(Tolerant):\n    colour: str | None = None\n\n\nKINDS = (ResourceKind(kind='Tool', model=More),)\n"
+    )
+    text += "ROOM = Room(name='other', kinds='other:KINDS')\n"
+    tool = edited(NOTED, ("entry: ./hammer.js", "colour: red"))
+    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+        bundle = write(tmp_path / "config", broker=named("sample", "other"), app=APP, red=NOTEBOOK, tool=tool)
+        loaded = load(bundle)
+        assert {"sample": ["Notebook", "Tool"], "other": ["Tool"]} == {
+            room: sorted(each.kind for each in drafts) for room, drafts in loaded.rooms.items()
+        }
+        assert "red" == loaded.rooms["other"][0].spec.colour
+        (problem,) = problems_in(write(tmp_path / "config", tool=edited(tool, ("colour: red", "colour: 1"))))
+    assert ("spec.colour", "not text") == (problem.path, problem.what)
+
+
+RAISING = {
+    "a check": "KINDS = (ResourceKind(kind='Manual', model=Spec, check=lambda it, all: 1 / 0),)",
+    "a validator": """
+from typing import Annotated, Any
+from pydantic import BeforeValidator
+
+
+def explode(value: Any) -> Any:
+    raise ZeroDivisionError(f"planted {value}")
+
+
+class Odd(Strict):
+    pages: Annotated[int, BeforeValidator(explode)] | None = None
+
+
+KINDS = (ResourceKind(kind='Manual', model=Odd),)""",
+}
+
+
+@pytest.mark.parametrize("kinds", RAISING.values(), ids=RAISING)
+def test_code_of_a_room_that_raises_is_a_problem_beside_the_others(tmp_path: Path, kinds: str):
+    text = f"{HEADER}{kinds}\nROOM = Room(name='other', kinds='other:KINDS')\n"
+    app = edited(APP, ("flow: authorizationCode", "flow: nothing"))
+    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+        found = problems_in(write(tmp_path / "config", broker=named("other"), app=app, manual=MANUAL))
+    assert {
+        "the room other could not read this resource: ZeroDivisionError",
+        "not one of the words known here",
+    } <= {each.what for each in found}
+    assert "planted" not in str([str(each) for each in found])
+
+
+UNBUILDABLE = {
+    "a required field": ("    name: str\n", "spec: {}", "spec.name", "missing"),
+    "a wrong required field": ("    name: str\n", "spec: {name: 3}", "spec.name", "not text"),
+    "a rule for the whole": ("    name: str | None = None\n\n    @model_validator(mode='after')\n    def both(self) -> 'Whole':\n        raise ValueError('planted')\n", "spec: {}", "spec", "not valid here"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", UNBUILDABLE.values(), ids=UNBUILDABLE)
+def test_a_spec_that_cannot_be_built_is_one_problem_and_is_not_checked(tmp_path: Path, row: tuple[str, str, str, str]):
+    body, spec, path, what = row
+    text = f"from pydantic import model_validator\n{HEADER}class Whole(Strict):\n{body}\n\n"
+    text += "KINDS = (ResourceKind(kind='Manual', model=Whole, check=lambda it, all: 1 / 0),)\n"
+    text += "ROOM = Room(name='other', kinds='other:KINDS')\n"
+    manual = edited(MANUAL, ("spec: {pages: 3}", spec))
+    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+        (problem,) = problems_in(write(tmp_path / "config", broker=named("other"), app=APP, manual=manual))
+    assert (path, what) == (problem.path, problem.what)
+
+
+def test_a_kind_of_the_runtime_is_read_where_a_room_declares_it(tmp_path: Path):
+    """`MCPServer` belongs to another program, until a room that reads it is named."""
+    text = OF_KIND.format(kinds="ResourceKind(kind='MCPServer', model=Spec)")
+    server = edited(MANUAL, ("kind: Manual", "kind: MCPServer"))
+    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+        folder = write(tmp_path / "config", broker=BROKER, server=server)
+        assert ["MCPServer"] == [each.kind for each in load(folder).left_alone]
+        loaded: Loaded = load(write(folder, broker=named("other")))
+    assert () == loaded.left_alone
+    assert ["MCPServer"] == [each.kind for each in loaded.rooms["other"]]
+
+
+def test_a_bundle_without_rooms_searches_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("oauthbroker.config.named_rooms.installed", lambda: pytest.fail("searched"))
+    assert {} == load(write(tmp_path, broker=BROKER, app=APP)).rooms
