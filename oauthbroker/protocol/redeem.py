@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -43,8 +43,11 @@ class Redeemer:
     owners: OwnerReader
     clock: Clock
 
-    async def redeem(self, app: OAuthApp, endpoints: Endpoints, grant: Grant) -> Redeemed:
+    async def redeem(
+        self, app: OAuthApp, endpoints: Endpoints, grant: Grant, may_send: Callable[[], bool]
+    ) -> Redeemed | None:
         """Send the newest refresh token that the provider accepts. The new token's lifetime counts from the sending.
+        None as soon as `may_send`, which is asked before each request, forbids it.
 
         Raises `RefreshRefused` and nothing else: what `refresh_response` raises; `providerUnreachable` without an
         answer; `subjectMismatch`, `idTokenInvalid`, `scopeExceeded`, `tokenResponseInvalid` for what `_judge` refuses.
@@ -52,6 +55,8 @@ class Redeemer:
         sent_at = self.clock.now()
         refused = RefreshRefused(Code.REAUTH_REQUIRED, spent=False)
         for secret in grant.refresh_tokens:
+            if not may_send():
+                return None
             try:
                 tokens = await self._ask(app, endpoints, grant, secret)
                 return await self._judge(app, grant, tokens, secret, sent_at)

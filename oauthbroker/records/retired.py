@@ -45,12 +45,19 @@ class Retired:
         return cls(at, () if refresh is None else (refresh,), () if access is None else (access,))
 
     def and_also(self, other: Retired | None) -> Retired:
-        """Merge both, the newest first; tokens of the same time keep this order."""
+        """Merge both, the newest first; tokens of the same time keep this order. A pause that the provider asked for by
+        a refusal stays, and so does the account of tokens that came without one."""
         if other is None:
             return self
         newer, older = (self, other) if self.since >= other.since else (other, self)
-        refresh, access = (*newer.refresh, *older.refresh), (*newer.access, *older.access)
-        return replace(self, since=newer.since, refresh=_each_once(refresh), access=_each_once(access))
+        return replace(
+            self,
+            since=newer.since,
+            refresh=_each_once((*newer.refresh, *older.refresh)),
+            access=_each_once((*newer.access, *older.access)),
+            authorized_by=self.authorized_by or other.authorized_by,
+            tell_after=max(filter(None, (self.tell_after, other.tell_after)), default=None),
+        )
 
     def without(self, secrets: Iterable[Secret]) -> Retired | None:
         """Return the rest after removing these tokens; None if none are left."""

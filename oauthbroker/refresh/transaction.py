@@ -121,14 +121,16 @@ class RefreshTransaction:
                 begun = await self.writeback.begin(held, forced=job.forced)  # (5) the intent is sealed
                 if begun is None:  # a revocation or a new consent came since step 3
                     return Refreshed(_record(await self._newest(job)))
-                if lease.lost:  # its next holder sends
-                    await self.writeback.withdraw(begun)
-                    return await self._without_lease(job)
                 try:
-                    redeemed = await self.redeemer.redeem(job.app, endpoints, begun)  # (6) ask, (7) judge the answer
+                    redeemed = await self.redeemer.redeem(  # (6) ask, (7) judge the answer
+                        job.app, endpoints, begun, lambda: not lease.lost
+                    )
                 except RefreshRefused as error:
                     refused = error
                 else:
+                    if redeemed is None:  # the lease is lost: its next holder sends
+                        await self.writeback.withdraw(begun)
+                        return await self._without_lease(job)
                     self.failures.worked(begun.app, begun.id, redeemed.token)
                     return await self.writeback.commit(  # (8) store, (9) only then answer
                         job.app, flight, begun, redeemed, room, forced=job.forced

@@ -33,8 +33,9 @@ class GrantTags:
 
 
 def people_of(grant: Grant) -> frozenset[str]:
-    """Return the subject, and who agreed."""
-    return frozenset(filter(None, (grant.subject, grant.authorized_by)))
+    """Return the subject, and who agreed to it or to replaced tokens that it keeps."""
+    agreed = (grant.authorized_by, *(others.authorized_by for others in grant.elsewhere))
+    return frozenset(filter(None, (grant.subject, *agreed)))
 
 
 async def tag_grants(store: Store) -> None:

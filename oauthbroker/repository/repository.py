@@ -58,6 +58,8 @@ SECRET_TRIES = 16
 R = TypeVar("R")
 S = TypeVar("S", bound=Shelved)
 Damage = Callable[[str, Code], None]
+Unread = dict[Key, BrokerError]
+"""Records that cannot be read, and why."""
 
 _log = logging.getLogger("oauthbroker.repository")
 
@@ -169,20 +171,20 @@ class Repository:
         async for held in self._readable("grants", self._open_grant):
             yield held
 
-    async def grants_of_app(self, app: str) -> AsyncIterator[Versioned[Grant]]:
-        """Yield the readable grants of an app."""
-        async for held in self._with(self._tags.app(app)):
+    async def grants_of_app(self, app: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
+        """Yield the readable grants of an app. The others are noted in `unread`, unless their seal does not open."""
+        async for held in self._with(self._tags.app(app), unread):
             yield held
 
-    async def grants_with(self, who: str) -> AsyncIterator[Versioned[Grant]]:
-        """Yield the readable grants that belong to a subject, or that it agreed to."""
-        async for held in self._with(self._tags.who(who)):
+    async def grants_with(self, who: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
+        """Do the same for grants that belong to a subject, or that it agreed to."""
+        async for held in self._with(self._tags.who(who), unread):
             yield held
 
-    async def _with(self, tag: Tag) -> AsyncIterator[Versioned[Grant]]:
+    async def _with(self, tag: Tag, unread: Unread | None) -> AsyncIterator[Versioned[Grant]]:
         """Yield the readable grants with a tag. A tag that the grant has no longer is removed."""
         entries = self._store.find(tag) if self.upgraded else self._store.scan("grants")
-        async for held in self._checked(entries, self._open_grant):
+        async for held in self._checked(entries, self._open_grant, unread):
             if tag in self._tags.of(held.record):
                 yield held
             elif self.upgraded:
@@ -197,13 +199,18 @@ class Repository:
         """Yield the readable records of a kind."""
         return self._checked(self._store.scan(kind), read)
 
-    async def _checked(self, entries: AsyncIterator[Entry], read: Callable[[Entry], R]) -> AsyncIterator[R]:
+    async def _checked(
+        self, entries: AsyncIterator[Entry], read: Callable[[Entry], R], unread: Unread | None = None
+    ) -> AsyncIterator[R]:
         """Yield the records of entries. Unreadable ones, such as a newer schema's, are reported and kept."""
         async for entry in entries:
             try:
                 record = read(entry)
             except BrokerError as error:
-                self._on_damage(f"{entry.key.kind}/{entry.key.name[:8]}", error.code)
+                place = f"{entry.key.kind}/{entry.key.name[:8]}"
+                self._on_damage(place, error.code)
+                if unread is not None:
+                    unread[entry.key] = BrokerError(error.code, note=place)
                 continue
             yield record
 

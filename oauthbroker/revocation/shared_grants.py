@@ -14,7 +14,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Grant
-from oauthbroker.repository.repository import Repository
+from oauthbroker.repository.repository import Repository, Unread
 
 Tie = tuple[str, str]
 Pair = tuple[str, str]
@@ -39,11 +39,16 @@ class SharedGrants:
         ties = _ties(grant)
         if not ties or self._is_alone(app):
             return False
+        unread: Unread = {}
         for who in sorted({who for _, who in ties}):
-            async for held in self._repository.grants_with(who):
+            async for held in self._repository.grants_with(who, unread):
                 if _is_active(held.record, ties):
                     return True
-        return await self._is_near(app, grant, ties)
+        if await self._is_near(app, grant, ties):
+            return True
+        for error in await self._of_this_client(app, grant, unread):
+            raise error
+        return False
 
     async def is_coming(self, app: OAuthApp, grant: Grant) -> bool:
         """Return whether any process is redeeming a login that would share this grant or replace it. Its tokens may be
@@ -73,6 +78,14 @@ class SharedGrants:
         apps = (self._apps or {}).values()
         names = {app.name, *(each.name for each in apps if each.registration == grant.registration)}
         return {(name, who) for name in names for who in (grant.subject, grant.authorized_by) if who}
+
+    async def _of_this_client(self, app: OAuthApp, grant: Grant, unread: Unread) -> list[BrokerError]:
+        """Return the errors of those unread grants that an app with this client has: they may be shared."""
+        theirs: Unread = {}
+        for name in sorted({name for name, _ in self._near(app, grant)} if unread else ()):
+            async for _ in self._repository.grants_of_app(name, theirs):
+                pass
+        return [error for key, error in theirs.items() if key in unread]
 
     async def _is_near(self, app: OAuthApp, grant: Grant, ties: frozenset[Tie]) -> bool:
         """Return whether a pair nearby has an active shared grant. Raises the code of a record that cannot be read,

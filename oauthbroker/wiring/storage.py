@@ -47,6 +47,7 @@ async def open_store(
     """Open the file store of the settings. A store of an older version is upgraded first, unless the caller only reads:
     then the log names the steps that are left. Raises `storeLocked`, and as `unlocked` does."""
     file, keyring = _opened(settings, env, log)
+    current = upgrading or not is_behind(keyring, STEPS)
     store = FileStore.open(
         Path(settings.store_root),
         keyring,
@@ -54,8 +55,8 @@ async def open_store(
         lease_kinds=(*LEASES, LEASE_KIND),
         clock=clock,
         on_damage=reporting(log),
+        copies_damage=current,
     )
-    current = upgrading or not is_behind(keyring, STEPS)
     try:
         if upgrading:
             await upgrade(store, keyring, file, STEPS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -17,13 +17,36 @@ from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.html import Form
 from tests.kit.callback_pages import assert_error_page
-from tests.kit.running_broker import ALICE, BASE, TEAM, Harness, endpoints_of, global_app, public, running, user_app
+from tests.kit.running_broker import (
+    ALICE,
+    BASE,
+    TEAM,
+    Harness,
+    endpoints_of,
+    global_app,
+    public,
+    running,
+    turn,
+    user_app,
+)
+from tests.story.binding_kit import CORP_ALICE, broker_login, parked_app
 from tests.story.signed_in import ADMIN, ADMIN_LOGIN, CONNECTIONS, connections_browser, operator_browser
+
+DAY_SECONDS = 24 * 3600
 
 
 @pytest.fixture
-async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
-    """A broker without background work, whose provider takes pushed requests of the app `files`."""
+def corp(test_clock: TestClock) -> Iterator[IdentityProvider]:
+    with IdentityProvider(clock=test_clock) as provider:
+        yield provider
+
+
+@pytest.fixture
+async def harness(
+    identity_provider: IdentityProvider, corp: IdentityProvider, test_clock: TestClock
+) -> AsyncIterator[Harness]:
+    """A broker without background work, whose provider takes pushed requests of the app `files`. A login comes before
+    the app `guarded`."""
     identity_provider.par = "offered"
     team = global_app(identity_provider)
     pushing = replace(endpoints_of(identity_provider), pushed_authorization_url=identity_provider.url("/par"))
@@ -31,9 +54,12 @@ async def harness(identity_provider: IdentityProvider, test_clock: TestClock) ->
         user_app(identity_provider),
         user_app(identity_provider, "files", endpoints=pushing),
         replace(team, owner=replace(team.owner, authorizers="anyone")),
+        parked_app(identity_provider, "brokerLogin", "guarded"),
     ]
-    settings = public(BASE, admin_loopback=True)
-    async with running(identity_provider, apps, clock=test_clock, settings=settings, background=False) as harness:
+    settings, login = public(BASE, admin_loopback=True), broker_login(corp)
+    async with running(
+        identity_provider, apps, clock=test_clock, settings=settings, login=login, background=False
+    ) as harness:
         yield harness
 
 
@@ -63,7 +89,8 @@ async def open_the_link(harness: Harness) -> Button:
 def start(app: str) -> Callable[[Harness], Awaitable[Button]]:
     async def prepared(harness: Harness) -> Button:
         person = harness.browser()
-        await person.open((await harness.ask_link(app)).authorization_url)
+        user = CORP_ALICE if app == "guarded" else ALICE
+        await person.open((await harness.ask_link(app, of=turn(user))).authorization_url)
         return person, "", None
 
     return prepared
@@ -99,16 +126,26 @@ async def switch(harness: Harness) -> Button:
     return await connections_browser(harness, {"global": TEAM}), "/switch", None
 
 
+async def agree_again(harness: Harness) -> Button:
+    await harness.connected()
+    harness.idp.revoke_all("client-mail")
+    harness.clock.advance(DAY_SECONDS)
+    await harness.broker.cancel((await harness.ask_link()).auth_session_id)
+    return await connections_browser(harness, {"user": ALICE}), "/again", None
+
+
 ACTIONS: dict[str, tuple[Callable[[Harness], Awaitable[Button]], type[AuditEntry], str | None]] = {
     "an operator signs in with a key": (sign_in_with_a_key, OperatorEntered, None),
     "an operator signs in from this machine": (sign_in_from_here, OperatorEntered, None),
     "a link to the connections is used": (open_the_link, ConnectionsOpened, None),
     "an authorization is started": (start("mail"), ConnectStarted, None),
     "an authorization is started with a pushed request": (start("files"), ConnectStarted, None),
+    "an authorization is started with a login": (start("guarded"), ConnectStarted, None),
     "an operator revokes a grant": (revoke, PageAction, "revoke"),
     "an operator cancels a request": (cancel, PageAction, "cancel"),
     "a user disconnects": (disconnect, PageAction, "disconnect"),
     "a user switches the account": (switch, PageAction, "switchAccount"),
+    "a user agrees again": (agree_again, PageAction, "agreeAgain"),
 }
 
 

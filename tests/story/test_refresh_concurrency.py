@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints
 from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.repository.repository import KINDS, LEASES
@@ -364,6 +365,31 @@ async def test_a_holder_that_has_lost_its_lease_sends_nothing(two: tuple[Harness
     assert grant is not None
     assert (0, None) == (one.idp.count("refresh_token"), grant.refresh_state.intent)
     one.store.lost = False
+    assert isinstance(await one.ask(), Ready)
+    healthy(one)
+
+
+@pytest.mark.case("51")
+@pytest.mark.parametrize("two", [Lockless], indirect=True)
+async def test_a_holder_that_loses_its_lease_after_the_first_of_two_requests_sends_no_second(
+    two: tuple[Harness, Harness], monkeypatch: pytest.MonkeyPatch
+):
+    """The newer refresh token is refused, and the next holder may have redeemed the older one meanwhile."""
+    one, _ = two
+    assert isinstance(one.store, Lockless)
+    held = await one.repository.grant("mail", ALICE)
+    assert held is not None
+    state = replace(held.record.refresh_state, spare=Secret("a newer one that the provider does not know"))
+    await one.repository.save_grant(replace(held.record, refresh_state=state), expect=held.generation)
+    monkeypatch.setattr(
+        Lockless, "lost", property(lambda store: store is one.store and one.idp.count("refresh_token") > 0)
+    )
+    answer = await one.ask()
+    assert ("error", "refreshInProgress") == (answer.status, answer.code)
+    grant = await one.grant()
+    assert grant is not None
+    assert (1, None, "") == (one.idp.count("refresh_token"), grant.refresh_state.intent, grant.refresh_state.ended)
+    monkeypatch.setattr(Lockless, "lost", False)
     assert isinstance(await one.ask(), Ready)
     healthy(one)
 

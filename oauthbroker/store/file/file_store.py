@@ -60,8 +60,17 @@ class FileStore:
     """
 
     def __init__(
-        self, fs: Fs, folders: Folders, keyring: Keyring, lease_kinds: Sequence[str], clock: Clock, on_damage: Damage
+        self,
+        fs: Fs,
+        folders: Folders,
+        keyring: Keyring,
+        lease_kinds: Sequence[str],
+        clock: Clock,
+        on_damage: Damage,
+        *,
+        copies_damage: bool,
     ) -> None:
+        self._copies_damage = copies_damage
         self._fs, self._folders, self._ring, self._on_damage = fs, folders, keyring, on_damage
         self._kinds, self._lease_kinds = folders.by_kind, frozenset(lease_kinds)
         self._entries = EntryFiles(fs, folders, keyring, tuple(folders.by_kind))
@@ -85,15 +94,18 @@ class FileStore:
         clock: Clock,
         fs: Fs | None = None,
         on_damage: Damage = _log_damage,
+        copies_damage: bool = True,
     ) -> FileStore:
         """Open the store below `root`, create missing folders (0700), and probe it.
 
         `kinds` have entries, `lease_kinds` only leases. `on_damage` is called with each entry that a scan skips, as
-        `kind/first digits`. Raises `storePermissions` or `storeUnavailable` (see `open_folders`).
+        `kind/first digits`. With `copies_damage`, a read copies a damaged entry aside. Raises `storePermissions` or
+        `storeUnavailable` (see `open_folders`).
         """
         check_kinds(*kinds, *lease_kinds)
         fs = fs or Fs()
-        return cls(fs, open_folders(fs, root, kinds), keyring, lease_kinds, clock, on_damage)
+        folders = open_folders(fs, root, kinds)
+        return cls(fs, folders, keyring, lease_kinds, clock, on_damage, copies_damage=copies_damage)
 
     def key(self, kind: str, *parts: str) -> Key:
         if kind not in self._kinds and kind not in self._lease_kinds:
@@ -117,7 +129,7 @@ class FileStore:
             failed = failure(exc)
         except BrokerError as exc:
             failed = exc
-        if failed.code is Code.RECORD_CORRUPT:
+        if failed.code is Code.RECORD_CORRUPT and self._copies_damage:
             await self._keep_aside(key)
         raise failed.with_traceback(None)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.records import Grant, RefreshState, Retired
-from oauthbroker.records.retired import MOST
+from oauthbroker.records.retired import MOST, merged
 from oauthbroker.records.unrevoked import forgotten, parts_of, passed_on
 from tests.unit.records import kit
 
@@ -98,6 +98,16 @@ def test_joining_keeps_each_token_once_and_taking_away_takes_no_other(one, two, 
     left = joined.without(secrets(*gone))
     assert ({*one, *three} - set(gone), set(two) - set(gone)) == tuple(map(set, revealed(left)))
     assert (left is None) is not bool({*one, *two, *three} - set(gone))
+
+
+@pytest.mark.case("53")
+@pytest.mark.parametrize("later", [True, False], ids=["late tokens join", "and are joined"])
+def test_tokens_that_join_a_refused_set_wait_with_it_and_belong_to_its_account(later: bool) -> None:
+    """The provider is not asked again at once, and a shared grant of that account is still found."""
+    refused = Retired(kit.UPDATED, secrets("one"), (), "client", "acme:user:1", LATER)
+    late = Retired(LATER, secrets("two"), (), "client")
+    (both,) = merged([refused], late) if later else merged([late], refused)
+    assert (LATER, "acme:user:1", 2) == (both.tell_after, both.authorized_by, len(both.refresh))
 
 
 @pytest.mark.parametrize("newest_first", [True, False])

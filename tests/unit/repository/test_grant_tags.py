@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.records import Grant
+from oauthbroker.core.secret import Secret
+from oauthbroker.records import Grant, Retired
 from oauthbroker.repository.repository import KINDS, LEASES, Repository, Versioned
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key, Tag
@@ -17,6 +18,7 @@ from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_file_store
 from tests.kit.broker_process import Process
 from tests.kit.samples import grant_with
+from tests.unit.records import kit
 
 ALICE, BOB = "acme:user:1", "acme:user:2"
 
@@ -120,3 +122,11 @@ async def test_a_running_broker_finds_and_mends_a_missing_tag(tmp_path, lost: Ca
     clock.advance(10_000)
     assert 0 == await process.parts.background_refresh.mend()
     await process.die()
+
+
+async def test_a_grant_is_found_by_who_agreed_to_replaced_tokens_that_it_keeps(repository):
+    """Tokens of another client id, which that account agreed to."""
+    replaced = replace(Retired.of(Secret("r"), None, kit.UPDATED), registration="old client", authorized_by=BOB)
+    held = await repository.save_grant(grant_with(), expect=0)
+    await repository.save_grant(held.record.owing(replaced), expect=held.generation)
+    assert [("mail", ALICE)] == await names(repository.grants_with(BOB))

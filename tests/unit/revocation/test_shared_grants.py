@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.records import Grant
-from oauthbroker.repository.repository import KINDS, LEASES, Repository, Versioned
+from oauthbroker.repository.repository import KINDS, LEASES, Repository, Unread, Versioned
 from oauthbroker.revocation.shared_grants import SharedGrants
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -25,8 +26,8 @@ class Counting(Repository):
         raise AssertionError
         yield
 
-    async def grants_with(self, who: str) -> AsyncIterator[Versioned[Grant]]:
-        async for held in super().grants_with(who):
+    async def grants_with(self, who: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
+        async for held in super().grants_with(who, unread):
             self.opened += 1
             yield held
 
@@ -103,3 +104,28 @@ async def test_a_grant_that_another_person_agreed_to_since_is_not_shared(shared_
     await repository.save_grant(of("idp:team:T222", by="idp:user:bob"), expect=held.generation)
     assert not await shared_grants.living(app, ended(of(TEAM)))
     assert await shared_grants.living(app, ended(of(TEAM, by="idp:user:bob")))
+
+
+async def unreadable(repository: Counting, grant: Grant) -> None:
+    """A newer version has written this grant."""
+    held = await repository.save_grant(grant, expect=0)
+    body = held.entry.body.replace(b'"schema":1', b'"schema":2')
+    await repository._store.put(held.entry.key, body, expect=held.generation)
+
+
+@pytest.mark.case("53")
+async def test_a_grant_that_is_found_by_the_account_alone_may_be_shared_although_it_cannot_be_read(
+    shared_grants, repository, app
+):
+    await unreadable(repository, of("idp:team:T222"))
+    with pytest.raises(BrokerError) as refused:
+        await shared_grants.living(app, ended(of(TEAM)))
+    assert Code.RECORD_CORRUPT is refused.value.code
+    await repository.save_grant(of("idp:team:T333"), expect=0)
+    assert await shared_grants.living(app, ended(of(TEAM))), "another one decides"
+
+
+@pytest.mark.case("53")
+async def test_an_unreadable_grant_of_another_client_delays_nothing(shared_grants, repository, app):
+    await unreadable(repository, of(ALICE, app="calendar"))
+    assert not await shared_grants.living(app, ended(of(TEAM)))
