@@ -174,16 +174,12 @@ class Doctor:
             except ConfigRefused as refused:
                 found += self._missing(name, refused.problems)
             doubts += [*_misplaced(draft.app), *self._doubts(name)]
-        if self.loaded.login is not None:
-            self.login, lacking = self.loaded.login.draft.app, Problems()
-            for source in (self.loaded.login.draft.client_id, *self.loaded.login.draft.client_secrets):
-                source.read(self.env, secrets, lacking)
-            found += self._missing("login", lacking.found)
-        for name, connector in self.loaded.connectors.items():
+        self.login = self.loaded.login.draft.app if self.loaded.login is not None else None
+        for name, sources in self.loaded.sources_beside_apps:
             lacking = Problems()
-            if connector.token is not None:
-                connector.token.read(self.env, secrets, lacking)
-            found += self._missing(f"Connector/{name}", lacking.found)
+            for source in sources:
+                source.read(self.env, secrets, lacking)
+            found += self._missing(name, lacking.found)
         return [*(found or [Finding("secrets", "ok", "Every value of the configuration is at hand.")]), *doubts]
 
     def _unknown_secrets(self) -> list[Finding]:

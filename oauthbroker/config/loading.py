@@ -56,6 +56,10 @@ class AppDraft:
     doubts: tuple[str, ...] = ()
     unusual_flow: bool = False
 
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return (self.client_id, *self.client_secrets)
+
 
 @dataclass(frozen=True, slots=True)
 class LoginDraft:
@@ -87,10 +91,16 @@ class Loaded:
     @property
     def sources(self) -> tuple[Source, ...]:
         """Return all values to read: clients' ids and secrets, connectors' tokens, secrets of rooms' resources."""
-        drafts = [*self.apps.values(), *([self.login.draft] if self.login is not None else [])]
-        found = [it for draft in drafts for it in (draft.client_id, *draft.client_secrets)]
-        found += [it for several in self.rooms.values() for each in several for it in each.sources.values()]
-        return tuple(it for it in (*found, *(draft.token for draft in self.connectors.values())) if it)
+        apps = [it for draft in self.apps.values() for it in draft.sources]
+        return (*apps, *(it for _, several in self.sources_beside_apps for it in several))
+
+    @property
+    def sources_beside_apps(self) -> list[tuple[str, tuple[Source, ...]]]:
+        """Return the values that belong to no app, each with the resource that names it."""
+        found = [("login", self.login.draft.sources)] if self.login is not None else []
+        found += [(f"Connector/{name}", (it.token,)) for name, it in self.connectors.items() if it.token]
+        drafts = [each for several in self.rooms.values() for each in several]
+        return [*found, *((f"{each.kind}/{each.name}", tuple(each.sources.values())) for each in drafts)]
 
     @property
     def env_names(self) -> frozenset[str]:
