@@ -265,7 +265,7 @@ class Finish:
 
     async def _forget_waiting(self, app: str, subject: str, gone: set[str]) -> None:
         left = [held.record.locator for held in await self.repository.waiting(app, subject)]
-        await self.repository.save_waiting(app, subject, [locator for locator in left if locator not in gone])
+        await self.repository.waiting_lists.save(app, subject, [locator for locator in left if locator not in gone])
 
 
 def _carries(grant: Grant, session: AuthSession) -> bool:

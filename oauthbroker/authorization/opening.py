@@ -190,7 +190,7 @@ class Opening:
         self.open_sessions.admit(session.locator, session.app, session.expires_at, now)
         try:
             self.audit.write(entry, now)  # no entry, no session: it would be reused without one
-            await self.repository.save_waiting(session.app, wish.subject, listed)
+            await self.repository.waiting_lists.save(session.app, wish.subject, listed)
             await self.repository.save_session(session, expect=0)
         except BrokerError:
             self.open_sessions.ended(session.locator)

@@ -148,7 +148,9 @@ class StoreQueues:
 
     async def _dead(self, item: Item) -> DeadEvent:
         with suppress(BrokerError):
-            return DeadEvent(item.id, address_parts(item.address), item.attempts, await self._repository.event(item.id))
+            return DeadEvent(
+                item.id, address_parts(item.address), item.attempts, await self._repository.events.get(item.id)
+            )
         return DeadEvent(item.id, address_parts(item.address), item.attempts)
 
     async def is_dead(self, agent: str, event_id: str) -> bool:
@@ -173,14 +175,14 @@ class StoreQueues:
         async with self._storage.changing(agent) as index:
             index.erase(event_ids)
         for event_id in event_ids:
-            await self._repository.drop_event(event_id)
+            await self._repository.events.drop(event_id)
 
     async def depths(self) -> list[QueueDepth]:
         found, now = list[QueueDepth](), self._clock.now()
         async for index in self._storage.all():
             waiting = list(index.waiting)
             leased = sum(item.lease is not None and item.due is not None and item.due > now for item in waiting)
-            head = await readable(self._repository.event(waiting[0].id)) if waiting else None
+            head = await readable(self._repository.events.get(waiting[0].id)) if waiting else None
             depth = QueueDepth(
                 index.head.agent, len(waiting) - leased, leased, len(index.dead), head.created_at if head else None
             )
@@ -195,7 +197,7 @@ class StoreQueues:
     async def tidy(self) -> int:
         """Reads every event."""
         kept: dict[str, list[str]] = {}
-        async for event in self._repository.events():
+        async for event in self._repository.events.all():
             kept.setdefault(event.target.agent_name, []).append(event.id)
         dropped, this_round = 0, Round()
         for agent, event_ids in kept.items():
@@ -212,7 +214,7 @@ class StoreQueues:
         async with self._storage.changing(agent) as index:  # bodies are stored under this lock
             gone = [event_id for event_id in left if not index.needs(event_id)]
             for event_id in gone:
-                await self._repository.drop_event(event_id)
+                await self._repository.events.drop(event_id)
         return len(gone)
 
     def listen(self) -> asyncio.Event:
@@ -223,7 +225,7 @@ class StoreQueues:
 
     async def _readable(self, event_id: str) -> AgentEvent | None:
         """Return the event; None if it is deleted or damaged. A failing store raises."""
-        return await readable(self._repository.event(event_id))
+        return await readable(self._repository.events.get(event_id))
 
 
 def _check_room(index: Index, item: Item) -> None:

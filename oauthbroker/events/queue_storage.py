@@ -78,7 +78,7 @@ class QueueStorage:
         """Write the new bodies and the parts, then delete the events that have left. A caller that is cancelled in
         between waits for all of it: else bodies without a place would stay until the next start."""
         for event in bodies:
-            await self._repository.keep_event(event)
+            await self._repository.events.keep(event)
         try:
             if plan.first is not None or plan.last is not None:
                 await self._drop(agent, plan.before)
@@ -96,7 +96,7 @@ class QueueStorage:
             raise BrokerError(Code.STORE_LOCKED, note="the queue was changed without its lock")
         await self._drop(agent, plan.after)
         for event_id in gone:
-            await self._repository.drop_event(event_id)
+            await self._repository.events.drop(event_id)
 
     async def _drop(self, agent: str, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -201,7 +201,7 @@ class QueueStorage:
         head, segments = await self._left(agent)
         state = {item.id: item for segment in segments for item in segment.items}
         dead = {item.id for item in head.dead} - state.keys()
-        kept = [event async for event in self._repository.events() if event.target.agent_name == agent]
+        kept = [event async for event in self._repository.events.all() if event.target.agent_name == agent]
         kept.sort(key=lambda event: event.order)
         head = dataclasses.replace(
             head, settled=(*head.settled, *(each for segment in segments for each in segment.settled))

@@ -148,14 +148,14 @@ class Relay:
         """Delete the marker of a missing record. A marker is written before its record, so this is certain only under
         the pair's lease."""
         if await self._repository.due_grant(due) is None and await self._repository.due_session(due) is None:
-            await self._repository.settle(due)
+            await self._repository.markers.settle(due)
             return True
         return False
 
     async def _settle_grant(self, due: Due, grant: Grant, queued: set[str]) -> bool:
         now_there = await self._repository.grant(grant.app, grant.subject)
         if now_there is None:
-            await self._repository.settle(due)
+            await self._repository.markers.settle(due)
             return True
         return await self._clear_outbox(due, now_there, queued)
 
@@ -170,7 +170,7 @@ class Relay:
             held = await self._repository.save_grant(grant, expect=held.generation)
         if held.record.unfinished:
             return False
-        await self._repository.settle(due)
+        await self._repository.markers.settle(due)
         return True
 
     async def _is_over(self, session_id: str) -> bool:
@@ -185,5 +185,5 @@ class Relay:
             if left != session.outbox:  # a newer event: the next round queues it
                 return False
             await self._repository.save_session(now_there.record.sent(), expect=now_there.generation)
-        await self._repository.settle(due)
+        await self._repository.markers.settle(due)
         return True

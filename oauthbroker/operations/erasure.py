@@ -124,7 +124,7 @@ class Erasure:
         async for session in self.repository.sessions():
             if session.record.subject == subject or session.record.resume.is_of(subject):
                 found.sessions.append(session)
-        async for event in self.repository.events():
+        async for event in self.repository.events.all():
             if event.payload.get("subject") == subject or event.target.is_of(subject):
                 found.events.append(event)
         found.turns = [record.id async for record in self.turns.shelf.all() if record.turn.resume_target.is_of(subject)]
@@ -212,7 +212,7 @@ class Erasure:
     async def _forget_waiting(self, app: str, subject: str) -> None:
         """Keep the open sessions of the pair alone in its list, under its lease."""
         waiting = await self.repository.waiting(app, subject)
-        await self.repository.save_waiting(app, subject, [held.record.locator for held in waiting])
+        await self.repository.waiting_lists.save(app, subject, [held.record.locator for held in waiting])
 
     async def _remove_events(self, events: Iterable[AgentEvent]) -> None:
         by_agent: dict[str, set[str]] = defaultdict(set)

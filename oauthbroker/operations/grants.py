@@ -173,19 +173,19 @@ class Secrets:
 
     async def put(self, name: str, key: str, value: Secret) -> None:
         self.audit.write(SecretChanged(name, "set"), self.clock.now())
-        await self.repository.change_secret(name, lambda data: {**data, key: value.reveal()})
+        await self.repository.secrets.change(name, lambda data: {**data, key: value.reveal()})
 
     async def remove(self, name: str, key: str | None = None) -> bool:
         """One key, or the whole secret. False when it was not there."""
-        if not any(name == there and key in {None, found} for there, found in await self.repository.secrets()):
+        if not any(name == there and key in {None, found} for there, found in await self.repository.secrets.all()):
             await self.repository.sync("secrets")
             return False
         self.audit.write(SecretChanged(name, "removed"), self.clock.now())
-        await self.repository.change_secret(
+        await self.repository.secrets.change(
             name, lambda data: {there: value for there, value in data.items() if key not in {None, there}}
         )
         return True
 
     async def names(self) -> list[tuple[str, str]]:
         """(name, key) of all there is, sorted."""
-        return sorted(await self.repository.secrets())
+        return sorted(await self.repository.secrets.all())

@@ -4,8 +4,7 @@ records that lost their marker."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 
 from oauthbroker.core.bounded import Bounded
 from oauthbroker.core.clock import Clock
@@ -15,6 +14,7 @@ from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Grant
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.refresh.transaction import RefreshTransaction
+from oauthbroker.repository.mending import mends
 from oauthbroker.repository.repository import Due, DueWork, Repository, Versioned
 
 AT_ONCE = 4
@@ -81,27 +81,13 @@ class BackgroundRefresh:
         if began < self._mend_at:
             return 0
         self._mend_at = began + MEND_SECONDS
-        async for mend in self._unmarked():
+        async for mend in mends(self._repository):
             with this_round.entry():
                 mended += await mend()
         self._mend_at = began + (MEND_REST + 1) * (self._clock.monotonic() - began)
         this_round.over()
         self._mend_at += MEND_SECONDS
         return mended
-
-    async def _unmarked(self) -> AsyncIterator[Callable[[], Awaitable[int]]]:
-        repository, batch = self._repository, list[Versioned[Grant]]()
-        async for grant in repository.grants():
-            if grant.record.unfinished and not await repository.marked(grant.entry.key):
-                yield partial(repository.mend_grant, grant)
-            batch.append(grant)
-            if len(batch) == BREATH:
-                yield partial(repository.mend_tags, tuple(batch))
-                batch.clear()
-        yield partial(repository.mend_tags, tuple(batch))
-        async for session in repository.sessions():
-            if session.record.outbox is not None and not await repository.marked(session.entry.key):
-                yield partial(repository.mend_session, session)
 
     async def _open(self, due: Due) -> Versioned[Grant] | None:
         try:

@@ -10,11 +10,11 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.records import codec
+from oauthbroker.records import AgentEvent, codec
 from oauthbroker.records.event import microseconds
 from oauthbroker.repository.versioned import opened, replaceable, write_over
 from oauthbroker.store.port import Conflict, Entry, Key, Store
@@ -59,6 +59,10 @@ class EventOrder:
         """Return the number of an event that happened at `at`. Call it under the lease of the event's pair."""
         async with self._one_at_a_time:
             return await self._advance(lambda last: max(microseconds(at), last + 1))
+
+    async def numbered(self, event: AgentEvent) -> AgentEvent:
+        """Return the event with its number. Call it under the lease of the event's pair."""
+        return event if event.order else replace(event, order=await self.next(event.created_at))
 
     async def newest(self) -> int:
         """Return the last number, 0 if there is none. Costs one stat while it is unchanged. Higher than any number if

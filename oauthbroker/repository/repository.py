@@ -9,35 +9,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import TypeVar
 
 from oauthbroker.core.bounded import Bounded
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.secret import Secret
-from oauthbroker.records import AgentEvent, AuthSession, Grant, codec
+from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository.event_order import EventOrder
+from oauthbroker.repository.event_records import EventRecords
 from oauthbroker.repository.grant_tags import GrantTags, people_of
 from oauthbroker.repository.markers import Markers
 from oauthbroker.repository.queue_parts import QueueParts
 from oauthbroker.repository.record_store import RecordStore, Shelved
+from oauthbroker.repository.stored_secrets import StoredSecrets
 from oauthbroker.repository.tombstones import KIND as TOMBSTONES
 from oauthbroker.repository.tombstones import Tombstones
 from oauthbroker.repository.versioned import (
     Due,
     DueWork,
+    Unread,
     Untold,
     Versioned,
     in_place,
     opened,
     readable,
-    remove_over,
-    replaceable,
-    secret_in,
-    waiting_in,
-    write_over,
+    readable_records,
 )
+from oauthbroker.repository.waiting_lists import WaitingLists
 from oauthbroker.store.port import Conflict, Entry, Key, Lease, Reservation, Store, Tag
 
 __all__ = ["Conflict", "Due", "DueWork", "Entry", "Key", "Lease", "Repository", "Reservation", "Untold", "Versioned"]
@@ -53,14 +52,10 @@ ANSWER_BYTES = 64 * 1024
 CACHED = 10_000  # grants in memory
 CACHED_BYTES = 4 * 1024 * 1024  # as stored; the objects take up to four times as much memory
 PROBE_BYTES = 4 * 1024
-SECRET_TRIES = 16
 
 R = TypeVar("R")
 S = TypeVar("S", bound=Shelved)
 Damage = Callable[[str, Code], None]
-Unread = dict[Key, BrokerError]
-"""Records that cannot be read, and why."""
-
 _log = logging.getLogger("oauthbroker.repository")
 
 
@@ -85,8 +80,11 @@ class Repository:
         self.upgraded = upgraded
         self._on_damage = on_damage
         self.tombstones = Tombstones(store, on_damage) if TOMBSTONES in kinds else None
-        self._markers = Markers(store, on_damage)
+        self.markers = Markers(store, on_damage)
         self.queue_parts = QueueParts(store, on_damage)
+        self.events = EventRecords(store, on_damage)
+        self.secrets = StoredSecrets(store, on_damage)
+        self.waiting_lists = WaitingLists(store, on_damage)
         self.event_order = EventOrder(store, on_damage, self._newest_in_outboxes)
         self._cache = Bounded[tuple[str, str], Versioned[Grant]](
             CACHED, most_bytes=CACHED_BYTES, size_of=lambda held: len(held.entry.body)
@@ -143,12 +141,12 @@ class Repository:
         as due first. Tags are written only if they may differ from those of the version before: never by a refresh."""
         key = self.grant_key(grant.app, grant.subject)
         if not all(event.order for event in grant.outbox):
-            grant = replace(grant, outbox=tuple([await self._numbered(event) for event in grant.outbox]))
+            grant = replace(grant, outbox=tuple([await self.event_order.numbered(event) for event in grant.outbox]))
         before = self._cache.get((grant.app, grant.subject))
         same = before is not None and before.generation == expect and people_of(before.record) == people_of(grant)
         tags = None if same else self._tags.of(grant)
         if grant.unfinished:
-            await self._markers.mark(key, grant.app, grant.subject)
+            await self.markers.mark(key, grant.app, grant.subject)
         try:
             entry = await self._store.put(key, grant.to_plaintext(), expect=expect, room=room, tags=tags)
         except Conflict:
@@ -162,13 +160,13 @@ class Repository:
 
     async def erase_grant(self, held: Versioned[Grant]) -> None:
         """Remove a grant or its tombstone with its marker, under the pair's lease."""
-        await self._markers.unmark(held.entry.key)
+        await self.markers.unmark(held.entry.key)
         await self._store.delete(held.entry.key, expect=held.generation)
         await self._store.untag(held.entry, self._tags.of(held.record))
 
     async def grants(self) -> AsyncIterator[Versioned[Grant]]:
         """Yield every readable grant. A damaged one hides no other."""
-        async for held in self._readable("grants", self._open_grant):
+        async for held in readable_records(self._store.scan("grants"), self._open_grant, self._on_damage):
             yield held
 
     async def grants_of_app(self, app: str, unread: Unread | None = None) -> AsyncIterator[Versioned[Grant]]:
@@ -184,42 +182,22 @@ class Repository:
     async def _with(self, tag: Tag, unread: Unread | None) -> AsyncIterator[Versioned[Grant]]:
         """Yield the readable grants with a tag. A tag that the grant has no longer is removed."""
         entries = self._store.find(tag) if self.upgraded else self._store.scan("grants")
-        async for held in self._checked(entries, self._open_grant, unread):
+        async for held in readable_records(entries, self._open_grant, self._on_damage, unread):
             if tag in self._tags.of(held.record):
                 yield held
             elif self.upgraded:
                 await self._store.untag(held.entry, [tag])
 
-    async def mend_tags(self, seen: Sequence[Versioned[Grant]]) -> int:
-        """Give grants the tags that they lack, as those of an older broker that ran beside this one. Return how many
-        lacked one."""
+    async def retag(self, seen: Sequence[Versioned[Grant]]) -> int:
+        """Give grants the tags that they lack. Return how many lacked one."""
         return await self._store.retag([(held.entry, self._tags.of(held.record)) for held in seen])
-
-    def _readable(self, kind: str, read: Callable[[Entry], R]) -> AsyncIterator[R]:
-        """Yield the readable records of a kind."""
-        return self._checked(self._store.scan(kind), read)
-
-    async def _checked(
-        self, entries: AsyncIterator[Entry], read: Callable[[Entry], R], unread: Unread | None = None
-    ) -> AsyncIterator[R]:
-        """Yield the records of entries. Unreadable ones, such as a newer schema's, are reported and kept."""
-        async for entry in entries:
-            try:
-                record = read(entry)
-            except BrokerError as error:
-                place = f"{entry.key.kind}/{entry.key.name[:8]}"
-                self._on_damage(place, error.code)
-                if unread is not None:
-                    unread[entry.key] = BrokerError(error.code, note=place)
-                continue
-            yield record
 
     def _open_grant(self, entry: Entry) -> Versioned[Grant]:
         grant = opened(Grant.from_plaintext, entry)
         in_place(entry, self.grant_key(grant.app, grant.subject))
         return Versioned(grant, entry)
 
-    # sessions and waiting lists
+    # sessions
 
     def session_key(self, locator: str) -> Key:
         return self._store.key("sessions", locator)
@@ -233,8 +211,8 @@ class Repository:
         pair's lease."""
         key = self.session_key(session.locator)
         if session.outbox is not None:
-            session = replace(session, outbox=await self._numbered(session.outbox))
-            await self._markers.mark(key, session.app, session.subject)
+            session = replace(session, outbox=await self.event_order.numbered(session.outbox))
+            await self.markers.mark(key, session.app, session.subject)
         return Versioned(session, await self._store.put(key, session.to_plaintext(), expect=expect))
 
     async def drop_session(self, held: Versioned[AuthSession]) -> None:
@@ -242,12 +220,12 @@ class Repository:
 
     async def erase_session(self, held: Versioned[AuthSession]) -> None:
         """Remove a session with its marker, under the pair's lease."""
-        await self._markers.unmark(held.entry.key)
+        await self.markers.unmark(held.entry.key)
         await self.drop_session(held)
 
     async def sessions(self) -> AsyncIterator[Versioned[AuthSession]]:
         """Yield every readable session. A damaged one hides no other."""
-        async for held in self._readable("sessions", self._open_session):
+        async for held in readable_records(self._store.scan("sessions"), self._open_session, self._on_damage):
             yield held
 
     def _open_session(self, entry: Entry) -> Versioned[AuthSession]:
@@ -258,7 +236,7 @@ class Repository:
     async def waiting(self, app: str, subject: str) -> list[Versioned[AuthSession]]:
         """Return the open sessions of a pair, oldest first. Unreadable ones are left out: no user can complete them."""
         found = []
-        for locator in (await self._waiting(app, subject))[0]:
+        for locator in await self.waiting_lists.of(app, subject):
             try:
                 held = await self.session(locator)
             except BrokerError as error:
@@ -270,60 +248,17 @@ class Repository:
                 found.append(held)
         return found
 
-    async def save_waiting(self, app: str, subject: str, locators: list[str]) -> None:
-        """Replace the waiting list, under the pair's lease. An empty list is deleted."""
-        before, generation = await self._waiting(app, subject)
-        if before == locators:
-            return
-        key = self._store.key("waiting", app, subject)
-        if not locators:
-            await remove_over(self._store, key, expect=generation)
-            return
-        body = codec.encode("WaitingList", {"spec": {"app": app, "subject": subject, "sessions": locators}})
-        await write_over(self._store, key, body, expect=generation)
-
-    def _open_waiting(self, entry: Entry) -> list[str]:
-        app, subject, locators = opened(waiting_in, entry)
-        in_place(entry, self._store.key("waiting", app, subject))
-        return locators
-
-    async def _waiting(self, app: str, subject: str) -> tuple[list[str], int]:
-        """Return (locators, generation). A damaged list counts as empty: its sessions end by themselves."""
-        key = self._store.key("waiting", app, subject)
-        found, generation = await replaceable(self._store, key, self._open_waiting, self._on_damage)
-        return found or [], generation
-
     # pending work
 
     async def due(self, rests: Callable[[Due, DueWork], bool] = lambda _due, _pending: False) -> list[Due]:
         """Return every record marked as due. A stale marker is harmless. A grant that `due_grant` has read is skipped
         while it is unchanged and `rests` returns true for its pending work."""
-        return [due async for due in self._markers.all(rests)]
-
-    async def mend_grant(self, seen: Versioned[Grant]) -> bool:
-        """Mark a grant that has pending work and no marker. False if it is marked, or has no pending work now."""
-        app, subject = seen.record.app, seen.record.subject
-        async with self.pair(app, subject):
-            held = await self.grant(app, subject)
-            left = held is not None and held.record.unfinished
-            return left and await self._markers.mark(seen.entry.key, app, subject)
-
-    async def mend_session(self, seen: Versioned[AuthSession]) -> bool:
-        """Do the same for a session with an event."""
-        app, subject = seen.record.app, seen.record.subject
-        async with self.pair(app, subject):
-            held = await self.session(seen.record.locator)
-            left = held is not None and held.record.outbox is not None
-            return left and await self._markers.mark(seen.entry.key, app, subject)
-
-    async def marked(self, key: Key) -> bool:
-        """Return whether a readable marker exists. Takes no lease."""
-        return await self._markers.has(key)
+        return [due async for due in self.markers.all(rests)]
 
     async def due_grant(self, due: Due) -> Versioned[Grant] | None:
         entry = await self._store.get(due.key) if due.key.kind == "grants" else None
         held = None if entry is None else self._open_grant(entry)
-        self._markers.note(due, held)
+        self.markers.note(due, held)
         return held
 
     async def due_session(self, due: Due) -> Versioned[AuthSession] | None:
@@ -339,79 +274,6 @@ class Repository:
             outbox = session.record.outbox if session is not None else None
             newest = max([newest, *(event.order for event in (*events, outbox) if event is not None)])
         return newest
-
-    async def _numbered(self, event: AgentEvent) -> AgentEvent:
-        return event if event.order else replace(event, order=await self.event_order.next(event.created_at))
-
-    async def settle(self, due: Due) -> None:
-        """Remove the marker of a record without pending work, under the pair's lease."""
-        await self._markers.settle(due)
-
-    # events
-
-    async def keep_event(self, event: AgentEvent) -> None:
-        """Store the event's body. Idempotent."""
-        try:
-            await write_over(self._store, self._store.key("events", event.id), event.to_plaintext(), expect=0)
-        except Conflict:
-            await self.sync("events")
-
-    async def event(self, event_id: str) -> AgentEvent | None:
-        entry = await self._store.get(self._store.key("events", event_id))
-        return None if entry is None else opened(AgentEvent.from_plaintext, entry)
-
-    async def events(self) -> AsyncIterator[AgentEvent]:
-        """Yield every readable event, unordered."""
-        async for event in self._readable("events", lambda entry: opened(AgentEvent.from_plaintext, entry)):
-            yield event
-
-    async def drop_event(self, event_id: str) -> None:
-        key = self._store.key("events", event_id)
-        _, generation = await replaceable(self._store, key, lambda entry: entry, self._on_damage)
-        with suppress(Conflict):  # it was deleted or rewritten meanwhile
-            await remove_over(self._store, key, expect=generation)
-
-    # the store's own secrets
-
-    async def secrets(self) -> dict[tuple[str, str], Secret]:
-        """Return every readable `Secret/<name>` entry: (name, key) -> value."""
-        found: dict[tuple[str, str], Secret] = {}
-        async for name, data in self._readable("secrets", self._open_secret):
-            found.update({(name, key): Secret(value) for key, value in data.items()})
-        return found
-
-    def _open_secret(self, entry: Entry) -> tuple[str, dict[str, str]]:
-        spec = opened(secret_in, entry)
-        in_place(entry, self._store.key("secrets", spec["name"]))
-        return spec["name"], dict(spec["data"])
-
-    async def change_secret(self, name: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
-        """Replace one secret's keys by the result of `change`; an empty result deletes the secret. A secret with a
-        broken seal counts as empty. `change` is called again if another process wrote meanwhile."""
-        for _ in range(SECRET_TRIES):
-            with suppress(Conflict):
-                await self._change_secret(self._store.key("secrets", name), name, change)
-                return
-        raise BrokerError(Code.STORE_LOCKED)
-
-    async def _change_secret(self, key: Key, name: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
-        entry: Entry | None = None
-        damaged = False
-        try:
-            entry = await self._store.get(key)
-        except BrokerError as error:
-            if error.code is not Code.RECORD_CORRUPT:
-                raise
-            self._on_damage(f"secrets/{key.name[:8]}", error.code)
-            damaged = True
-        before = self._open_secret(entry)[1] if entry is not None else {}
-        generation = entry.generation if entry is not None else 0
-        after = change(dict(before))
-        if after:
-            body = codec.encode("Secret", {"spec": {"name": name, "data": after}})
-            await self._store.put(key, body, expect=generation)
-        elif generation or damaged:
-            await self._store.delete(key, expect=generation)
 
     # records with a locator of their own
 

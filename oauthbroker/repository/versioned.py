@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.records import Grant, codec
@@ -18,6 +18,8 @@ _NEVER_REPLACED = frozenset({Code.RECORD_MISPLACED, Code.KEY_UNKNOWN})  # the st
 UNREADABLE = _NEVER_REPLACED | {Code.RECORD_CORRUPT}
 
 R = TypeVar("R")
+Unread = dict[Key, BrokerError]
+"""Records that cannot be read, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,26 @@ async def readable(read: Awaitable[R | None]) -> R | None:
     return None
 
 
+async def readable_records(
+    entries: AsyncIterator[Entry],
+    read: Callable[[Entry], R],
+    on_damage: Callable[[str, Code], None],
+    unread: Unread | None = None,
+) -> AsyncIterator[R]:
+    """Yield the records of entries. Unreadable ones, such as a newer schema's, are kept, reported, and noted in
+    `unread`."""
+    async for entry in entries:
+        try:
+            record = read(entry)
+        except BrokerError as error:
+            place = f"{entry.key.kind}/{entry.key.name[:8]}"
+            on_damage(place, error.code)
+            if unread is not None:
+                unread[entry.key] = BrokerError(error.code, note=place)
+            continue
+        yield record
+
+
 async def replaceable(
     store: Store, key: Key, read: Callable[[Entry], R], on_damage: Callable[[str, Code], None]
 ) -> tuple[R | None, int]:
@@ -142,15 +164,3 @@ def due_in(entry: Entry) -> Due:
 def _due_spec(body: bytes) -> dict[str, str]:
     spec = codec.decode("DueMarker", body)["spec"]
     return {name: str(spec[name]) for name in ("kind", "app", "subject")}
-
-
-def waiting_in(body: bytes) -> tuple[str, str, list[str]]:
-    """Return (app, subject, locators of sessions)."""
-    spec = codec.decode("WaitingList", body)["spec"]
-    return spec["app"], spec["subject"], list(spec["sessions"])
-
-
-def secret_in(body: bytes) -> dict[str, Any]:
-    """Return the `name` and `data` of a Secret entry."""
-    spec: dict[str, Any] = codec.decode("Secret", body)["spec"]
-    return spec

@@ -14,7 +14,8 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Grant
-from oauthbroker.repository.repository import Repository, Unread
+from oauthbroker.repository.repository import Repository
+from oauthbroker.repository.versioned import Unread
 
 Tie = tuple[str, str]
 Pair = tuple[str, str]

@@ -138,7 +138,7 @@ class ConfigSource:
         if isinstance(loaded, Bundle):
             bundle = loaded
         else:
-            secrets = await self.repository.secrets() if loaded.secret_keys else {}
+            secrets = await self.repository.secrets.all() if loaded.secret_keys else {}
             bundle = resolve(loaded, self.env, secrets, only=self.only)
         limits = bundle.settings.limits.shared_by(self.workers)
         return replace(bundle, settings=replace(bundle.settings, limits=limits))

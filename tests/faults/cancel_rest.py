@@ -106,10 +106,10 @@ async def _store_problems(w: World, store: FileStore) -> AsyncIterator[str]:
     grants = [held.record async for held in repository.grants()]
     sessions = [held.record async for held in repository.sessions()]
     async for held in repository.grants():
-        if held.record.unfinished and not await repository.marked(held.entry.key):
+        if held.record.unfinished and not await repository.markers.has(held.entry.key):
             yield f"a grant of {held.record.app} has something left to do and no marker"
     async for session in repository.sessions():
-        if session.record.outbox is not None and not await repository.marked(session.entry.key):
+        if session.record.outbox is not None and not await repository.markers.has(session.entry.key):
             yield f"{session.record.id} has an event and no marker"
     for due in await repository.due():
         yield f"a marker of {due.key.kind} of {due.app} is left"

@@ -136,7 +136,7 @@ async def _long_ago(here: World) -> None:
     ]
     here.left_open = await broker.oauth(late).get_access_token("notes")
     orphan = AgentEvent.about("as-x", "auth.granted", late.resume_target, {}, here.process.clock.now())
-    await Repository(store).keep_event(replace(orphan, id="evt-of-nobody"))
+    await Repository(store).events.keep(replace(orphan, id="evt-of-nobody"))
 
 
 async def _now(here: World) -> None:

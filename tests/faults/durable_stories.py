@@ -362,12 +362,12 @@ async def puts_secret(process: Process, _: Any) -> None:
 
 
 async def has_new_secret(process: Process, _: Any) -> bool:
-    found = await process.parts.repository.secrets()
+    found = await process.parts.repository.secrets.all()
     return found.get(("crm", "token")) == Secret("y" * 8)
 
 
 async def without_secret(process: Process, _: Any) -> bool:
-    return ("crm", "token") not in await process.parts.repository.secrets()
+    return ("crm", "token") not in await process.parts.repository.secrets.all()
 
 
 # events

@@ -48,10 +48,10 @@ async def unmarked(process: Process) -> list[Versioned[Grant] | Versioned[AuthSe
     """Records that have something left to do and no marker."""
     repository, found = process.parts.repository, list[Versioned[Grant] | Versioned[AuthSession]]()
     async for grant in repository.grants():
-        if grant.record.unfinished and not await repository.marked(grant.entry.key):
+        if grant.record.unfinished and not await repository.markers.has(grant.entry.key):
             found.append(grant)
     async for session in repository.sessions():
-        if session.record.outbox is not None and not await repository.marked(session.entry.key):
+        if session.record.outbox is not None and not await repository.markers.has(session.entry.key):
             found.append(session)
     return found
 

@@ -199,10 +199,10 @@ async def test_connecting_replaces_a_damaged_waiting_list(here: World, form: str
 @each_sample
 async def test_an_event_whose_kept_body_is_damaged_is_kept_anew(here: World, form: str) -> None:
     """A relay that died between the body and the queue: the outbox still has the event."""
-    (event,) = [it async for it in Repository(here.process.store).events() if it.target.agent_name == "planner"]
+    (event,) = [it async for it in Repository(here.process.store).events.all() if it.target.agent_name == "planner"]
     await damaged(here, "events", form)
-    await Repository(here.process.store).keep_event(event)
-    assert await Repository(here.process.store).event(event.id) == event
+    await Repository(here.process.store).events.keep(event)
+    assert await Repository(here.process.store).events.get(event.id) == event
 
 
 @each_sample
@@ -248,11 +248,11 @@ async def test_a_secret_whose_seal_is_broken_can_be_set_again(here: World) -> No
 @pytest.mark.parametrize("form", ["a newer version", *PLANTED])
 async def test_a_queue_that_must_stay_keeps_no_other_from_being_tidied(here: World, form: str) -> None:
     repository = Repository(here.process.store)
-    (event,) = [it async for it in repository.events() if it.id == "evt-of-nobody"]
+    (event,) = [it async for it in repository.events.all() if it.id == "evt-of-nobody"]
     left = [f"evt-of-nobody-{number}" for number in range(8)]  # a scan has no order: the queue is not met last
     for event_id in left:
-        await repository.keep_event(replace(event, id=event_id))
+        await repository.events.keep(replace(event, id=event_id))
     await damaged(here, "queues", form)
     with pytest.raises(BrokerError):
         await here.parts.relay.tidy()
-    assert [await repository.event(event_id) for event_id in left] == [None] * len(left)
+    assert [await repository.events.get(event_id) for event_id in left] == [None] * len(left)

@@ -70,12 +70,12 @@ async def test_a_crash_while_segments_are_joined_loses_and_doubles_no_event(monk
 async def write_bodies_last(self: QueueStorage, agent: str, plan: Plan, bodies: Iterable[Any], gone: Any) -> None:
     await WRITE(self, agent, plan, (), gone)
     for event in bodies:
-        await self._repository.keep_event(event)
+        await self._repository.events.keep(event)
 
 
 async def drop_bodies_first(self: QueueStorage, agent: str, plan: Plan, bodies: Any, gone: Iterable[str]) -> None:
     for event_id in gone:
-        await self._repository.drop_event(event_id)
+        await self._repository.events.drop(event_id)
     await WRITE(self, agent, plan, bodies, ())
 
 

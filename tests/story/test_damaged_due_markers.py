@@ -57,7 +57,7 @@ async def marked(process: Process, tmp_path: Path) -> tuple[Path, bytes]:
     """A connected grant with a marker that no work is left for: its file, and the bytes of another record's marker."""
     repository = Repository(process.store)
     for subject in (ALICE, BOB):
-        await repository._markers.mark(repository.grant_key("mail", subject), "mail", subject)
+        await repository.markers.mark(repository.grant_key("mail", subject), "mail", subject)
     due = tmp_path / "store" / "data" / "due"
     other = (due / repository.grant_key("mail", BOB).name).read_bytes()
     await asyncio.sleep(0.03)

@@ -137,7 +137,7 @@ async def test_events_go_whatever_their_state_and_those_of_others_stay(full: Har
     assert ALICE in str(leased.to_json())
     assert (await full.broker.erase(ALICE)).done
     assert not await leased.ack()
-    assert not [event async for event in full.repository.events() if ALICE in str(event.to_json())]
+    assert not [event async for event in full.repository.events.all() if ALICE in str(event.to_json())]
     found = 0
     while (delivery := await full.broker.events.lease("planner")) is not None:
         assert BOB in str(delivery.to_json())

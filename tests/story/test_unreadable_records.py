@@ -249,7 +249,7 @@ async def due(repository: Repository) -> list[str]:
 
 
 async def events(repository: Repository) -> list[str]:
-    return [event.id async for event in repository.events()]
+    return [event.id async for event in repository.events.all()]
 
 
 BODIES: dict[str, Callable[[bytes], bytes]] = {

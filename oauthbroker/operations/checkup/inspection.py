@@ -60,4 +60,4 @@ class Inspection:
 
     async def secrets(self) -> dict[tuple[str, str], Secret]:
         """Values too: whether a configuration could be resolved is judged with them."""
-        return await self.repository.secrets()
+        return await self.repository.secrets.all()

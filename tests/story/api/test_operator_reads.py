@@ -99,7 +99,7 @@ async def test_dead_letters_of_an_agent_are_seen_without_their_payload_and_settl
 
 async def test_a_damaged_dead_letter_is_shown_as_far_as_it_is_known(harness: Harness, api: Callers) -> None:
     event = await planted_records.dead_letter(harness)
-    await harness.repository.drop_event(event.id)
+    await harness.repository.events.drop(event.id)
     path = "/v1/agents/planner/dead-letters"
     [letter] = checked("DeadLetterList", (await api.operator.get(path)).body)["deadLetters"]
     assert event.id == letter["eventId"]

@@ -126,7 +126,7 @@ async def test_what_a_crash_left_of_an_acknowledged_event_is_removed_and_nothing
 ) -> None:
     for number in range(3):
         await queues.enqueue(event(number))
-    await Repository(store).keep_event(event(3))  # acknowledged, and then the machine stopped
+    await Repository(store).events.keep(event(3))  # acknowledged, and then the machine stopped
     assert 1 == await queues.tidy()
     assert 3 == await store.count("events")
     assert ids(0, 1, 2) == await drained(queues)

@@ -233,7 +233,7 @@ async def test_a_dead_letter_whose_body_is_gone_is_shown_as_far_as_it_is_known(
     store: MemoryStore, clock: TestClock, queues: StoreQueues
 ) -> None:
     event = await die(queues, 1)
-    await Repository(store).drop_event(event)
+    await Repository(store).events.drop(event)
     (letter,) = await DeadLetters(queues, clock, AuditList()).dead()
     assert (event, "", None, 1) == (letter.id, letter.type, letter.made, letter.attempts)
 

@@ -40,7 +40,7 @@ async def old(store: MemoryStore, clock: TestClock, agent: str = "planner", **mo
     """A queue as the first format has it: one event leased, the others waiting, one dead."""
     first, *others, last = [event(number, agent=agent) for number in range(MANY + 1)]
     for each in (first, *others, last):
-        await Repository(store).keep_event(each)
+        await Repository(store).events.keep(each)
     clock.advance(60)
     leased = item(first, attempts=2, lease="its lease", due=to_iso(clock.now()), since=to_iso(clock.now()))
     spec = {

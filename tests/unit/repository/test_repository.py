@@ -123,8 +123,8 @@ async def test_the_mark_comes_before_the_record(store: MemoryStore, monkeypatch)
 async def test_settling_is_done_once_and_twice_is_harmless(repository: Repository) -> None:
     await repository.save_grant(kit.grant(outbox=(kit.event(),)), expect=0)
     (due,) = await repository.due()
-    await repository.settle(due)
-    await repository.settle(due)
+    await repository.markers.settle(due)
+    await repository.markers.settle(due)
     assert [] == await repository.due()
 
 
@@ -132,7 +132,7 @@ async def test_only_open_sessions_wait_and_the_oldest_comes_first(repository: Re
     for number in (1, 2, 3):
         await repository.save_session(numbered(number), expect=0)
     await repository.save_session(numbered(2).lapsed(kit.UPDATED), expect=1)
-    await repository.save_waiting(APP, SUBJECT, [numbered(number).locator for number in (3, 2, 1, 9)])
+    await repository.waiting_lists.save(APP, SUBJECT, [numbered(number).locator for number in (3, 2, 1, 9)])
     assert [numbered(3), numbered(1)] == [held.record for held in await repository.waiting(APP, SUBJECT)]
     assert [] == await repository.waiting(APP, "slack:team:T222")
 
@@ -140,18 +140,18 @@ async def test_only_open_sessions_wait_and_the_oldest_comes_first(repository: Re
 async def test_an_unchanged_waiting_list_costs_no_write(
     repository: Repository, store: MemoryStore, monkeypatch
 ) -> None:
-    await repository.save_waiting(APP, SUBJECT, ["a"])
+    await repository.waiting_lists.save(APP, SUBJECT, ["a"])
     monkeypatch.setattr(store, "put", None)
-    await repository.save_waiting(APP, SUBJECT, ["a"])
+    await repository.waiting_lists.save(APP, SUBJECT, ["a"])
 
 
 async def test_an_event_kept_twice_is_kept_once_and_dropped_twice_is_gone(repository: Repository) -> None:
-    await repository.keep_event(kit.event())
-    await repository.keep_event(kit.event())
-    assert kit.event() == await repository.event(kit.event().id)
-    await repository.drop_event(kit.event().id)
-    await repository.drop_event(kit.event().id)
-    assert await repository.event(kit.event().id) is None
+    await repository.events.keep(kit.event())
+    await repository.events.keep(kit.event())
+    assert kit.event() == await repository.events.get(kit.event().id)
+    await repository.events.drop(kit.event().id)
+    await repository.events.drop(kit.event().id)
+    assert await repository.events.get(kit.event().id) is None
 
 
 @pytest.mark.case("67")
@@ -162,8 +162,8 @@ async def test_a_record_in_another_records_place_is_misplaced(store: MemoryStore
     repository = Repository(store, lambda place, code: told.append((place, code)))
     await repository.save_grant(kit.grant(), expect=0)
     await repository.save_session(numbered(1), expect=0)
-    await repository.save_waiting(APP, SUBJECT, [numbered(1).locator])
-    await repository.change_secret("theirs", lambda _: {"key": "planted"})
+    await repository.waiting_lists.save(APP, SUBJECT, [numbered(1).locator])
+    await repository.secrets.change("theirs", lambda _: {"key": "planted"})
     there = {
         "grants": (APP, SUBJECT),
         "sessions": (numbered(1).locator,),
@@ -181,7 +181,7 @@ async def test_a_record_in_another_records_place_is_misplaced(store: MemoryStore
         told.append((f"{kind}/{key.name[:8]}", caught.value.code))
     else:
         assert await repository.waiting(APP, "victim") == []
-        assert ("mine", "key") not in await repository.secrets()
+        assert ("mine", "key") not in await repository.secrets.all()
     assert told == [(f"{kind}/{key.name[:8]}", Code.RECORD_MISPLACED)]
 
 
@@ -197,9 +197,9 @@ async def test_no_record_is_readable_on_disk(on_disk, tmp_path: Path) -> None:
     repository = Repository(on_disk[0])
     await repository.save_grant(kit.grant(outbox=(kit.event(),)), expect=0)
     await repository.save_session(numbered(1), expect=0)
-    await repository.save_waiting(APP, SUBJECT, [numbered(1).locator])
-    await repository.keep_event(kit.event())
-    await repository.change_secret("slack-oauth", lambda _: {"client_secret": "planted-secret"})
+    await repository.waiting_lists.save(APP, SUBJECT, [numbered(1).locator])
+    await repository.events.keep(kit.event())
+    await repository.secrets.change("slack-oauth", lambda _: {"client_secret": "planted-secret"})
     files = [path for path in (tmp_path / "store").rglob("*") if path.is_file() and "locks" not in path.parts]
     assert len(files) > 6
     words = (b"slack", b"T111", b"printed", b"planted", b"planner", b"chat:write", numbered(1).locator.encode())
@@ -277,7 +277,7 @@ async def test_keys_of_one_secret_that_are_set_at_once_by_two_brokers_are_all_th
     def setting(name: str) -> Callable[[dict[str, str]], dict[str, str]]:
         return lambda data: {**data, name: "value"}
 
-    await asyncio.gather(*(repositories[n % 2].change_secret("crm", setting(f"key{n}")) for n in range(8)))
-    assert {("crm", f"key{n}") for n in range(8)} == set(await repositories[0].secrets())
+    await asyncio.gather(*(repositories[n % 2].secrets.change("crm", setting(f"key{n}")) for n in range(8)))
+    assert {("crm", f"key{n}") for n in range(8)} == set(await repositories[0].secrets.all())
     for store in stores:
         await store.close()

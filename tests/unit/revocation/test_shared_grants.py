@@ -9,7 +9,8 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.records import Grant
-from oauthbroker.repository.repository import KINDS, LEASES, Repository, Unread, Versioned
+from oauthbroker.repository.repository import KINDS, LEASES, Repository, Versioned
+from oauthbroker.repository.versioned import Unread
 from oauthbroker.revocation.shared_grants import SharedGrants
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import IdentityProvider, TestClock

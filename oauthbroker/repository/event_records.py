@@ -1,0 +1,47 @@
+"""Store the bodies of events, which queues and outboxes name by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+
+from oauthbroker.core.errors import Code
+from oauthbroker.records import AgentEvent
+from oauthbroker.repository.versioned import opened, readable_records, remove_over, replaceable, write_over
+from oauthbroker.store.port import Conflict, Entry, Store
+
+KIND = "events"
+
+
+class EventRecords:
+    """Events by id. Every method may raise `BrokerError` with a store code."""
+
+    def __init__(self, store: Store, on_damage: Callable[[str, Code], None]) -> None:
+        self._store = store
+        self._on_damage = on_damage
+
+    async def keep(self, event: AgentEvent) -> None:
+        """Store the event's body. Idempotent."""
+        try:
+            await write_over(self._store, self._store.key(KIND, event.id), event.to_plaintext(), expect=0)
+        except Conflict:
+            await self._store.sync(KIND)
+
+    async def get(self, event_id: str) -> AgentEvent | None:
+        entry = await self._store.get(self._store.key(KIND, event_id))
+        return None if entry is None else _open(entry)
+
+    async def all(self) -> AsyncIterator[AgentEvent]:
+        """Yield every readable event, unordered."""
+        async for event in readable_records(self._store.scan(KIND), _open, self._on_damage):
+            yield event
+
+    async def drop(self, event_id: str) -> None:
+        key = self._store.key(KIND, event_id)
+        _, generation = await replaceable(self._store, key, lambda entry: entry, self._on_damage)
+        with suppress(Conflict):  # it was deleted or rewritten meanwhile
+            await remove_over(self._store, key, expect=generation)
+
+
+def _open(entry: Entry) -> AgentEvent:
+    return opened(AgentEvent.from_plaintext, entry)

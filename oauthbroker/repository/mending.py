@@ -1,0 +1,47 @@
+"""Find records that lost their due marker or lack a tag, as those of an older broker that ran beside this one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+
+from oauthbroker.records import AuthSession, Grant
+from oauthbroker.repository.repository import Repository, Versioned
+
+BATCH = 64  # grants whose tags are looked at together
+
+Mend = Callable[[], Awaitable[int]]
+
+
+async def mends(repository: Repository) -> AsyncIterator[Mend]:
+    """Yield the mends that a store may need. Each returns how many records it mended. Reads every record."""
+    batch = list[Versioned[Grant]]()
+    async for grant in repository.grants():
+        if grant.record.unfinished and not await repository.markers.has(grant.entry.key):
+            yield partial(_mark_grant, repository, grant)
+        batch.append(grant)
+        if len(batch) == BATCH:
+            yield partial(repository.retag, tuple(batch))
+            batch.clear()
+    yield partial(repository.retag, tuple(batch))
+    async for session in repository.sessions():
+        if session.record.outbox is not None and not await repository.markers.has(session.entry.key):
+            yield partial(_mark_session, repository, session)
+
+
+async def _mark_grant(repository: Repository, seen: Versioned[Grant]) -> bool:
+    """Mark a grant. False if it is marked, or has no pending work now."""
+    app, subject = seen.record.app, seen.record.subject
+    async with repository.pair(app, subject):
+        held = await repository.grant(app, subject)
+        left = held is not None and held.record.unfinished
+        return left and await repository.markers.mark(seen.entry.key, app, subject)
+
+
+async def _mark_session(repository: Repository, seen: Versioned[AuthSession]) -> bool:
+    """Mark a session. False if it is marked, or has no event now."""
+    app, subject = seen.record.app, seen.record.subject
+    async with repository.pair(app, subject):
+        held = await repository.session(seen.record.locator)
+        left = held is not None and held.record.outbox is not None
+        return left and await repository.markers.mark(seen.entry.key, app, subject)

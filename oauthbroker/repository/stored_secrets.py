@@ -1,0 +1,70 @@
+"""Keep the client secrets that operators put into the store (`oauthbroker secrets`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.records import codec
+from oauthbroker.repository.versioned import in_place, opened, readable_records
+from oauthbroker.store.port import Conflict, Entry, Key, Store
+
+KIND = "secrets"
+TRIES = 16  # of a change that other processes overtake
+
+
+class StoredSecrets:
+    """`Secret/<name>` entries. Every method may raise `BrokerError` with a store code."""
+
+    def __init__(self, store: Store, on_damage: Callable[[str, Code], None]) -> None:
+        self._store = store
+        self._on_damage = on_damage
+
+    async def all(self) -> dict[tuple[str, str], Secret]:
+        """Return every readable `Secret/<name>` entry: (name, key) -> value."""
+        found: dict[tuple[str, str], Secret] = {}
+        async for name, data in readable_records(self._store.scan(KIND), self._open, self._on_damage):
+            found.update({(name, key): Secret(value) for key, value in data.items()})
+        return found
+
+    def _open(self, entry: Entry) -> tuple[str, dict[str, str]]:
+        spec = opened(_secret_in, entry)
+        in_place(entry, self._store.key(KIND, spec["name"]))
+        return spec["name"], dict(spec["data"])
+
+    async def change(self, name: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+        """Replace one secret's keys by the result of `change`; an empty result deletes the secret. A secret with a
+        broken seal counts as empty. `change` is called again if another process wrote meanwhile."""
+        for _ in range(TRIES):
+            with suppress(Conflict):
+                await self._change(self._store.key(KIND, name), name, change)
+                return
+        raise BrokerError(Code.STORE_LOCKED)
+
+    async def _change(self, key: Key, name: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+        entry: Entry | None = None
+        damaged = False
+        try:
+            entry = await self._store.get(key)
+        except BrokerError as error:
+            if error.code is not Code.RECORD_CORRUPT:
+                raise
+            self._on_damage(f"{KIND}/{key.name[:8]}", error.code)
+            damaged = True
+        before = self._open(entry)[1] if entry is not None else {}
+        generation = entry.generation if entry is not None else 0
+        after = change(dict(before))
+        if after:
+            body = codec.encode("Secret", {"spec": {"name": name, "data": after}})
+            await self._store.put(key, body, expect=generation)
+        elif generation or damaged:
+            await self._store.delete(key, expect=generation)
+
+
+def _secret_in(body: bytes) -> dict[str, Any]:
+    """Return the `name` and `data` of a Secret entry."""
+    spec: dict[str, Any] = codec.decode("Secret", body)["spec"]
+    return spec
