@@ -1,0 +1,107 @@
+"""The package of docs/rooms.md, installed as the page says: its command, its kinds, its tokens."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker import Room, open_broker
+from oauthbroker.cli import run
+from tests.kit.docs import code_blocks, page_text
+from tests.kit.rooms_installed import distribution, on_path
+from tests.kit.running_broker import Harness, turn
+
+BROKER, SHELF = code_blocks("docs/rooms.md", "yaml")
+APP = """\
+apiVersion: agents.example.io/v1alpha1
+kind: OAuthApp
+metadata: {name: books}
+spec:
+  provider: books
+  flow: clientCredentials
+  subjectMode: global
+  client: {clientId: agents, clientSecret: {valueFrom: {env: SECRET}}}
+  endpoints: {tokenUrl: "https://books.example/token"}
+  scopes: [read]
+"""
+TOOL = """\
+apiVersion: agents.example.io/v1alpha1
+kind: Tool
+metadata: {name: reader}
+spec: {shelf: Shelf/novels}
+"""
+ENV = {"LIBRARY_KEY": "the-key", "SECRET": "the-secret"}
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """Install the package: the entry points of the TOML block, and each Python block in the file that it names."""
+    (toml,) = code_blocks("docs/rooms.md", "toml")
+    project: dict[str, Any] = tomllib.loads(toml)["project"]
+    folder = distribution(tmp_path / "site", project["name"], project["entry-points"]["oauthbroker.rooms"])
+    for block in code_blocks("docs/rooms.md"):
+        place, _, text = block.removeprefix("# ").partition("\n")
+        folder.joinpath(place).parent.mkdir(exist_ok=True)
+        folder.joinpath(place).write_text(text, "utf-8")
+    return folder
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    for name, text in {"broker": BROKER, "app": APP, "shelf": SHELF, "tool": TOOL}.items():
+        folder.joinpath(f"{name}.yaml").write_text(text, "utf-8")
+    return folder
+
+
+def test_the_command_of_the_page_lists_its_shelves(
+    package: Path, config: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+):
+    for name, value in ENV.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(config.parent)
+    with on_path(package):
+        assert 0 == run(["init"])
+        capsys.readouterr()
+        assert 0 == run(["shelves"])
+        assert "novels\n" == capsys.readouterr().out
+        assert 0 == run(["check", "--strict"])
+
+
+async def test_the_resources_of_the_page_reach_a_broker_with_their_secrets(
+    package: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(config.parent)
+    with on_path(package):
+        assert 0 == run(["init"])
+        async with open_broker(config, env=ENV, background=False) as broker:
+            rooms = broker.bundle.rooms["library"]
+    assert ("Novels", "the-key") == (
+        rooms.of("Shelf")["novels"].spec.title,
+        rooms.of("Shelf")["novels"].secrets["apiKey",].reveal(),
+    )
+    assert "novels" == rooms.of("Tool")["reader"].spec.shelf.name
+
+
+async def test_the_function_of_the_page_returns_a_header(package: Path, harness: Harness):
+    with on_path(package):
+        from library_room.books import authorization  # type: ignore[import-not-found]
+
+        class Books:
+            """The page's app, by the name that the harness has for it."""
+
+            async def get_access_token(self, _app: str, scopes: list[str]) -> Any:
+                return await harness.broker.oauth(turn()).get_access_token("mail", scopes)
+
+        assert await authorization(Books()) is None
+        await harness.connect(await Books().get_access_token("", ["read"]))
+        assert (await authorization(Books())).startswith("Bearer ")
+
+
+def test_the_page_names_every_part_of_a_declaration():
+    named = set(Room.__slots__) - {"name"}
+    assert set() == {name for name in named if f"| `{name}` |" not in page_text("docs/rooms.md")}
