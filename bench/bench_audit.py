@@ -59,6 +59,10 @@ def main(*, quick: bool) -> None:
         alone, tail = spent(lambda: one.write(entry(), AT), repeats, batch)
         show("audit: an entry", alone, "us", p99=round(tail, 2), ratio=round(alone / limit, 2))
 
+        again, moment = one.repeated(entry()), AT
+        alone, tail = spent(lambda: again(moment), repeats, batch)
+        show("audit: an entry of a repeated call", alone, "us", p99=round(tail, 2), ratio=round(alone / limit, 2))
+
         def by_turns() -> None:
             one.write(entry(), AT)
             other.write(entry(), AT)

@@ -135,7 +135,8 @@ async def main(*, quick: bool) -> None:
         bundle = Bundle(Settings(store_root=str(root / "store")), {"mail": app()})
         log = os.open(root / "limit.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         async with open_running(bundle, env={}, clock=SystemClock(), store=store, background=False) as running:
-            oauth = running.broker.oauth(Turn("planner", "1", auth=TurnAuth(subjects={"user": SUBJECT})))
+            turn = Turn("planner", "1", auth=TurnAuth(subjects={"user": SUBJECT}))
+            oauth = running.broker.oauth(turn)
             await asyncio.sleep(0.1)
 
             async def warm() -> object:
@@ -143,7 +144,7 @@ async def main(*, quick: bool) -> None:
 
             async def cold() -> object:
                 running.parts.repository._cache.clear()  # noqa: SLF001  (what a fresh process finds)
-                return await oauth.get_access_token("mail")
+                return await running.broker.oauth(turn).get_access_token("mail")
 
             ours = "ctx.oauth.get_access_token"
             works = {**warm_limits(store, file, log), f"warm: {ours}": warm}

@@ -278,6 +278,8 @@ class CallRefused(AuditEntry):
     tool: str | None
 
 
+_JSON = json.JSONEncoder(separators=(",", ":"))
+
 Naming = Callable[[str, str], str]
 """(kind, value) -> a pseudonym that only brokers with this store's keys can compute."""
 
@@ -294,7 +296,7 @@ def rest_of(entry: LineType, name: Naming | None = None) -> str:
     for member, value in vars(entry).items():
         kind = _keyed(member, value) if name is not None else None
         body[member] = value if name is None or kind is None else name(kind, str(value))
-    return json.dumps(body, separators=(",", ":"))[1:-1]
+    return _JSON.encode(body)[1:-1]
 
 
 def _keyed(member: str, value: object) -> str | None:

@@ -82,6 +82,8 @@ class Gauge(Name):
 
 
 Labels = tuple[str, ...]
+Counted = tuple[Metric, Labels]
+Timed = tuple[Timing, Labels]
 Now = dict[tuple[Gauge, Labels], float]
 """The current values, by gauge and labels."""
 
@@ -102,25 +104,32 @@ class Metrics:
     """Counts per (metric, labels), times per (timing, labels). `changes` grows with everything that is noted."""
 
     def __init__(self) -> None:
-        self.counts: Counter[tuple[Metric, Labels]] = Counter()
-        self.times: dict[tuple[Timing, Labels], Times] = {}
+        self.counts: Counter[Counted] = Counter()
+        self.times: dict[Timed, Times] = {}
         self.changes = 0
 
     def add(self, metric: Metric, *labels: str) -> None:
         """One more. `labels` are as many as the metric has, in its order; omitted ones are empty."""
-        key = (metric, labels)
+        self.count((metric, labels))
+
+    def count(self, key: Counted) -> None:
+        """Do `add` with a key that is made once."""
         if key not in self.counts and self._is_full():
-            key = (metric, (OTHER,) * len(labels))
+            key = (key[0], (OTHER,) * len(key[1]))
         self.counts[key] += 1
         self.changes += 1
 
     def time(self, timing: Timing, seconds: float, *labels: str) -> None:
         """Something of this kind took `seconds`."""
-        times = self.times.get((timing, labels))
+        self.note((timing, labels), seconds)
+
+    def note(self, key: Timed, seconds: float) -> None:
+        """Do `time` with a key that is made once."""
+        times = self.times.get(key)
         if times is None:
             if self._is_full():
-                labels = (OTHER,) * len(labels)
-            times = self.times.setdefault((timing, labels), Times())
+                key = (key[0], (OTHER,) * len(key[1]))
+            times = self.times.setdefault(key, Times())
         times.buckets[bisect_left(SECONDS, seconds)] += 1
         times.seconds += seconds
         self.changes += 1

@@ -51,7 +51,8 @@ def made(kind: type[T], data: Mapping[str, Any], **apart: Any) -> T:
     """Make a record from its members. Raises KeyError, TypeError, ValueError."""
     for attribute, name, optional, _, _, read in _members_of(kind):
         if name in data or not optional:
-            apart[attribute] = read(data[name])
+            value = data[name]
+            apart[attribute] = value if read is _same else read(value)
     return kind(**apart)
 
 
@@ -117,19 +118,24 @@ def encode(kind: str, data: Mapping[str, Any]) -> bytes:
     return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def decode(kind: str, body: bytes) -> dict[str, Any]:
-    """Decode a record's plaintext. Raises `recordCorrupt` for another kind, schema or shape."""
+@cache
+def _parser() -> Callable[[bytes], Any]:
     from pydantic_core import from_json  # imported here: a client uses the records and decodes no plaintext
 
+    return from_json
+
+
+def decode(kind: str, body: bytes) -> dict[str, Any]:
+    """Decode a record's plaintext. Raises `recordCorrupt` for another kind, schema or shape."""
     try:
-        data = from_json(body)
+        data = _parser()(body)
     except ValueError:
         data = None
-    if not isinstance(data, dict) or [data.get(word) for word in ("apiVersion", "kind", "schema")] != [
+    if not isinstance(data, dict) or (data.get("apiVersion"), data.get("kind"), data.get("schema")) != (
         API_VERSION,
         kind,
         SCHEMA,
-    ]:
+    ):
         raise BrokerError(Code.RECORD_CORRUPT, note=f"not a {kind} of schema {SCHEMA}")
     return data
 

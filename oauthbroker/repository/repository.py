@@ -126,7 +126,7 @@ class Repository:
                 raise
             entry = None  # the store kept its bytes and accepts a new version: the user can connect again
             self._on_damage(f"grants/{key.name[:8]}", error.code)
-        return None if entry is None else self._remember(self._open_grant(entry))
+        return None if entry is None else self._remember(self._open_grant(entry, app, subject))
 
     def room_for(self, grant: Grant) -> AbstractAsyncContextManager[Reservation]:
         """Reserve disk space for the grant's next version, with the largest provider response added."""
@@ -192,9 +192,11 @@ class Repository:
         """Give grants the tags that they lack. Return how many lacked one."""
         return await self._store.retag([(held.entry, self._tags.of(held.record)) for held in seen])
 
-    def _open_grant(self, entry: Entry) -> Versioned[Grant]:
+    def _open_grant(self, entry: Entry, app: str | None = None, subject: str | None = None) -> Versioned[Grant]:
+        """Parse a grant, and check that it is in its place. An entry that was read as that of a pair has its key."""
         grant = opened(Grant.from_plaintext, entry)
-        in_place(entry, self.grant_key(grant.app, grant.subject))
+        if grant.app != app or grant.subject != subject:
+            in_place(entry, self.grant_key(grant.app, grant.subject))
         return Versioned(grant, entry)
 
     # sessions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
@@ -72,8 +71,10 @@ class DueWork:
 def opened(read: Callable[[bytes], R], entry: Entry) -> R:
     """Parse a plaintext. Raises `recordCorrupt` from here, so that no frame with the plaintext is in the error's
     traceback: error reporters may print the values of locals."""
-    with suppress(BrokerError, ValueError, LookupError, TypeError, AttributeError):
+    try:
         return read(entry.body)
+    except (BrokerError, ValueError, LookupError, TypeError, AttributeError):
+        pass
     raise BrokerError(Code.RECORD_CORRUPT, note=f"{entry.key.kind}: not a record of this schema")
 
 

@@ -22,7 +22,7 @@ def length_prefixed(*parts: bytes) -> bytes:
 
 def text_bytes(*parts: str) -> bytes:
     """Join texts, length-prefixed. Lone surrogates are encoded too, so every text is accepted and none collide."""
-    return length_prefixed(*(part.encode("utf-8", "surrogatepass") for part in parts))
+    return length_prefixed(*[part.encode("utf-8", "surrogatepass") for part in parts])
 
 
 def entry_name(name_key: bytes, kind: str, *parts: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from oauthbroker.core.errors import BrokerError, Code
@@ -45,7 +45,7 @@ class Entry:
 
     def without_body(self) -> Entry:
         """Return the version without its body, for a caller that only asks `Store.unchanged`."""
-        return replace(self, body=b"")
+        return Entry(self.key, self.generation, b"", self.stamp)
 
     def __repr__(self) -> str:
         return f"Entry({self.key.kind}/{self.key.name[:8]}, generation={self.generation}, {len(self.body)} bytes)"

@@ -55,8 +55,13 @@ class OAuthContext:
             name = app_name(app)
         except BrokerError as error:
             return Failed.from_error(error, self._locale)
+        caller = self._caller
+        if switch_account is False and (caller.turn_holds is None or await caller.goes_on()):
+            ready = self._manager.issue_again(caller, name, scopes, min_ttl_seconds)
+            if ready is not None:
+                return ready
         return await self._manager.get_access_token(
-            self._caller, name, scopes, min_ttl_seconds, switch_account=switch_account
+            caller, name, scopes, min_ttl_seconds, switch_account=switch_account
         )
 
     async def getAccessToken(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,7 +70,7 @@ class OAuthContext:
             name, scopes, min_ttl = parse_request(request)
         except BrokerError as error:
             return Failed.from_error(error, self._locale).to_json()
-        return (await self._manager.get_access_token(self._caller, name, scopes, min_ttl)).to_json()
+        return (await self.get_access_token(f"OAuthApp/{name}", scopes, min_ttl)).to_json()
 
     async def report_rejected(
         self, app: str | Mapping[str, str], access_token: str | Secret, scopes: Sequence[str] | None = None

@@ -11,6 +11,7 @@ from oauthbroker.audit.port import RepeatedWrite
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.results import Ready
 from oauthbroker.model.turn import Turn
+from oauthbroker.observability.metrics import Counted
 from oauthbroker.records import Grant
 from oauthbroker.records.provider_data import told_to_tools
 from oauthbroker.repository.repository import Entry
@@ -20,8 +21,8 @@ Words = tuple[str, tuple[str, ...] | None, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Issuance:
-    """A token of one version of a grant. `write` keeps its audit entry once more. `since` and `until` bound the times
-    at which the decision is the same."""
+    """A token of one version of a grant. `write` keeps its audit entry once more, and it is counted under `counted`.
+    `since` and `until` bound the times at which the decision is the same."""
 
     app: OAuthApp
     subject: str
@@ -29,6 +30,7 @@ class Issuance:
     version: Entry | None
     entry: TokenIssued
     write: RepeatedWrite
+    counted: Counted
     ready: Ready
     since: datetime
     until: datetime

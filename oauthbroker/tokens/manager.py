@@ -40,6 +40,8 @@ from oauthbroker.tokens.decision import AskPerson, Decision, RefreshToken, Refus
 from oauthbroker.tokens.issuance import Issuance, words_of
 from oauthbroker.tokens.token_call import Caller, Calls, TokenCall
 
+_READY = Timing.TOKEN_CALL, ("ready",)
+
 
 class UseLog(Protocol):
     """Where the use of a grant is noted, for the pages that show it."""
@@ -86,7 +88,7 @@ class OAuthManager:
             ready = self._issue(issuance, now)
         except Exception:  # noqa: BLE001  (the general way meets it again)
             return None
-        self.metrics.time(Timing.TOKEN_CALL, self.clock.monotonic() - began, "ready")
+        self.metrics.note(_READY, self.clock.monotonic() - began)
         return ready
 
     async def get_access_token(
@@ -100,10 +102,6 @@ class OAuthManager:
     ) -> TokenResult:
         """Answer a token call. No exception leaves it. `switch_account` is for the runtime only: without a verifiable
         owner a tool could replace the user's account with its own."""
-        if switch_account is False and (caller.turn_holds is None or await _is_in_turn(caller)):
-            ready = self.issue_again(caller, app_name, scopes, min_ttl_seconds)
-            if ready is not None:
-                return ready
 
         async def work() -> TokenResult:
             call = self.calls.judge(caller, app_name, scopes, min_ttl_seconds)
@@ -236,7 +234,9 @@ class OAuthManager:
         agent, tool = caller.turn.agent_name, caller.tool
         entry = TokenIssued(grant.app, grant.id, agent, tool, degraded, caller.turn_id, caller.instance)
         since, until = token.usable(call.need.enough(token), grant.updated_at)
-        issuance = Issuance(app, call.subject, grant, version, entry, self.audit.repeated(entry), ready, since, until)
+        counted = Metric.TOKENS_READY, (grant.app,)
+        write = self.audit.repeated(entry)
+        issuance = Issuance(app, call.subject, grant, version, entry, write, counted, ready, since, until)
         answer = self._issue(issuance, self.clock.now())
         if call.words is not None and version is not None and not degraded:
             caller.remember(call.words, issuance)
@@ -248,7 +248,7 @@ class OAuthManager:
         issuance.write(now)
         self.uses.note(entry.grant, entry.agent, entry.tool, now)
         self.scrubber.remember(issuance.ready.access_token)
-        self.metrics.add(Metric.TOKENS_READY, entry.app)
+        self.metrics.count(issuance.counted)
         if issuance.app.refresh_ahead_seconds:
             self.background.in_use(issuance.app, issuance.grant)
         return issuance.ready if not issuance.ready.provider_data else issuance.fresh()
@@ -279,15 +279,6 @@ class OAuthManager:
         if session.link == "direct" and session.attempt.cookie is None:
             return (await self.connect.provider_url(app, session)).reveal()
         return connect_link(self.settings.public_base_url, session.ticket)
-
-
-async def _is_in_turn(caller: Caller) -> bool:
-    """Return whether the caller's turn goes on. If that cannot be said, the general way reports why."""
-    try:
-        await caller.check_turn()
-    except Exception:  # noqa: BLE001
-        return False
-    return True
 
 
 def _outcome(result: TokenResult) -> str:

@@ -60,6 +60,14 @@ class Caller:
         if self.turn_holds is not None:
             await self.turn_holds()
 
+    async def goes_on(self) -> bool:
+        """Return whether the turn certainly has not ended."""
+        try:
+            await self.check_turn()
+        except Exception:  # noqa: BLE001  (the general way of a call meets it again and reports it)
+            return False
+        return True
+
     def remember(self, words: Words, issuance: Issuance) -> None:
         """Cache an issued token: tools repeat the same call."""
         if len(self.issued) >= MOST_REMEMBERED:

@@ -133,6 +133,17 @@ async def test_the_clock_ends_it_also_when_it_was_set_back(harness: Harness, sec
     assert None is again(harness, context)
 
 
+async def test_the_form_of_the_specification_is_remembered_too(harness: Harness) -> None:
+    context = harness.broker.oauth(turn())
+    for ref in ("mail", "OAuthApp/mail", {"kind": "OAuthApp", "name": "mail"}):
+        answer = await context.getAccessToken({"oauthAppRef": ref, "scopes": ["read"]})
+        assert "ready" == answer["status"]
+        assert again(harness, context, ["read"], None) is not None
+        assert 1 == len(caller_of(context).issued)
+    answer = await context.getAccessToken({"oauthAppRef": "OAuthApp/mail/x"})
+    assert "oauthAppNotFound" == answer["error"]["code"]
+
+
 async def test_no_entry_no_token(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     refusing = False
 
