@@ -24,7 +24,7 @@ from oauthbroker.audit import AuditEntry, AuditGap
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.audit.on_failure import AuditAnyway
-from oauthbroker.audit.port import AuditWriter
+from oauthbroker.audit.port import AuditWriter, RepeatedWrite
 from oauthbroker.audit.slot import Slot
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.core.errors import BrokerError, Code
@@ -90,6 +90,22 @@ async def keeps_entries_in_order(backend: AuditBackend) -> None:
     assert written == await backend.entries(log)
     await log.keep_anchor()
     log.settle()
+    log.close()
+    assert await backend.is_sound()
+
+
+async def repeats_an_entry(backend: AuditBackend) -> None:
+    log = backend.open()
+    again, written = log.repeated(entry(0)), enter(log, 1)
+    for _ in range(3):
+        again(AT)
+        written += enter(log, 1)
+    with backend.refusing():
+        with pytest.raises(BrokerError) as caught:
+            again(AT)
+        assert Code.STORE_UNAVAILABLE is caught.value.code
+    again(AT)
+    assert [*written, written[0], written[0], written[0], written[0]] == await backend.entries(log)
     log.close()
     assert await backend.is_sound()
 
@@ -189,7 +205,7 @@ async def notices_a_process_whose_entries_are_gone(backend: AuditBackend) -> Non
 
 Part = Callable[[AuditBackend], Awaitable[None]]
 PARTS: tuple[Part, ...] = (
-    keeps_entries_in_order, refuses_what_it_does_not_keep, goes_on_and_counts_what_is_missing,
+    keeps_entries_in_order, repeats_an_entry, refuses_what_it_does_not_keep, goes_on_and_counts_what_is_missing,
     finds_entries_by_their_members, blocks_no_loop_and_no_other_process,
 )  # fmt: skip
 SHARED_PARTS: tuple[Part, ...] = (
@@ -353,6 +369,19 @@ class Accepting(AuditFile):
             return
 
 
+class Once(AuditFile):
+    """Wrong: keeps a repeated entry the first time alone."""
+
+    def repeated(self, entry: AuditEntry) -> RepeatedWrite:
+        left = [super().repeated(entry)]
+
+        def once(at: datetime) -> None:
+            if left:
+                left.pop()(at)
+
+        return once
+
+
 class Unnamed(AuditFile):
     """Wrong: shows the names that the log keeps as pseudonyms."""
 
@@ -387,6 +416,7 @@ WRONG: dict[type[AuditFile], list[Part]] = {
     Reordering: [keeps_entries_in_order],
     Forgetting: [notices_a_tail_that_is_gone, notices_a_process_whose_entries_are_gone],
     Accepting: [refuses_what_it_does_not_keep, goes_on_and_counts_what_is_missing],
+    Once: [repeats_an_entry],
     Unnamed: [finds_entries_by_their_members],
     Restarting: [goes_on_after_a_process_that_was_killed],
     Waiting: [blocks_no_loop_and_no_other_process],
