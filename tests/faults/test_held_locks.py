@@ -22,8 +22,9 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.repository import repository
 from oauthbroker.repository.repository import KINDS, LEASES
-from oauthbroker.store.file import file_store
-from oauthbroker.store.file.file_store import _STRIPES, FileStore
+from oauthbroker.store.file import writer
+from oauthbroker.store.file.file_store import FileStore
+from oauthbroker.store.file.writer import STRIPES
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.port import Key
 from oauthbroker.testing import IdentityProvider, TestClock, leave
@@ -95,7 +96,7 @@ class World:
         """Share no lock between Alice's records and others, as chance would."""
         if key.name in self.alices:
             return ALICES
-        return f"write-{int(key.name[:4], 16) % (_STRIPES - 1):02d}"
+        return f"write-{int(key.name[:4], 16) % (STRIPES - 1):02d}"
 
     def pairs(self, kind: str) -> list[str]:
         key = self.process.store.key
@@ -128,14 +129,14 @@ class Row:
 
 
 WRITTEN = frozenset({"relay", "sweep", "recover", "revocations"})  # rounds that write records
-ALICES = f"write-{_STRIPES - 1:02d}"  # the lock of her grants and sessions, and of nothing else
+ALICES = f"write-{STRIPES - 1:02d}"  # the lock of her grants and sessions, and of nothing else
 ROWS = {
     "pair": Row(lambda world: world.pairs("pair")),
     "flight": Row(lambda world: world.pairs("flight")),
     "queue": Row(lambda world: [f"locks/queue-{world.process.store.key('queue', AGENTS[ALICE]).name}"]),
     "write": Row(lambda _: [f"locks/{ALICES}"]),
     "every write": Row(
-        lambda _: [f"locks/write-{number:02d}" for number in range(_STRIPES)], frozenset({"connect"}), WRITTEN
+        lambda _: [f"locks/write-{number:02d}" for number in range(STRIPES)], frozenset({"connect"}), WRITTEN
     ),
     "audit": Row(lambda world: [world.next_slot()]),
     "anchor": Row(lambda _: ["audit.anchor"]),
@@ -167,7 +168,7 @@ async def world(
     identity_provider: IdentityProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[World]:
     world = World(tmp_path / "store", open_keyring(tmp_path), identity_provider)
-    monkeypatch.setattr(file_store, "_write_lock", world.write_lock)
+    monkeypatch.setattr(writer, "write_lock", world.write_lock)
     world.process = world.start()
     await world.prepare()
     yield world
@@ -301,7 +302,7 @@ async def test_a_process_that_was_stopped_holds_up_nothing_of_others(world: Worl
 async def test_a_callback_whose_grant_could_not_be_stored_loses_nothing(
     world: World, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_store, "_PATIENCE", 0.5)
+    monkeypatch.setattr(writer, "PATIENCE_SECONDS", 0.5)
     monkeypatch.setattr(repository, "WRITABLE_SECONDS", 0.5)
     asked = await world.ask("files", ALICE)
     browser = world.process.browser()

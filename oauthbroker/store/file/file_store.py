@@ -5,39 +5,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import seconds_to_wait, to_its_end
-from oauthbroker.store.file.entries import EntryFiles, Prepared, Taken
+from oauthbroker.store.file.entries import EntryFiles, Taken
 from oauthbroker.store.file.folders import Folders, open_folders
-from oauthbroker.store.file.fs import Fs, at_border, failure
+from oauthbroker.store.file.fs import Fs, failure
 from oauthbroker.store.file.locks import Locks
 from oauthbroker.store.file.stamp import Stamp
+from oauthbroker.store.file.writer import Writer
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.names import check_key, check_kinds, check_tags, is_name
 from oauthbroker.store.port import Entry, Key, Lease, Reservation, Tag
 
-T = TypeVar("T")
 Damage = Callable[[str, Code], None]
 
-_THREADS = 8
-_STRIPES = 64  # lock files for writing; their number does not grow with the entries
-_PATIENCE = 10.0  # seconds that a write waits for its entry's lock, which is held for milliseconds
 _BREATH = 64  # entries that a scan reads before it yields to other tasks
 _DAMAGED = {Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN, Code.STORE_PERMISSIONS}
 
 _log = logging.getLogger("oauthbroker.store")
-
-
-def _write_lock(key: Key) -> str:
-    return f"write-{int(key.name[:4], 16) % _STRIPES:02d}"
 
 
 def _used_up(key: Key, room: Reservation | None) -> Taken | None:
@@ -75,8 +65,7 @@ class FileStore:
         self._kinds, self._lease_kinds = folders.by_kind, frozenset(lease_kinds)
         self._entries = EntryFiles(fs, folders, keyring, tuple(folders.by_kind))
         self._locks = Locks(fs, folders.locks, clock)
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="oauthbroker-store")
-        self._writing: set[asyncio.Task[Any]] = set()
+        self._writer = Writer(self._entries, self._locks)
         self._closed = False
         self._pid = os.getpid()
 
@@ -153,7 +142,7 @@ class FileStore:
         self._check_open(key)
         tags = tags or ()
         check_tags(key, tags)
-        return await self._see_through(self._put(key, body, expect, _used_up(key, room), tags))
+        return await self._writer.put(key, body, expect, _used_up(key, room), tags)
 
     @asynccontextmanager
     async def reserve(self, key: Key, size: int) -> AsyncIterator[Reservation]:
@@ -164,29 +153,28 @@ class FileStore:
             room.held = self._entries.reserve(key, size)
 
         try:
-            await self._run(take)
+            await self._writer.run(take)
             yield room
         finally:
             left = _used_up(key, room)
             if left is not None:
-                await self._run(partial(self._entries.give_back, key, left))
+                await self._writer.run(partial(self._entries.give_back, key, left))
 
     async def delete(self, key: Key, *, expect: int) -> None:
         self._check_open(key)
-        await self._see_through(self._delete(key, expect))
+        await self._writer.delete(key, expect)
 
     async def set_aside(self, key: Key) -> None:
         self._check_open(key)
-        await self._see_through(self._remove_damaged(key))
+        await self._writer.set_aside(key)
 
     async def check_writable(self, key: Key) -> None:
         self._check_open(key)
-        async with self._locks.hold(_write_lock(key), _PATIENCE):
-            pass
+        await self._writer.check(key)
 
     async def sync(self, kind: str) -> None:
         self._check_kind(kind)
-        await self._run(partial(self._entries.sync, kind))
+        await self._writer.run(partial(self._entries.sync, kind))
 
     async def scan(
         self,
@@ -202,7 +190,7 @@ class FileStore:
 
     async def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
         self._check_kind(tag.kind)
-        names = await self._run(partial(self._entries.tags.names, tag))
+        names = await self._writer.run(partial(self._entries.tags.names, tag))
         keys = (Key(tag.kind, name) for name in names if name > after and is_name(name))
         async for key, entry in self._opened(keys, limit):
             if entry is None:
@@ -232,18 +220,12 @@ class FileStore:
             self._check_open(entry.key)
             check_tags(entry.key, tags)
         pairs = [(entry.key, tag) for entry, tags in wanted for tag in tags]
-        return len(await self._run(partial(self._entries.tags.add, pairs)))
+        return len(await self._writer.run(partial(self._entries.tags.add, pairs)))
 
     async def untag(self, entry: Entry, tags: Collection[Tag]) -> None:
         self._check_open(entry.key)
         with suppress(BrokerError):  # a tag too many is harmless
-            held = self._locks.try_now(_write_lock(entry.key))
-            if held is None:
-                return
-            try:
-                await self._run(partial(self._entries.untag, entry, tags))
-            finally:
-                held.release()
+            await self._writer.untag(entry, tags)
 
     async def count(self, kind: str) -> int:
         return len(await self._keys(kind))
@@ -260,14 +242,13 @@ class FileStore:
             return
         self._closed = True
         try:
-            while self._writing:
-                await to_its_end(asyncio.gather(*self._writing, return_exceptions=True))
+            await self._writer.drain()
         finally:
             self._let_go()
 
     def _let_go(self) -> None:
         self._locks.close()
-        self._pool.shutdown()
+        self._writer.pool.shutdown()
         self._folders.close()
 
     def _check_open(self, key: Key) -> None:
@@ -285,62 +266,10 @@ class FileStore:
         if os.getpid() != self._pid:  # after a fork, threads and locks stay with the parent
             raise BrokerError(Code.STORE_UNAVAILABLE, note="a store does not survive a fork: open it again")
 
-    async def _put(self, key: Key, body: bytes, expect: int, taken: Taken | None, tags: Collection[Tag]) -> Entry:
-        if taken is None:
-            seconds_to_wait(_write_lock(key), _PATIENCE)  # seals and syncs nothing for a lock that has stayed held
-        done = await self._run(partial(self._put_at_once, key, body, expect, taken, tags))
-        if isinstance(done, Entry):
-            return done
-        prepared, installing = done, False
-        try:
-            async with self._locks.hold(_write_lock(key), _PATIENCE) as held:
-                installing = True
-                return await self._run(partial(self._entries.install, prepared, held))
-        finally:
-            if not installing:
-                await self._run(partial(self._entries.discard, prepared))
-
-    def _put_at_once(
-        self, key: Key, body: bytes, expect: int, taken: Taken | None, tags: Collection[Tag]
-    ) -> Entry | Prepared:
-        """Do the whole write at once if the lock is free; else return the prepared version, whose lock must be
-        waited for."""
-        prepared = self._entries.prepare(key, expect + 1, body, taken, tags)
-        try:
-            held = self._locks.try_now(_write_lock(key))
-        except BaseException:
-            self._entries.discard(prepared)
-            raise
-        if held is None:
-            return prepared
-        try:
-            return self._entries.install(prepared, held)
-        finally:
-            held.release()
-
-    async def _delete(self, key: Key, expect: int) -> None:
-        async with self._locks.hold(_write_lock(key), _PATIENCE) as held:
-            await self._run(partial(self._entries.remove, key, expect, held))
-
-    async def _remove_damaged(self, key: Key) -> None:
-        async with self._locks.hold(_write_lock(key), _PATIENCE) as held:
-            await self._run(partial(self._entries.set_aside, key, held))
-
-    async def _run(self, work: Callable[[], T]) -> T:
-        """Run `work` on a thread."""
-        return await to_its_end(asyncio.get_running_loop().run_in_executor(self._pool, at_border, work))
-
-    async def _see_through(self, work: Coroutine[Any, Any, T]) -> T:
-        """Finish a write even if its caller is cancelled: a spent refresh token's successor must be stored."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
-        return await to_its_end(task)
-
     async def _keys(self, kind: str, after: str = "") -> list[Key]:
         """Return the keys of a kind after the name `after`, in the order of names."""
         self._check_kind(kind)
-        names = await self._run(partial(self._entries.names, kind))
+        names = await self._writer.run(partial(self._entries.names, kind))
         return [Key(kind, name) for name in sorted(names) if name > after and is_name(name)]
 
     async def _readable(self, key: Key) -> Entry | None:
@@ -356,4 +285,4 @@ class FileStore:
     async def _keep_aside(self, key: Key) -> None:
         """Copy a damaged entry aside, best effort: a failure to copy must not hide the damage."""
         with suppress(BrokerError):
-            await self._run(partial(self._entries.keep_aside, key))
+            await self._writer.run(partial(self._entries.keep_aside, key))

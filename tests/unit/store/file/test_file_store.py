@@ -115,7 +115,7 @@ async def test_opening_and_closing_leaves_no_descriptor_and_no_thread(tmp_path):
     await store.put(store.key("grants", "a"), b"", expect=0)
     await store.close()
     assert before == len(list(Path("/proc/self/fd").iterdir()))
-    assert [] == [thread for thread in store._pool._threads if thread.is_alive()]
+    assert [] == [thread for thread in store._writer.pool._threads if thread.is_alive()]
 
 
 class Clockwork(CountingFs):
@@ -205,7 +205,7 @@ async def test_a_writer_waits_for_the_lock_without_holding_a_thread(tmp_path):
 
 
 async def test_a_writer_that_waited_too_long_gives_up_and_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("oauthbroker.store.file.file_store._PATIENCE", 0.05)
+    monkeypatch.setattr("oauthbroker.store.file.writer.PATIENCE_SECONDS", 0.05)
     store, other = open_file_store(tmp_path), open_file_store(tmp_path)
     key = store.key("grants", "a")
     async with other._locks.hold(f"write-{int(key.name[:4], 16) % 64:02d}", 1):
@@ -294,7 +294,7 @@ async def test_a_lock_outlasts_the_work_of_a_cancelled_writer(tmp_path):
         caller = asyncio.create_task(store.put(key, b"x", expect=0))
         await asyncio.sleep(0.01)
     await fs.waiting.wait()
-    (writer,) = store._writing
+    (writer,) = store._writer.under_way
     writer.cancel()
     await asyncio.sleep(0.01)
     assert None is other._locks.try_now(lock)

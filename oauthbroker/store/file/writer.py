@@ -1,0 +1,118 @@
+"""Write entries on threads, each under its lock, and to the end: the write protocol of store/README.md."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from oauthbroker.core.lifecycle import seconds_to_wait, to_its_end
+from oauthbroker.store.file.entries import EntryFiles, Prepared, Taken
+from oauthbroker.store.file.fs import at_border
+from oauthbroker.store.file.locks import Locks
+from oauthbroker.store.port import Entry, Key, Tag
+
+T = TypeVar("T")
+
+THREADS = 8
+STRIPES = 64  # lock files for writing; their number does not grow with the entries
+PATIENCE_SECONDS = 10.0  # that a write waits for its entry's lock, which is held for milliseconds
+
+
+def write_lock(key: Key) -> str:
+    return f"write-{int(key.name[:4], 16) % STRIPES:02d}"
+
+
+class Writer:
+    """Writes the entries of one store. A write that has begun ends, also if its caller is cancelled."""
+
+    def __init__(self, entries: EntryFiles, locks: Locks) -> None:
+        self._entries, self._locks = entries, locks
+        self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="oauthbroker-store")
+        self.under_way: set[asyncio.Task[Any]] = set()
+
+    async def put(self, key: Key, body: bytes, expect: int, taken: Taken | None, tags: Collection[Tag]) -> Entry:
+        """Write the next version of an entry, with its tags, into reserved space if there is some."""
+        return await self._see_through(self._put(key, body, expect, taken, tags))
+
+    async def delete(self, key: Key, expect: int) -> None:
+        await self._see_through(self._delete(key, expect))
+
+    async def set_aside(self, key: Key) -> None:
+        await self._see_through(self._set_aside(key))
+
+    async def check(self, key: Key) -> None:
+        """Raise `storeLocked` if another process keeps the entry's lock."""
+        async with self._locks.hold(write_lock(key), PATIENCE_SECONDS):
+            pass
+
+    async def untag(self, entry: Entry, tags: Collection[Tag]) -> None:
+        """Remove tags, unless the entry is being written just now."""
+        held = self._locks.try_now(write_lock(entry.key))
+        if held is None:
+            return
+        try:
+            await self.run(partial(self._entries.untag, entry, tags))
+        finally:
+            held.release()
+
+    async def drain(self) -> None:
+        """Wait until all writes under way have ended."""
+        while self.under_way:
+            await to_its_end(asyncio.gather(*self.under_way, return_exceptions=True))
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run `work` on a thread."""
+        return await to_its_end(asyncio.get_running_loop().run_in_executor(self.pool, at_border, work))
+
+    async def _see_through(self, work: Coroutine[Any, Any, T]) -> T:
+        """Finish a write even if its caller is cancelled: a spent refresh token's successor must be stored."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.under_way.add(task)
+        task.add_done_callback(self.under_way.discard)
+        return await to_its_end(task)
+
+    async def _put(self, key: Key, body: bytes, expect: int, taken: Taken | None, tags: Collection[Tag]) -> Entry:
+        if taken is None:
+            seconds_to_wait(
+                write_lock(key), PATIENCE_SECONDS
+            )  # seals and syncs nothing for a lock that has stayed held
+        done = await self.run(partial(self._put_at_once, key, body, expect, taken, tags))
+        if isinstance(done, Entry):
+            return done
+        prepared, installing = done, False
+        try:
+            async with self._locks.hold(write_lock(key), PATIENCE_SECONDS) as held:
+                installing = True
+                return await self.run(partial(self._entries.install, prepared, held))
+        finally:
+            if not installing:
+                await self.run(partial(self._entries.discard, prepared))
+
+    def _put_at_once(
+        self, key: Key, body: bytes, expect: int, taken: Taken | None, tags: Collection[Tag]
+    ) -> Entry | Prepared:
+        """Do the whole write at once if the lock is free; else return the prepared version, whose lock must be
+        waited for."""
+        prepared = self._entries.prepare(key, expect + 1, body, taken, tags)
+        try:
+            held = self._locks.try_now(write_lock(key))
+        except BaseException:
+            self._entries.discard(prepared)
+            raise
+        if held is None:
+            return prepared
+        try:
+            return self._entries.install(prepared, held)
+        finally:
+            held.release()
+
+    async def _delete(self, key: Key, expect: int) -> None:
+        async with self._locks.hold(write_lock(key), PATIENCE_SECONDS) as held:
+            await self.run(partial(self._entries.remove, key, expect, held))
+
+    async def _set_aside(self, key: Key) -> None:
+        async with self._locks.hold(write_lock(key), PATIENCE_SECONDS) as held:
+            await self.run(partial(self._entries.set_aside, key, held))
