@@ -15,6 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.broker import Broker
 from oauthbroker.serving.http1.connection import DoorConfig
+from oauthbroker.serving.http1.warm_connection import WarmConnection
 from oauthbroker.serving.listeners import Listeners
 from oauthbroker.serving.process import ORPHANED
 from oauthbroker.serving.terms import Terms
@@ -58,7 +59,7 @@ async def served(
     web: ASGIApp, door: socket.socket, terms: Terms, *, grace_seconds: float = GRACE_SECONDS
 ) -> AsyncIterator[Server]:
     """Serve the application on `door` for the block. Then stop accepting connections and drain the open ones."""
-    server = Server(DoorConfig(web, terms, grace_seconds))
+    server = Server(DoorConfig(web, terms, grace_seconds, WarmConnection))
     task = asyncio.create_task(server.serve(sockets=[door]))
     try:
         yield server

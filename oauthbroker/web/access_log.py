@@ -5,7 +5,8 @@ Servers log the request line, and ours would carry tickets and codes; so theirs 
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,6 +21,40 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _STATE_KEY = "request_id"
 API = "/v1/"
 _REFUSED_KEY = "refused"
+_NOT: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A request under way: its id, and when it began."""
+
+    id: str
+    at: float
+
+
+class RequestLog:
+    """Writes one line and counts one for each request."""
+
+    __slots__ = ("_clock", "_info", "_metrics")
+
+    def __init__(self, clock: Clock, log: FilteringBoundLogger, metrics: Metrics) -> None:
+        self._clock, self._metrics, self._info = clock, metrics, log.info
+
+    def begin(self) -> Begun:
+        return Begun(random_text(self._clock, 96), self._clock.monotonic())
+
+    def end(self, begun: Begun, route: str, method: str, status: int, refused: Mapping[str, str] = _NOT) -> None:
+        """Write the line. `status` is 0 if the client had left before an answer."""
+        self._metrics.add(Metric.HTTP_REQUESTS, route, method, status_class(status))
+        self._info(
+            "request",
+            route=route,
+            method=method,
+            status=status,
+            duration_ms=round((self._clock.monotonic() - begun.at) * 1000, 1),
+            request_id=begun.id,
+            **refused,
+        )
 
 
 class AccessLog:
@@ -30,22 +65,21 @@ class AccessLog:
     """
 
     def __init__(self, app: ASGIApp, *, clock: Clock, log: FilteringBoundLogger, metrics: Metrics) -> None:
-        self.app, self.clock, self.log, self.metrics = app, clock, log, metrics
+        self.app, self._log = app, RequestLog(clock, log, metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        identifier = random_text(self.clock, 96)
-        scope.setdefault("state", {})[_STATE_KEY] = identifier
-        started, status = self.clock.monotonic(), 0
+        begun, status = self._log.begin(), 0
+        scope.setdefault("state", {})[_STATE_KEY] = begun.id
         method = scope["method"] if scope["method"] in _METHODS else "other"
 
         async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message["headers"], (b"x-request-id", identifier.encode())]}
+                message = {**message, "headers": [*message["headers"], (b"x-request-id", begun.id.encode())]}
             await send(message)
 
         try:
@@ -53,17 +87,7 @@ class AccessLog:
                 await self.app(scope, receive, send_and_note)
                 spanned.set(route=route_template(scope), status=status)
         finally:
-            route = route_template(scope)
-            self.metrics.add(Metric.HTTP_REQUESTS, route, method, status_class(status))
-            self.log.info(
-                "request",
-                route=route,
-                method=method,
-                status=status,  # 0: nothing was answered, the client had left
-                duration_ms=round((self.clock.monotonic() - started) * 1000, 1),
-                request_id=identifier,
-                **scope["state"].get(_REFUSED_KEY, {}),
-            )
+            self._log.end(begun, route_template(scope), method, status, scope["state"].get(_REFUSED_KEY, _NOT))
 
 
 def _traceparent(scope: Scope) -> str:

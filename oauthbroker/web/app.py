@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.core.clock import Clock
@@ -15,6 +16,7 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.web import problems
 from oauthbroker.web.access_log import AccessLog
+from oauthbroker.web.api.warm_tokens import WarmTokens
 from oauthbroker.web.branding import Brand, Branded
 from oauthbroker.web.forwarded import Proxies
 from oauthbroker.web.headers import Guard, allowed_hosts, own_hosts
@@ -50,8 +52,10 @@ def build_web(
     clock: Clock,
     log: FilteringBoundLogger,
     metrics: Metrics,
+    warm: Callable[[frozenset[str]], WarmTokens],
 ) -> Web:
-    """`pages` and `api` say which routes there are; each is asked again after the configuration has changed."""
+    """`pages` and `api` say which routes there are; each is asked again after the configuration has changed. `warm`
+    makes the warm calls of the API for the hosts that an application answers for."""
     both = (*api, *(each for each in pages if each not in api))  # the API is called a thousand times for each page
     parts = (tuple(pages), tuple(api), both)
     hosts = allowed_hosts(settings.public_base_url, settings.allowed_hosts)
@@ -60,7 +64,14 @@ def build_web(
         _application(each, known, settings, Middleware(AccessLog, clock=clock, log=log, metrics=metrics), log)
         for each, known in zip(parts, (hosts, of_api, hosts), strict=True)
     )
+    second.state.warm_tokens, third.state.warm_tokens = warm(of_api), warm(hosts)
     return Web(first, second, third, ((first, parts[0]), (second, parts[1]), (third, parts[2])))
+
+
+def warm_tokens_of(web: ASGIApp) -> WarmTokens | None:
+    """Return the warm calls of an application that `build_web` made. None for another one, and for the pages alone."""
+    found = getattr(getattr(web, "state", None), "warm_tokens", None)
+    return found if isinstance(found, WarmTokens) else None
 
 
 def _application(

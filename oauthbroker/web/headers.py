@@ -65,6 +65,11 @@ def own_hosts(host: str, port: int) -> frozenset[str]:
     return frozenset(f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in names)
 
 
+def is_ours(hosts: list[bytes], ours: frozenset[str]) -> bool:
+    """Whether the values of Host are one, and it is one of ours."""
+    return len(hosts) == 1 and hosts[0].decode("latin-1").lower() in ours
+
+
 class Guard:
     """ASGI middleware inside AccessLog, around the routes: `Starlette(middleware=[Middleware(AccessLog, ...),
     Middleware(Guard, ...)])`, so that a fault becomes our fixed page before any server prints it.
@@ -147,7 +152,7 @@ class Guard:
         """(1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         judged = path not in self.any_host_paths and PEER not in (scope.get("extensions") or {})
-        if judged and not self._is_ours([value for name, value in scope["headers"] if name == b"host"]):
+        if judged and not is_ours([value for name, value in scope["headers"] if name == b"host"], self.hosts):
             return answer(BrokerError(Code.HOST_NOT_ALLOWED), Request(scope), self.locale)
         if len(scope.get("raw_path") or b"") > TARGET_LIMIT or _is_too_long(scope["query_string"]):
             return answer(BrokerError(Code.REQUEST_TOO_LARGE), Request(scope), self.locale, status=414)
@@ -159,9 +164,6 @@ class Guard:
         response = answer(BrokerError(refused), Request(scope), self.locale)
         response.headers["connection"] = "close"  # the body is on its way and will not be read
         return response
-
-    def _is_ours(self, hosts: list[bytes]) -> bool:
-        return len(hosts) == 1 and hosts[0].decode("latin-1").lower() in self.hosts
 
 
 class _Exchange:

@@ -29,6 +29,12 @@ class Limiter:
     def __len__(self) -> int:
         return len(self._buckets)
 
+    def give_back(self, caller: str) -> None:
+        """Take back a call that was counted and did not happen."""
+        found = self._buckets.get(caller)
+        if found is not None:
+            self._buckets.keep(caller, (min(self._burst, found[0] + 1), found[1]))
+
     def take(self, caller: str) -> None:
         """Count one call. Raises `rateLimited`, with the seconds until the next call would be allowed."""
         now = self._clock.monotonic()
@@ -58,6 +64,18 @@ class RequestLimits:
     def called(self, caller: str) -> None:
         """Count a call of a known caller. Raises `rateLimited`."""
         self._known.take(caller)
+
+    def admits(self, caller: str) -> bool:
+        """Count a call of a known caller. False if it is one too many."""
+        try:
+            self._known.take(caller)
+        except BrokerError:
+            return False
+        return True
+
+    def give_back(self, caller: str) -> None:
+        """Take back a call that `admits` counted and that another way answers."""
+        self._known.give_back(caller)
 
     def strange(self, address: str) -> None:
         """Count a call without credentials, or with bad ones. A token of ours whose turn is over is a known caller's.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,8 +27,10 @@ from oauthbroker.wiring.broker import open_running
 from oauthbroker.wiring.running import Running
 from tests.kit.call_counts import TABLE, complaint, counts_of
 from tests.kit.samples import app_with, grant_with, token_with, turn_with
+from tests.kit.wire import Line
 
 SECONDS = 30.0
+BODY = b'{"oauthAppRef":"OAuthApp/mail","scopes":["read"]}'
 
 
 @pytest.fixture
@@ -69,6 +72,53 @@ async def test_a_token_call_that_reads_and_decides(running: Running) -> None:
     running.parts.repository._cache.clear()
     oauth._caller.issued.clear()
     assert "" == complaint("token-call-cold", counts_of(oauth.get_access_token("mail")))
+
+
+async def test_a_warm_request_for_a_token_on_a_connection(running: Running) -> None:
+    token = (await running.broker.turns.begin(turn_with(user="acme:user:1"))).token.reveal()
+    head = f"POST /v1/tokens HTTP/1.1\r\nHost: 127.0.0.1:8420\r\nAuthorization: Bearer {token}\r\n"
+    data = f"{head}Content-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
+    line = Line(running.broker.web)
+
+    async def once() -> None:
+        line.connection.data_received(data)
+
+    for _ in range(2):
+        assert (await line.say(data)).startswith(b"HTTP/1.1 200 OK\r\n")
+    async with asyncio.timeout(SECONDS):
+        while "read" in counts_of(once()):
+            await asyncio.sleep(0.05)
+    calls = counts_of(once())
+    await line.close()
+    assert "" == complaint("http-token-warm", calls)
+    assert (2, 1) == (calls["stat"], calls["write"]), "one look at the turn, one at the grant, one audit entry"
+
+
+async def test_a_request_for_a_token_by_the_general_way(running: Running) -> None:
+    token = (await running.broker.turns.begin(turn_with(user="acme:user:1"))).token.reveal()
+    headers = {"host": "127.0.0.1:8420", "authorization": f"Bearer {token}", "content-type": "application/json"}
+    asked: dict[str, Any] = {
+        "type": "http", "method": "POST", "path": "/v1/tokens", "raw_path": b"/v1/tokens", "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()], "client": ("127.0.0.1", 1),
+    }  # fmt: skip
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": BODY, "more_body": False}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    def once() -> Coroutine[Any, Any, None]:
+        return running.broker.web({**asked, "state": {}}, receive, send)  # type: ignore[return-value]
+
+    await once()
+    async with asyncio.timeout(SECONDS):
+        while "read" in counts_of(once()):
+            await asyncio.sleep(0.05)
+    calls = counts_of(once())
+    assert {200} == {message["status"] for message in said if "status" in message}
+    assert "" == complaint("http-token-general", calls)
 
 
 async def test_an_audit_entry(tmp_path: Path) -> None:

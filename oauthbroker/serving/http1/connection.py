@@ -16,10 +16,13 @@ from uvicorn.server import ServerState
 
 from oauthbroker.core.errors import Code, Locale
 from oauthbroker.serving.http1.head_parser import CHUNKS, HEAD_LIMIT, Malformed, judge, refusal_bytes
+from oauthbroker.serving.http1.known_heads import KnownHeads
 from oauthbroker.serving.http1.lingering import PartingTransport
 from oauthbroker.serving.listeners import peer_uid
+from oauthbroker.serving.seats import Seat
 from oauthbroker.serving.terms import Terms
 from oauthbroker.web.access_log import uvicorn_options
+from oauthbroker.web.app import warm_tokens_of
 from oauthbroker.web.headers import PEER, PROBES
 
 IDLE_SECONDS = 5  # between two requests of one connection
@@ -31,9 +34,11 @@ _QUIET.setLevel(logging.ERROR)  # uvicorn warns of refused requests, which we lo
 class DoorConfig(uvicorn.Config):
     """uvicorn's configuration, with our protocol and connection terms."""
 
-    def __init__(self, web: ASGIApp, terms: Terms, grace_seconds: float) -> None:
-        self.terms = terms
-        options: dict[str, Any] = {**uvicorn_options(), "http": HttpConnection, "lifespan": "off"}
+    def __init__(
+        self, web: ASGIApp, terms: Terms, grace_seconds: float, protocol: type[HttpConnection] | None = None
+    ) -> None:
+        self.terms, self.heads = terms, KnownHeads(warm_tokens_of(web))
+        options: dict[str, Any] = {**uvicorn_options(), "http": protocol or HttpConnection, "lifespan": "off"}
         super().__init__(
             web, **options, timeout_keep_alive=IDLE_SECONDS, timeout_graceful_shutdown=max(1, round(grace_seconds))
         )
@@ -81,13 +86,15 @@ class HttpConnection(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self.logger, self.access_log = _QUIET, False
         self.transport: PartingTransport
-        self._terms = config.terms
+        self._terms, self._heads = config.terms, config.heads
         self._head_timer: asyncio.TimerHandle | None = None
         self._received, self._seen = b"", 0
         self._body_left = 0  # bytes, or CHUNKS
         self._framing = 0  # bytes of the chunked body that are not content: sizes, extensions, a trailer
         self._over = True  # the last request was read completely
         self._lingers = False
+        self._seat: Seat = "none"
+        self._uid: int | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         terms = self._terms
@@ -96,18 +103,19 @@ class HttpConnection(HttpToolsProtocol):
         if terms.over:  # accepted before shutdown began, and created only now
             self.transport.abort()
             return
-        self.app = partial(_serve_named, self.app, peer_uid(transport))
+        self._uid = peer_uid(transport)
+        self.app = partial(_serve_named, self.app, self._uid)
         self._await_head()
         self._sit_down()
 
     def _sit_down(self) -> None:
         terms = self._terms
-        seat, loser = terms.seats.take(self, self.client[0] if self.client else None, gives_way=_is_idle)
+        self._seat, loser = terms.seats.take(self, self.client[0] if self.client else None, gives_way=_is_idle)
         if loser is not None:
             loser.transport.abort()
-        if seat == "probe":
+        if self._seat == "probe":
             self.app = partial(_serve_probes, self.app, terms.locale)
-        if seat != "none":
+        if self._seat != "none":
             return
         terms.turn_away(self.loop.time())
         self.transport.write(refusal_bytes(503, Code.SERVER_BUSY, terms.locale))

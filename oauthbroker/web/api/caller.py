@@ -30,7 +30,7 @@ class RuntimeCaller:
 
 
 Caller = RuntimeCaller | Guest
-_TURN, _KEY = f"{TURN_PREFIX}.", f"{KEY_PREFIX}."
+TURN_BEARER, _KEY = f"{TURN_PREFIX}.", f"{KEY_PREFIX}."
 
 
 class Callers:
@@ -48,8 +48,8 @@ class Callers:
         sent = _credentials(request)
         if not sent:
             return self._peer(request.scope.get("extensions") or {})
-        text = _bearer(sent)
-        if text.startswith(_TURN):
+        text = bearer_of(sent)
+        if text.startswith(TURN_BEARER):
             return await self._turns.admit(text)
         if text.startswith(_KEY):
             key = await self._api_keys.check(text)
@@ -66,14 +66,15 @@ class Callers:
 
 def bearer(request: Request) -> str:
     """The one bearer token of a request (RFC 6750 section 2.1), or an empty text."""
-    return _bearer(_credentials(request))
+    return bearer_of(_credentials(request))
 
 
 def _credentials(request: Request) -> list[bytes]:
     return [value for name, value in request.scope["headers"] if name == b"authorization"]
 
 
-def _bearer(sent: list[bytes]) -> str:
+def bearer_of(sent: list[bytes]) -> str:
+    """Return the bearer token of the values of Authorization; an empty text for none, another scheme, or two values."""
     scheme, _, text = sent[0].decode("latin-1").partition(" ") if len(sent) == 1 else ("", "", "")
     return text if scheme.lower() == "bearer" else ""
 

@@ -36,12 +36,17 @@ async def read_body(request: Request, model: type[M], still: Still) -> M:
     """The body as `model`. It may have taken its time, so `still` is asked before anything of it is judged. Raises
     `unsupportedMediaType`, `requestTooLarge`, `requestInvalid`, and what `still` raises."""
     said = next((value for name, value in request.scope["headers"] if name == b"content-type"), b"")
-    kind, _, parameter = said.partition(b";")
-    if kind.strip().lower() != _JSON or parameter.strip().lower() not in {b"", b"charset=utf-8"}:
+    if not is_json(said):
         raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE)
     received = await _received(request)
     await still()
     return judged(model, decode_object(received, Code.REQUEST_INVALID))
+
+
+def is_json(content_type: bytes) -> bool:
+    """Whether a Content-Type says JSON in UTF-8."""
+    kind, _, parameter = content_type.partition(b";")
+    return kind.strip().lower() == _JSON and parameter.strip().lower() in {b"", b"charset=utf-8"}
 
 
 async def _received(request: Request) -> bytes:

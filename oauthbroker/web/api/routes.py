@@ -14,10 +14,9 @@ from oauthbroker.web.limits import RequestLimits
 from oauthbroker.web.routes import OwnMethods
 
 
-def api_routes(services: Services, settings: Settings) -> list[BaseRoute]:
+def api_routes(services: Services, settings: Settings, limits: RequestLimits) -> list[BaseRoute]:
     """Return one route for each path of the API."""
     callers = Callers(turns=services.turns, api_keys=services.api_keys, settings=settings)
-    limits = RequestLimits(services.clock, settings.limits.requests_per_minute)
     paths: dict[str, dict[str, Operation]] = {}
     for operation in (*OPERATIONS, DOCUMENT):
         paths.setdefault(operation.path, {})[operation.method] = operation

@@ -17,8 +17,9 @@ from uvicorn.server import ServerState
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.observability.logging import json_log
-from oauthbroker.serving.http1.connection import DoorConfig, HttpConnection
+from oauthbroker.serving.http1.connection import DoorConfig
 from oauthbroker.serving.http1.head_parser import HEAD_LIMIT, judge
+from oauthbroker.serving.http1.warm_connection import WarmConnection
 from oauthbroker.serving.terms import Terms
 
 Read = tuple[bytes, bytes, str, list[tuple[bytes, bytes]], bytes | None]
@@ -96,9 +97,9 @@ async def taken_in(*parts: bytes) -> tuple[list[Read], Wire]:
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
 
-    config = DoorConfig(app, Terms(json_log(io.StringIO(), SystemClock())), 1)
+    config = DoorConfig(app, Terms(json_log(io.StringIO(), SystemClock())), 1, WarmConnection)
     config.load()
-    wire, connection = Wire(), HttpConnection(config, ServerState(), {})
+    wire, connection = Wire(), WarmConnection(config, ServerState(), {})
     connection.connection_made(wire)
     for part in parts:
         connection.data_received(part)

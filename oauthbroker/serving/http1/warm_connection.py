@@ -1,0 +1,78 @@
+"""A connection that answers known requests from their bytes, at once: without a parser, a scope or a task."""
+
+from __future__ import annotations
+
+import asyncio
+
+from oauthbroker.serving.http1.connection import HttpConnection
+
+HOLD_SECONDS = 0.05  # clients send the head and the body one after the other
+
+
+class WarmConnection(HttpConnection):
+    """An `HttpConnection` that asks `KnownHeads` first. Everything that is not known takes the general way."""
+
+    _head = b""  # of the request under way
+    _hold: asyncio.TimerHandle | None = None
+
+    def _read(self) -> None:
+        if self._is_free() and (self._answered_at_once() or self._is_held()):
+            return
+        self._stop_holding()
+        super()._read()
+
+    def _is_free(self) -> bool:
+        """Tell whether a request may begin, and its answer be written, now."""
+        busy = self._answering or self.flow.held or self.flow.write_paused or self.transport.is_closing()
+        return self._seat == "whole" and self._over and not busy
+
+    def _answered_at_once(self) -> bool:
+        answer = self._heads.answer(self._received, self.server_state.default_headers)
+        if answer is None:
+            return False
+        self._received, self._seen = b"", 0
+        self._stop_holding()
+        self._head_has_come()
+        self.transport.write(answer)
+        super().on_response_complete()
+        return True
+
+    def _is_held(self) -> bool:
+        """Wait a moment for the body of a known head. After it the general way begins, and with it its time limit."""
+        if not self._heads.lacks_body(self._received):
+            return False
+        if self._hold is None:
+            self._hold = self.loop.call_later(HOLD_SECONDS, self._hold_is_over)
+        return True
+
+    def _hold_is_over(self) -> None:
+        self._hold = None
+        super()._read()
+
+    def _stop_holding(self) -> None:
+        if self._hold is not None:
+            self._hold.cancel()
+            self._hold = None
+
+    def _read_head(self) -> bool:
+        received = self._received
+        has_come = super()._read_head()
+        self._head = received[: len(received) - len(self._received)] if has_come else b""
+        return has_come
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle.keep_alive:
+            self._heads.learn(self._head, self.headers, judge_host=self._uid is None)
+        self._head = b""
+
+    def shutdown(self) -> None:
+        """Answer a request that has begun to come, as the general way does."""
+        if self._hold is not None:
+            self._stop_holding()
+            super()._read()
+        super().shutdown()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_holding()
+        super().connection_lost(exc)

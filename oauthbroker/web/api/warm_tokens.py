@@ -1,0 +1,99 @@
+"""Answer `POST /v1/tokens` from its bytes, without a wait, where the same holder has asked for the same before.
+
+`Endpoint` is the general way, and decides everything. Only a call that it would answer with `ready` again is answered
+here: with the same authentication, limit, audit entry, count and line in the log, and the same bytes. In any doubt the
+general way answers, and nothing has happened before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from oauthbroker.access.turns import Turns, token_digest
+from oauthbroker.core.bounded import Bounded
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.strict_json import decode_object
+from oauthbroker.model.token_request import app_name
+from oauthbroker.observability.tracing import is_traced
+from oauthbroker.tokens.manager import OAuthManager
+from oauthbroker.web.access_log import RequestLog
+from oauthbroker.web.api.call import encoded
+from oauthbroker.web.api.caller import TURN_BEARER, bearer_of
+from oauthbroker.web.api.handlers_tokens import ref_of
+from oauthbroker.web.api.models import TokenRequest
+from oauthbroker.web.api.reading import is_json, judged
+from oauthbroker.web.headers import is_ours
+from oauthbroker.web.limits import RequestLimits
+from oauthbroker.web.policy import raw_security_headers
+
+ROUTE = "/v1/tokens"
+LONGEST_BODY = 2048
+MOST_BODIES = 1_000
+Headers = Sequence[tuple[bytes, bytes]]
+Words = tuple[str, tuple[str, ...] | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class WarmHead:
+    """The head of a request for a token, with the digest of its turn token and the length of its body."""
+
+    digest: bytes
+    length: int
+
+
+class WarmTokens:
+    """The warm calls of one application. `hosts` are those that it answers for; `limits` are those of its API."""
+
+    def __init__(
+        self, *, hosts: frozenset[str], turns: Turns, manager: OAuthManager, limits: RequestLimits, log: RequestLog
+    ) -> None:
+        self._hosts, self._turns, self._manager, self._limits, self._log = hosts, turns, manager, limits, log
+        self._bodies = Bounded[bytes, Words](MOST_BODIES)
+        fixed = [(b"content-type", b"application/json"), *raw_security_headers()]
+        self._fixed = b"".join(b"\r\n%b: %b" % pair for pair in fixed) + b"\r\nx-request-id: "
+
+    def head(self, headers: Headers, *, judge_host: bool) -> WarmHead | None:
+        """Return a head of a POST to the route if `answer` may answer its requests: as the gate, `Callers` and
+        `read_body` judge it. None for any other."""
+        said = dict(headers)
+        named = [name for name, _ in headers]
+        if not all(named.count(name) == 1 for name in (b"authorization", b"content-type", b"content-length")):
+            return None
+        if judge_host and not is_ours([value for name, value in headers if name == b"host"], self._hosts):
+            return None
+        token, length = bearer_of([said[b"authorization"]]), said[b"content-length"]
+        if not token.startswith(TURN_BEARER) or not is_json(said[b"content-type"]) or b"transfer-encoding" in said:
+            return None
+        if not length.isdigit() or len(length) > 4 or int(length) > LONGEST_BODY:
+            return None
+        return WarmHead(token_digest(token.encode("utf-8", "surrogatepass")), int(length))
+
+    def answer(self, head: WarmHead, body: bytes) -> bytes | None:
+        """Return the header lines after the status line, and the body. None where the general way has to answer."""
+        if is_traced():
+            return None
+        begun, guest = self._log.begin(), self._turns.holder(head.digest)
+        words = None if guest is None else self._bodies.get(body) or self._words(body)
+        if guest is None or words is None or not self._limits.admits(guest.turn_id):
+            return None
+        ready = self._manager.issue_again(guest, *words)
+        if ready is None:
+            self._limits.give_back(guest.turn_id)
+            return None
+        answer = encoded(ready.to_json())
+        self._log.end(begun, ROUTE, "POST", 200)
+        return b"content-length: %d%b%b\r\n\r\n%b" % (len(answer), self._fixed, begun.id.encode(), answer)
+
+    def _words(self, body: bytes) -> Words | None:
+        """Return what the body asks for, which its bytes alone say. None if it is invalid or asks for more."""
+        try:
+            asked = judged(TokenRequest, decode_object(body, Code.REQUEST_INVALID))
+            scopes = None if asked.scopes is None else tuple(asked.scopes)
+            words = app_name(ref_of(asked.oauthAppRef)), scopes, asked.minTtlSeconds
+        except BrokerError:
+            return None
+        if asked.switchAccount:
+            return None
+        self._bodies.keep(body, words)
+        return words

@@ -1,0 +1,85 @@
+"""A connection of our server without a network: bytes in, bytes out, as many steps of the event loop as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from typing import Any
+
+from starlette.types import ASGIApp
+from uvicorn.server import ServerState
+
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.observability.logging import json_log
+from oauthbroker.serving.http1.connection import DoorConfig
+from oauthbroker.serving.http1.warm_connection import WarmConnection
+from oauthbroker.serving.terms import Terms
+
+SECONDS = 30.0
+
+
+class Wire(asyncio.Transport):
+    """A transport that keeps what is written."""
+
+    def __init__(self, peer: tuple[str, int] = ("127.0.0.1", 40_000)) -> None:
+        super().__init__()
+        self.said, self.ended, self._peer = b"", False, peer
+
+    def write(self, data: Any) -> None:
+        self.said += bytes(data)
+
+    def close(self) -> None:
+        self.ended = True
+
+    abort = write_eof = close
+
+    def is_closing(self) -> bool:
+        return self.ended
+
+    def pause_reading(self) -> None: ...
+
+    resume_reading = pause_reading
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return {"peername": self._peer, "sockname": ("127.0.0.1", 8420)}.get(name, default)
+
+
+class Line:
+    """One connection to an application. `at_once` counts the answers that needed neither a parser nor a task; `data` is
+    the request that its user repeats."""
+
+    data = b""
+
+    def __init__(self, web: ASGIApp) -> None:
+        config = DoorConfig(web, Terms(json_log(io.StringIO(), SystemClock())), 1, WarmConnection)
+        config.load()
+        self.wire, self.connection, self.at_once = Wire(), WarmConnection(config, ServerState(), {}), 0
+        self.connection.connection_made(self.wire)
+
+    async def say(self, *parts: bytes) -> bytes:
+        """Return what comes back for one request. The parts are read one after another. Nothing comes back while the
+        application waits for more of a body than was sent."""
+        self.wire.said, before = b"", self.connection.cycle
+        for part in parts:
+            if not self.wire.ended:
+                self.connection.data_received(part)
+                await asyncio.sleep(0)
+        cycle = self.connection.cycle
+        async with asyncio.timeout(SECONDS):
+            while cycle is not before and not cycle.response_complete and not self.wire.ended and not self._is_stuck():
+                await asyncio.sleep(0)
+        self.at_once += cycle is before and self.wire.said.startswith(b"HTTP/1.1 200")
+        return self.wire.said
+
+    def _is_stuck(self) -> bool:
+        """Tell whether the application has asked for more of the body, and no more is here."""
+        cycle = self.connection.cycle
+        return cycle.more_body and not cycle.body and bool(cycle.message_event._waiters)
+
+    async def close(self) -> None:
+        self.connection.connection_lost(None)
+        for _ in range(6):
+            await asyncio.sleep(0)
