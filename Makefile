@@ -2,14 +2,15 @@
 # installed into .venv, pinned and hashed (requirements/). A second run of any target installs nothing.
 #
 #   make demo    the whole story on this machine: agree in your browser, watch the agent go on
-#   make test    fast tests, slow tests, then servers and browsers that we did not write
+#   make test    every test in one run, long tables and laws in their short form (the long form: make proof)
 #   make check   formatting, lint, types, words   make fix     mend what a machine can mend
 #   make bench   measure                          make cases   rewrite tests/CASES.md
 #   make soak    six minutes of mixed load on two workers: does anything grow? (ARGS="--minutes 1")
 #   make kills   kill brokers at random, 300 times (ARGS="--kills 300 --seed 1")
 #   make storm   640 tasks want one expired grant, 1,000 kills amid renewals, 20,000 cancels
 #                (ARGS="--only rush", "--kills 100", "--only cancels --seed 2")
-#   make proof   kills, storm, interleavings and soak one after another, and one page of figures (ARGS="--scale 0.1 --minutes 30")
+#   make proof   long tables and laws, kills, storm, interleavings and soak, one after another, and one page of figures
+#                (ARGS="--scale 0.1 --minutes 30")
 #   make prose   lower the count of hard words that are left (ARGS=docs lists them)
 #   make rooms   draw the rooms anew in docs/README.md
 #   make providers   rewrite docs/providers.md from the presets
@@ -28,7 +29,7 @@ NODE := tests/e2e/node/node_modules/.package-lock.json
 TYPESCRIPT := clients/typescript/node_modules/.package-lock.json
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 PYTEST := $(BIN)/python -m pytest
-SHARED := -n $(WORKERS) --dist worksteal
+SHARED := -n $(WORKERS) --dist worksteal --durations=10
 
 # Tests start hundreds of Pythons and several that rewrite every assert: none of them compiles what another one has
 # compiled, also where the environment asks for no byte code.
@@ -43,11 +44,10 @@ help:
 demo: $(RUN)
 	@$(BIN)/oauthbroker demo $(ARGS)
 
-# In this order: browsers come last, and say at the very end what they lacked.
-test:
-	@$(MAKE) --no-print-directory test-fast
-	@$(MAKE) --no-print-directory test-slow
-	@$(MAKE) --no-print-directory test-e2e
+# In one run: tests are collected once, and what waits for a process or a browser waits beside what computes. One worker
+# more than there are cores, because of these.
+test: $(DEV) node
+	$(PYTEST) $(SHARED) -n $$(($(WORKERS) + 1)) $(ARGS)
 
 test-fast: $(DEV)
 	$(PYTEST) $(SHARED) -m "not slow and not e2e" $(ARGS)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from oauthbroker.protocol import transport
-from tests.kit import installed
+from tests.kit import forms, installed
 
 pytest_plugins = ["oauthbroker.testing.pytest_plugin"]  # no test may leak a secret, asked or not
 
@@ -26,12 +26,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("oauthbroker")
     group.addoption("--case", action="append", default=[], metavar="N", help="only tests of case N (tests/CASES.md)")
     group.addoption("--rule", action="append", default=[], metavar="N", help="only tests of rule N (tests/CASES.md)")
+    group.addoption("--long", action="store_true", help="every row and example, as `make proof` runs them")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """`tmp_path` lies in memory where it can: thousands of stores are written, and each of their writes is synced.
     What a machine does to a disk that it loses is played by `oauthbroker.testing.crashfs`, so that nothing is proven
     by a real one. PYTEST_DEBUG_TEMPROOT, pytest's own, names another place."""
+    forms.use_long(config.getoption("--long"))
+    hypothesis.settings.register_profile("form", max_examples=forms.examples(100))
+    hypothesis.settings.load_profile("form")
     if "PYTEST_DEBUG_TEMPROOT" not in os.environ and (memory := installed.memory()):
         os.environ["PYTEST_DEBUG_TEMPROOT"] = str(memory)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what it puts into the background
@@ -56,6 +60,40 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         dropped = [item for item in items if not wanted & numbers_of(item)]
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if item not in dropped]
+
+    if not forms.is_long() and not any("[" in each for each in config.args):
+        left_out = _left_out(items)
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return the rows that the short form leaves out. A test whose row is named on the command line is not sampled."""
+    tables: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sample"):
+            tables.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return {item for name, table in tables.items() for item in _unsampled(name, table)}
+
+
+def _unsampled(name: str, table: list[pytest.Item]) -> list[pytest.Item]:
+    mark = table[0].get_closest_marker("sample")
+    assert mark is not None
+    kept = forms.chosen([_row(item) for item in table], int(mark.args[0]), name)
+    return [item for place, item in enumerate(table) if place not in kept]
+
+
+def _row(item: pytest.Item) -> list[Hashable]:
+    """Return the values of a row as far as they are words or numbers, and otherwise their places in the table."""
+    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return []
+    call = item.callspec
+    plain = (str, int, type(None))
+    return [value if isinstance(value, plain) else (call.indices[name],) for name, value in call.params.items()]
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return "form: long" if forms.is_long() else "form: short; `make proof` runs every row and example (--long)"
 
 
 def numbers_of(item: pytest.Item) -> set[tuple[str, str]]:

@@ -39,6 +39,7 @@ class Part:
 
 
 PARTS = (
+    Part("Every row and example of the tests", "tests.faults.long_forms", {}),
     Part("Brokers killed at random", "tests.faults.kills", {"kills": 300}),
     Part("A server killed under load", "tests.faults.server_kills", {"kills": 30}),
     Part("A server of two workers killed under load", "tests.faults.server_kills", {"kills": 30}, ("--workers", "2")),

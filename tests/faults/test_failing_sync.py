@@ -85,6 +85,7 @@ class Trial:
                 await each.die()
 
 
+@pytest.mark.sample(12)
 @pytest.mark.slow
 @pytest.mark.case("63", "71")
 @pytest.mark.parametrize("cold", [False, True], ids=["the same process", "another process"])

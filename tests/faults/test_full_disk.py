@@ -40,6 +40,7 @@ class FullAt(HookedFs):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+@pytest.mark.sample(10)
 @pytest.mark.slow
 @pytest.mark.case("71")
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)

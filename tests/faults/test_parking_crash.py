@@ -26,7 +26,7 @@ from tests.kit.broker_process import AFTER_CLAIMS, Process
 from tests.kit.running_broker import BASE, user_app
 from tests.story.binding_kit import ALICE, RUNTIME, handle_on, of_alice
 
-SHARDS, MOST_CHANGES = 2, 300
+SHARDS, MOST_CHANGES = 3, 300
 
 
 @dataclass
@@ -117,6 +117,7 @@ async def said_again(process: Process, story: Story) -> str:
         return refused.code.value
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.case("36", "63")
 @pytest.mark.parametrize("shard", range(SHARDS))

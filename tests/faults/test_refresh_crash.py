@@ -130,6 +130,7 @@ async def check_end(process: Process, story: Expired, result: TokenResult) -> st
     return end
 
 
+@pytest.mark.sample(2)
 @pytest.mark.slow
 @pytest.mark.case("48")
 @pytest.mark.parametrize("find", [found_at_start, found_at_next_use])

@@ -27,7 +27,7 @@ from tests.faults.crash_kit import MOST_CHANGES, POWER_LOSS_STATES, CrashAtChang
 from tests.kit.broker_process import Process
 from tests.kit.running_broker import ALICE, BOB, turn, user_app
 
-SHARDS = 2
+SHARDS = 4
 PEOPLE = {ALICE: "alice", BOB: "bob"}
 
 
@@ -104,6 +104,7 @@ async def check(story: Connected, process: Process, living: Mapping[str, int], h
     return set(tombstones.values())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.case("53", "63")
 @pytest.mark.parametrize("shard", range(SHARDS))
@@ -173,6 +174,7 @@ async def left_pending(story: Connected) -> None:
     await process.die()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.case("53", "63")
 @pytest.mark.parametrize("shard", range(SHARDS))

@@ -257,6 +257,7 @@ TERMINAL = {
 }
 
 
+@pytest.mark.sample(12)
 @pytest.mark.case("59")
 @pytest.mark.parametrize("steps", CLOCK_STEPS.values(), ids=CLOCK_STEPS)
 @pytest.mark.parametrize("imported", [False, True], ids=["issued", "imported"])

@@ -154,6 +154,7 @@ async def test_the_table_has_every_form_there_is(harness: Harness) -> None:
     assert there == set(FORMS)
 
 
+@pytest.mark.sample(30)
 @pytest.mark.case("87")
 @pytest.mark.parametrize("path", FORMS)
 @pytest.mark.parametrize("spoilt", SPOILT_HEADERS)
@@ -185,6 +186,7 @@ async def test_another_sites_page_cannot_send_our_form_for_its_visitor(
     assert before == tree(tmp_path)
 
 
+@pytest.mark.sample(40)
 @pytest.mark.case("87")
 @pytest.mark.parametrize("path", FORMS)
 @pytest.mark.parametrize("spoilt", SPOILT_FIELDS)

@@ -160,6 +160,7 @@ def told(idp: IdentityProvider) -> set[str]:
     return {token.reveal() if isinstance(token, Secret) else token for token in sent}
 
 
+@pytest.mark.sample(48)
 @pytest.mark.case("53")
 @pytest.mark.parametrize("reach", ["token", "grant"])
 @pytest.mark.parametrize("broker", ["same registration", "other registration", "app unknown"])

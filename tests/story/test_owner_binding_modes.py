@@ -284,6 +284,7 @@ async def cookies_of(harness: Harness, mode: Mode) -> tuple[AuthorizationRequire
     return asked, person, url, given
 
 
+@pytest.mark.sample(20)
 @pytest.mark.case("5", "16")
 @every_mode
 @pytest.mark.parametrize("tossed", TOSSED)

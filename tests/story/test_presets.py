@@ -43,6 +43,7 @@ async def test_its_tokens_are_refreshed_as_the_documentation_says(play: Play, st
     await stage.refresh(play)
 
 
+@pytest.mark.sample(100)
 @pytest.mark.parametrize("play, refusal", REFUSALS)
 async def test_its_way_to_say_no_is_understood(play: Play, refusal: Refusal, stage: Stage) -> None:
     await stage.refuse(play, refusal)
@@ -107,6 +108,7 @@ def beyond_the_standard(preset: Preset) -> dict[str, Any]:
     )
 
 
+@pytest.mark.sample(40)
 @pytest.mark.slow
 @pytest.mark.parametrize("name, mode, quirk", [*quirks()])
 async def test_without_a_quirk_some_play_fails(name: str, mode: str, quirk: str, stage: Stage) -> None:

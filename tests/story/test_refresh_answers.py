@@ -106,6 +106,7 @@ async def connected(harness: Harness) -> Ready:
     return await harness.connected()
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("spoil, code, revoked", JUNK)
 async def test_a_bad_answer_is_refused_and_the_grant_lives_on(
     mailed: Harness, canaries: Canaries, spoil: Spoil, code: Code, revoked: int

@@ -89,6 +89,7 @@ MALFORMED = {
 }
 
 
+@pytest.mark.sample(54)
 @pytest.mark.case("82", "84")
 @pytest.mark.parametrize(("request_", "status"), MALFORMED.values(), ids=MALFORMED)
 async def test_what_two_readers_may_read_differently_is_refused_and_the_line_goes_dead(

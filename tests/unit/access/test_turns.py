@@ -27,6 +27,7 @@ from oauthbroker.repository import record_store
 from oauthbroker.repository.repository import KINDS, Repository
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
+from tests.kit.forms import examples
 from tests.kit.samples import app_with, turn_with
 
 APPS = {
@@ -356,7 +357,7 @@ narrowings = st.lists(
 
 
 @pytest.mark.case("79", "81")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     people=st.lists(st.sampled_from(PEOPLE[:4]), min_size=2, max_size=5),
     steps=st.lists(narrowings, min_size=2, max_size=5),

@@ -24,6 +24,7 @@ from oauthbroker.audit.verify import verify
 from oauthbroker.core.clock import to_iso
 from tests.kit import installed
 from tests.kit.audit import AT, ENTRY, FOREIGN_KEYS, KEYS, active, kinds, verdict, write
+from tests.kit.forms import examples
 
 Lines = list[bytes]
 Edit = Callable[[Lines], Lines]
@@ -253,7 +254,7 @@ def judged(log: bytes) -> bool:
 CUTS = st.integers(0, 1_000_000)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @example([("flip", 1749, 64659, 0)])  # in the half line that a crash had left
 @given(
     st.lists(

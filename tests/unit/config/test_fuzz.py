@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.config import ConfigRefused, load
 from oauthbroker.config.shape import _words
+from tests.kit.forms import examples
 from tests.unit.config.bundles import APP, BROKER, CANARY, CONNECTOR, GLOBAL, TOOL, everything_said
 
 RESOURCES = [yaml.safe_load(text) for text in (APP, BROKER, TOOL, CONNECTOR, GLOBAL)]
@@ -48,7 +49,7 @@ PLACES = [(index, path) for index, resource in enumerate(RESOURCES) for path in 
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(st.lists(st.tuples(st.sampled_from(PLACES), VALUES), min_size=1, max_size=4))
 def test_a_bundle_with_anything_anywhere_loads_or_is_refused(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[tuple[int, tuple[Any, ...]], Any]]

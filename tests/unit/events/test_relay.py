@@ -24,6 +24,7 @@ from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key, Lease
 from oauthbroker.testing import TestClock
+from tests.kit.forms import examples
 from tests.unit.records import kit
 
 APPS, CONVERSATIONS = ("mail", "files", "notes"), ("one", "two")
@@ -168,7 +169,7 @@ class World:
         return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(happenings, st.integers(0, 2**16))
 def test_events_leave_in_the_order_in_which_they_happened_whatever_happens_in_between(
     script: list[Happening], seed: int

@@ -1,0 +1,36 @@
+"""`python -m tests.faults.long_forms`: run every row and every example that the short form in `make test` leaves out.
+
+These are the tables with the mark `sample` and the laws of hypothesis. Prints what pytest says, without its dots.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PROGRESS = re.compile(r"[.sxFE]*\s*(\[\s*\d+%\])?")
+
+
+def command(workers: int) -> list[str]:
+    chosen = ["--long", "-m", "sample or hypothesis"]
+    return [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal", "--durations=10", *chosen]
+
+
+def without_progress(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not PROGRESS.fullmatch(line))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.long_forms")
+    parser.add_argument("--workers", type=int, default=2)
+    done = subprocess.run(command(parser.parse_args().workers), cwd=ROOT, capture_output=True, text=True, check=False)
+    print(without_progress(done.stdout + done.stderr))
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

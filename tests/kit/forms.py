@@ -1,0 +1,59 @@
+"""Run the short form of long tests in `make test`, and their long form in `make proof` (`pytest --long`).
+
+A long test is a table of many rows (`@pytest.mark.sample(12)`: the short form runs about 12 of them) or a law
+(`settings(max_examples=examples(300))`). A sample is seeded by the test's name, so that every machine and every worker
+runs the same rows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable, Sequence
+
+_LEAST_EXAMPLES = 25
+_LONG = [False]
+
+
+def use_long(long: bool) -> None:
+    """Choose the form. conftest.py calls this before any test module is imported."""
+    _LONG[0] = long
+
+
+def is_long() -> bool:
+    return _LONG[0]
+
+
+def examples(most: int) -> int:
+    """Return how many examples of a law to try: a fifth of them in the short form."""
+    return most if is_long() else min(most, max(_LEAST_EXAMPLES, most // 5))
+
+
+def spread(length: int, count: int, seed: str) -> list[int]:
+    """Return one place of each of `count` equal parts: neighbours in a table are often alike."""
+    if count >= length:
+        return list(range(length))
+    chance = random.Random(seed)
+    return [chance.randrange(part * length // count, (part + 1) * length // count) for part in range(count)]
+
+
+def chosen(rows: Sequence[Sequence[Hashable]], count: int, seed: str) -> set[int]:
+    """Return the places of at least `count` rows, in which each value of each column occurs where a value repeats.
+
+    A column without repeated values (a plain table) is sampled. Columns that are crossed keep all their values.
+    """
+    taken = set(spread(len(rows), count, seed))
+    for column in range(len(rows[0]) if rows else 0):
+        values = [row[column] for row in rows]
+        if len(set(values)) < len(rows):
+            known = {values[place] for place in taken}
+            for place in _shuffled(len(rows), seed):
+                if values[place] not in known:
+                    known.add(values[place])
+                    taken.add(place)
+    return taken
+
+
+def _shuffled(length: int, seed: str) -> list[int]:
+    places = list(range(length))
+    random.Random(seed).shuffle(places)
+    return places
