@@ -99,6 +99,7 @@ def work():
     shutil.rmtree(path)
 
 
+@pytest.mark.sample(0)
 @pytest.mark.slow
 def test_the_image_builds_without_tools_and_runs_read_only_as_nobody(stages, work):
     """Replays every step, looks at what the last layer can do, then starts it the way an engine would."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from playwright.async_api import Page
 
+from tests.kit import forms
 from tests.kit.installed import NODE_HOME
 
 FOLDER = Path(__file__).parents[2] / "build" / "screenshots"
@@ -14,11 +16,13 @@ AXE = NODE_HOME / "node_modules" / "axe-core" / "axe.min.js"
 _GRAVE = {"serious", "critical"}
 _SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 _SIZES = {"narrow": (320, 640), "phone": (390, 844), "desktop": (1280, 800)}
+_SHORT: Mapping[str, tuple[Literal["light", "dark"], ...]] = {"narrow": ("light",), "desktop": ("dark",)}
 _EMPTY = 5_000  # bytes; an empty page is smaller
 
 
 async def take(page: Page, name: str) -> None:
-    """The page that is open, on three screens, by day and by night. Nothing is loaded anew.
+    """The page that is open, on three screens, by day and by night. Nothing is loaded anew. The short form measures every
+    screen, and photographs two of the six pictures.
 
     Raises AssertionError where something sticks out of a screen, where axe-core finds something serious or critical,
     and for an empty picture.
@@ -27,7 +31,7 @@ async def take(page: Page, name: str) -> None:
     for device, (width, height) in _SIZES.items():
         await page.set_viewport_size({"width": width, "height": height})
         assert width >= await page.evaluate("() => document.documentElement.scrollWidth"), f"{name}: {width} px"
-        for scheme in _SCHEMES:
+        for scheme in _SCHEMES if forms.is_long() else _SHORT.get(device, ()):
             await page.emulate_media(color_scheme=scheme)
             path = FOLDER / f"{name}-{device}-{scheme}.png"
             await page.screenshot(path=path, full_page=True)

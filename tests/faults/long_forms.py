@@ -1,6 +1,6 @@
 """`python -m tests.faults.long_forms`: run every row and every example that the short form in `make test` leaves out.
 
-These are the tables with the mark `sample` and the laws of hypothesis. Prints what pytest says, without its dots.
+These are the tables with the mark `sample`, the laws of hypothesis, and the pages in every size and color scheme. Prints what pytest says, without its dots.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PROGRESS = re.compile(r"[.sxFE]*\s*(\[\s*\d+%\])?")
 
 
 def command(workers: int) -> list[str]:
-    chosen = ["--long", "-m", "sample or hypothesis"]
+    chosen = ["--long", "-m", "sample or hypothesis or e2e"]
     return [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal", "--durations=10", *chosen]
 
 

@@ -23,6 +23,7 @@ def idp(canaries: Canaries) -> Iterator[IdentityProvider]:
         yield provider
 
 
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.case("46", "63", "93")
 @pytest.mark.parametrize("workers", [1, 2])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Hashable, Sequence
 
-_LEAST_EXAMPLES = 25
+_LEAST_EXAMPLES = 10
 _LONG = [False]
 
 

@@ -54,9 +54,9 @@ def test_each_value_of_crossed_columns_stays(seed: int) -> None:
 
 
 def test_the_long_form_leaves_nothing_out() -> None:
-    for long, found in ((False, [60, 25, 25, 10]), (True, [300, 100, 30, 10])):
+    for long, found in ((False, [60, 20, 10, 5]), (True, [300, 100, 30, 5])):
         forms.use_long(long)
-        assert found == [forms.examples(count) for count in (300, 100, 30, 10)]
+        assert found == [forms.examples(count) for count in (300, 100, 30, 5)]
 
 
 def test_the_long_form_of_the_proof_prints_what_is_not_progress() -> None:

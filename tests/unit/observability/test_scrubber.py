@@ -210,6 +210,7 @@ HOSTILE: dict[str, tuple[list[str], str]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("tokens", "piece"), HOSTILE.values(), ids=HOSTILE)
 def test_no_tokens_make_a_megabyte_of_text_a_burden(
