@@ -8,27 +8,34 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from oauthbroker.access.turns import Turns
 from oauthbroker.audit import GrantErased
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.connect import Connect
-from oauthbroker.authorization.sweep import Sweep
+from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Round
 from oauthbroker.events.port import Queues
 from oauthbroker.model.subject import is_subject
 from oauthbroker.operations.browser_sessions import BrowserSessions
 from oauthbroker.operations.grant_use import Uses
 from oauthbroker.records import AgentEvent, AuthSession, Grant
-from oauthbroker.repository.repository import KINDS, Repository, Versioned
+from oauthbroker.repository.repository import KINDS, Conflict, Repository, Versioned
+from oauthbroker.repository.versioned import readable
 from oauthbroker.revocation.bulk import BulkRevocation, Pair
 
 FLIGHT_SECONDS = 20.0
+AT_ONCE = 8  # records that are changed concurrently
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(slots=True)
@@ -46,6 +53,7 @@ class Traces:
     turns: list[str] = field(default_factory=list)
     visits: list[str] = field(default_factory=list)
     uses: list[str] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)  # the ids of all grants
 
     @property
     def to_tell(self) -> int:
@@ -101,7 +109,7 @@ class Erasure:
     repository: Repository
     revocations: BulkRevocation
     connect: Connect
-    sweep: Sweep
+    finish: Finish
     queues: Queues
     turns: Turns
     visits: BrowserSessions
@@ -111,26 +119,10 @@ class Erasure:
     _running: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     async def look(self, subject: str) -> Traces:
-        """Find every record of a subject, by a scan of the store. Raises `requestInvalid` for no subject."""
-        if not is_subject(subject):
-            raise BrokerError(Code.REQUEST_INVALID, note="not a subject")
-        found, known = Traces(subject), set[str]()
-        async for grant in self.repository.grants():
-            known.add(grant.record.id)
-            if grant.record.subject == subject:
-                found.grants.append(grant.record)
-            elif _names(grant.record, subject):
-                found.named_in.append(grant.record.id)
-        async for session in self.repository.sessions():
-            if session.record.subject == subject or session.record.resume.is_of(subject):
-                found.sessions.append(session)
-        async for event in self.repository.events.all():
-            if event.payload.get("subject") == subject or event.target.is_of(subject):
-                found.events.append(event)
-        found.turns = [record.id async for record in self.turns.shelf.all() if record.turn.resume_target.is_of(subject)]
-        found.visits = [it.locator async for it in self.visits.shelf.all() if subject in dict(it.subjects).values()]
-        own = {grant.id for grant in found.grants}
-        found.uses = [use.grant async for use in self.uses.all() if use.grant in own or use.grant not in known]
+        """Find every record of a subject. Reads each record of the store once. Raises `requestInvalid` for no
+        subject."""
+        found = await self._begun(subject)
+        await self._add_the_rest(found)
         return found
 
     async def erase(self, subject: str, *, patience: float = 0) -> Erased:
@@ -141,59 +133,96 @@ class Erasure:
         """
         one_at_a_time = self._running.setdefault(subject, asyncio.Lock())
         async with one_at_a_time:
-            await self._settle_claims()
-            seen = await self.look(subject)
+            seen = await self._begun(subject)
             await self._stop(seen)
         figures = await self.revocations.end([(it.app, it.subject) for it in seen.grants], patience=patience)
         for code in figures.failed.values():
             raise BrokerError(code)
         async with one_at_a_time:
-            found = await self.look(subject)
-            found.turns = seen.turns
+            found = await self._again(seen)
             if not found.ready:
                 return Erased(False, found)
             done = await self._remove(found)
         await self.repository.sync(*KINDS)  # also of records that are gone already
         return Erased(done, found)
 
-    async def _settle_claims(self) -> None:
-        """Settle what a dead process left claimed. A record that another process holds, maybe another subject's, is no
-        reason to erase nothing: `connecting` counts a claim that stays."""
-        try:
-            await self.sweep.once()
-        except BrokerError as error:
-            if error.code is not Code.STORE_LOCKED:
-                raise
+    async def _begun(self, subject: str) -> Traces:
+        """Find the records that may bring others about."""
+        if not is_subject(subject):
+            raise BrokerError(Code.REQUEST_INVALID, note="not a subject")
+        found = Traces(subject)
+        async for grant in self.repository.grants():
+            found.known.add(grant.record.id)
+            if grant.record.subject == subject:
+                found.grants.append(grant.record)
+            elif _names(grant.record, subject):
+                found.named_in.append(grant.record.id)
+        async for session in self.repository.sessions():
+            if session.record.subject == subject or session.record.resume.is_of(subject):
+                found.sessions.append(session)
+        found.turns = [record.id async for record in self.turns.shelf.all() if record.turn.resume_target.is_of(subject)]
+        return found
+
+    async def _again(self, seen: Traces) -> Traces:
+        """Read the records again that were seen, with the grants that came since, and find the others."""
+        tagged = self.repository.grants_with(seen.subject)
+        there = {held.record.app: held async for held in tagged if held.record.subject == seen.subject}
+        for app in {grant.app for grant in seen.grants} - there.keys():
+            if (held := await readable(self.repository.grant(app, seen.subject))) is not None:
+                there[app] = held
+        sessions = [await readable(self.repository.session(held.record.locator)) for held in seen.sessions]
+        found = Traces(seen.subject, [held.record for held in there.values()], seen.named_in, turns=seen.turns)
+        found.sessions = [held for held in sessions if held is not None]
+        found.known = seen.known | {grant.id for grant in found.grants}
+        await self._add_the_rest(found)
+        return found
+
+    async def _add_the_rest(self, found: Traces) -> None:
+        """Find the events, browser sessions and uses. Revocations send events: these are looked for after them."""
+        subject, own = found.subject, {grant.id for grant in found.grants}
+        async for event in self.repository.events.all():
+            if event.payload.get("subject") == subject or event.target.is_of(subject):
+                found.events.append(event)
+        found.visits = [it.locator async for it in self.visits.shelf.all() if subject in dict(it.subjects).values()]
+        found.uses = [use.grant async for use in self.uses.all() if use.grant in own or use.grant not in found.known]
 
     async def _stop(self, found: Traces) -> None:
         """Keep new grants from coming: end the subject's turns, and withdraw its open authorizations."""
-        for turn_id in found.turns:
-            await self.turns.end(turn_id)
-        for held in found.sessions:
-            if held.record.open:
+        await _each(self.turns.end, found.turns)
+        await _each(self._withdraw, _by_pair(held for held in found.sessions if held.record.open))
+
+    async def _withdraw(self, sessions: Sequence[Versioned[AuthSession]]) -> None:
+        """Withdraw the open sessions of a pair. What a dead process left claimed is settled; `connecting` counts a
+        claim that stays."""
+        this_round = Round()
+        for held in sessions:
+            if held.record.claim is None:
                 await self.connect.cancel(held.record.locator)
+                continue
+            with this_round.entry(), suppress(Conflict):
+                await self.finish.recover(held)
+        with suppress(BrokerError):
+            this_round.over()
 
     async def _remove(self, found: Traces) -> bool:
-        for visit in found.visits:
-            await self.visits.shelf.end(visit)
+        await _each(self.visits.shelf.end, found.visits)
         own = {grant.id for grant in found.grants}
-        for use in set(found.uses) - own:
-            await self.uses.forget(use)
-        for held in found.sessions:
-            await self._remove_session(held)
-        done = [await self._remove_grant(grant) for grant in found.grants]
+        await _each(self.uses.forget, sorted(set(found.uses) - own))
+        await _each(self._remove_sessions, _by_pair(found.sessions))
+        done = await _each(self._remove_grant, found.grants)
         unsent = [held.record.outbox for held in found.sessions if held.record.outbox is not None]
         await self._remove_events([*found.events, *unsent, *(event for it in found.grants for event in it.outbox)])
         return all(done)
 
-    async def _remove_session(self, held: Versioned[AuthSession]) -> None:
-        session = held.record
-        async with self.repository.pair(session.app, session.subject):
-            newest = await self.repository.session(session.locator)
-            if newest is None or newest.record.open:
-                return
-            await self._forget_waiting(session.app, session.subject)
-            await self.repository.erase_session(newest)
+    async def _remove_sessions(self, sessions: Sequence[Versioned[AuthSession]]) -> None:
+        """Remove the ended sessions of a pair, under one lease."""
+        pair = (sessions[0].record.app, sessions[0].record.subject)
+        async with self.repository.pair(*pair):
+            await self._forget_waiting(*pair)
+            for held in sessions:
+                newest = await self.repository.session(held.record.locator)
+                if newest is not None and not newest.record.open:
+                    await self.repository.erase_session(newest)
 
     async def _remove_grant(self, grant: Grant) -> bool:
         """False when the grant is alive again. No refresh or revocation is under way while the flight is held."""
@@ -220,6 +249,27 @@ class Erasure:
             by_agent[event.target.agent_name].add(event.id)
         for agent, ids in by_agent.items():
             await self.queues.erase(agent, ids)
+
+
+async def _each(work: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
+    """Do the work on every item, some at a time: each waits for the disk. The first error is raised once those that
+    were begun beside it have ended."""
+    done: list[R] = []
+    for start in range(0, len(items), AT_ONCE):
+        results = await asyncio.gather(*map(work, items[start : start + AT_ONCE]), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+            done.append(result)
+    return done
+
+
+def _by_pair(sessions: Iterable[Versioned[AuthSession]]) -> list[list[Versioned[AuthSession]]]:
+    """Group sessions by the pair whose lease they are changed under."""
+    found: dict[Pair, list[Versioned[AuthSession]]] = defaultdict(list)
+    for held in sessions:
+        found[held.record.app, held.record.subject].append(held)
+    return list(found.values())
 
 
 def _names(grant: Grant, subject: str) -> bool:

@@ -180,7 +180,7 @@ class Parts(Flows):
             repository=self.repository,
             revocations=self.bulk_revocation,
             connect=self.connect,
-            sweep=self.sweep,
+            finish=self.finish,
             queues=self.queues,
             turns=self.turns,
             visits=self.browser_sessions,

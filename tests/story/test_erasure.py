@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -305,3 +306,38 @@ async def test_concurrent_erasures_of_one_subject_write_no_record_twice(
         written.append(fs.calls["create_file"] - before)
     assert written[0] == written[1]
     await process.die()
+
+
+class ReadStore(MemoryStore):
+    """Counts how often each kind is scanned, and the entries that are opened."""
+
+    def __init__(self, clock: TestClock) -> None:
+        super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+        self.scans, self.opened = Counter[str](), 0
+
+    async def get(self, key: Key) -> Entry | None:
+        self.opened += 1
+        return await super().get(key)
+
+    async def scan(self, kind: str, **more: Any) -> AsyncIterator[Entry]:
+        self.scans[kind] += 1
+        async for entry in super().scan(kind, **more):
+            self.opened += 1
+            yield entry
+
+
+@pytest.mark.parametrize("others", [10, 1000])
+async def test_an_erasure_reads_the_records_of_others_once(
+    identity_provider: IdentityProvider, test_clock: TestClock, others: int
+) -> None:
+    store = ReadStore(test_clock)
+    apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
+    async with running(identity_provider, apps, clock=test_clock, store=store, background=False) as harness:
+        await planted(harness)
+        for number in range(others):
+            await planted_records.grant(harness, "mail", f"idp:user:other{number}")
+        store.scans.clear()
+        store.opened = 0
+        assert (await harness.broker.erase(ALICE)).done
+        assert dict.fromkeys(("grants", "sessions", "turns", "events", "visits", "uses"), 1) == store.scans
+        assert store.opened <= others + 200
