@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -14,20 +13,16 @@ from oauthbroker.core.clock import SET_BACK, CertainTime, Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Bell, to_its_end
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
-from oauthbroker.observability.tracing import Span, span
-from oauthbroker.protocol.client_requests import ClientRequests
-from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
-from oauthbroker.protocol.refresh import RefreshRefused, refresh_request, refresh_response
-from oauthbroker.protocol.revoke import Hint, revoke_request, revoke_response, takes
-from oauthbroker.protocol.token import TokenResponse
-from oauthbroker.records import AgentEvent, Grant, RefreshState, Retired, Token, grant_id
-from oauthbroker.records.unrevoked import awaits, dated_back, forgotten, parts_of
+from oauthbroker.protocol.refresh import RefreshRefused
+from oauthbroker.protocol.revoke import Hint
+from oauthbroker.records import AgentEvent, Grant, RefreshState, Token
+from oauthbroker.records.unrevoked import dated_back, parts_of
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
+from oauthbroker.revocation.provider_requests import RevocationRequests
 from oauthbroker.revocation.provider_state import FURTHEST, KEPT, Told, can_tell, in_order, told_by_others, with_newer
 from oauthbroker.revocation.shared_grants import SharedGrants
 
@@ -41,8 +36,7 @@ class Revoke:
     revocation endpoint does not block token calls."""
 
     repository: Repository
-    asker: ClientRequests
-    discovery: Discovery
+    provider: RevocationRequests
     clock: Clock
     certain: CertainTime
     audit: AuditWriter
@@ -57,50 +51,9 @@ class Revoke:
         longest-lived one. A failure returns False and raises nothing."""
         hints: tuple[Hint, ...] = ("refresh_token", "access_token") if len(tokens) > 1 else ("access_token",)
         try:
-            return await self._tell(app, list(zip(hints, tokens, strict=False))) == "done"
+            return await self.provider.tell(app, list(zip(hints, tokens, strict=False))) == "done"
         except BrokerError:
             return False
-
-    async def late(self, app: OAuthApp, subject: str, *, refresh: Secret | None, access: Secret | None) -> None:
-        """Revoke tokens that arrived after their grant was ended. They join its tombstone before the provider is told,
-        so that neither a crash nor a busy provider loses one.
-
-        The caller holds the grant's flight. Tokens are kept if a new login has replaced the grant, because the provider
-        may treat both as one grant.
-        """
-        held: Versioned[Grant] | None = None
-        code = Code.RECORD_CORRUPT
-        try:
-            async with self.repository.pair(app.name, subject):
-                held = await self.repository.grant(app.name, subject)
-                if held is not None and not awaits(held.record, app.registration):
-                    return
-                if held is not None:
-                    late = replace(Retired.of(refresh, access, self.clock.now()), registration=app.registration)
-                    held = await self._join(app, held, late)
-        except (BrokerError, Conflict) as error:
-            held, code = None, error.code if isinstance(error, BrokerError) else Code.STORE_LOCKED
-        if held is None:
-            await self._late_and_not_kept(app, subject, Retired.of(refresh, access, self.clock.now()), code)
-            return
-        with suppress(BrokerError):  # the tombstone holds them: a later round goes on
-            await self._end(app, held.record)
-
-    async def _join(self, app: OAuthApp, held: Versioned[Grant], late: Retired) -> Versioned[Grant]:
-        grant = held.record.owing(late)
-        if (why := forgotten(held.record, grant, app)) is not None:
-            await self._note(GrantRevoked(grant.app, grant.id, why))
-        return await self.repository.save_grant(grant, expect=held.generation)
-
-    async def _late_and_not_kept(self, app: OAuthApp, subject: str, late: Retired, code: Code) -> None:
-        """Revoke late tokens that could not be stored. Without the record, shared grants are unknown: only a revocation
-        that ends just its own token is sent. Elsewhere the tokens end with the tombstone's own."""
-        told = False
-        if app.revocation.reach == "token":
-            with suppress(BrokerError):
-                told = await self._tell(app, in_order(late)) == "done"
-        grant = grant_id(app.name, subject)[:15]
-        self.log.warning("tokens that came late are not kept", app=app.name, grant=grant, code=code.value, revoked=told)
 
     async def write_tombstone(self, name: str, subject: str) -> Versioned[Grant] | None:
         """Write the tombstone of (name, subject) and return it: no process issues its token from then on. None without
@@ -126,7 +79,7 @@ class Revoke:
     async def _ended(self, tombstone: Grant, generation: int) -> Versioned[Grant]:
         """Store the tombstone and its audit entry. A caller that is cancelled between the two waits for both."""
         held = await self.repository.save_grant(tombstone, expect=generation)
-        await self._note(GrantEnded(tombstone.app, tombstone.id))
+        await self.note(GrantEnded(tombstone.app, tombstone.id))
         return held
 
     async def grant(self, app: OAuthApp | None, name: str, subject: str) -> Told | None:
@@ -155,7 +108,7 @@ class Revoke:
             async with self.repository.flight(*pair, wait=wait):
                 held = await self.repository.grant(*pair)
                 if held is not None and held.record.to_be_told:
-                    return await self._end(app, held.record)
+                    return await self.end_tokens(app, held.record)
         except BrokerError as error:
             if error.code is not Code.STORE_LOCKED:
                 raise
@@ -170,7 +123,7 @@ class Revoke:
         """Return whether the clock was set back since then: `is_over` would wait until it has caught up."""
         return untold_since > self.clock.now() + SET_BACK
 
-    async def _end(self, app: OAuthApp | None, grant: Grant) -> Told:
+    async def end_tokens(self, app: OAuthApp | None, grant: Grant) -> Told:
         """End the tokens of each registration. Return the state that is furthest from an end. A part that raises keeps
         no other one."""
         told, failed = list[Told](), None
@@ -204,7 +157,7 @@ class Revoke:
         if told == "refused" and not over:
             return await self._postponed(grant, told)
         if await self._change(grant, lambda there: there.told(grant.ended, self.clock.now(), KEPT[told])):
-            await self._note(GrantRevoked(grant.app, grant.id, told))
+            await self.note(GrantRevoked(grant.app, grant.id, told))
         return told
 
     async def _postponed(self, grant: Grant, told: Told) -> Told:
@@ -221,7 +174,7 @@ class Revoke:
             unread = error.with_traceback(None)
         if unread.retryable:
             raise unread
-        await self._note(GrantRevoked(grant.app, grant.id, "failed"))
+        await self.note(GrantRevoked(grant.app, grant.id, "failed"))
         about = {"app": app.name, "grant": grant.id[:15], "code": unread.code.value, "note": unread.note}
         self.log.warning("a revocation waits for a record that cannot be read", **about)
         return None
@@ -246,14 +199,14 @@ class Revoke:
             return "later", grant
         try:
             alive = await self._with_a_living_token(app, grant)
-            told = await self._tell(app, in_order(alive.ended), alive) if alive is not None else "done"
+            told = await self._tell_while_allowed(app, alive) if alive is not None else "done"
         except BrokerError as error:
             failed = error
         else:
             if told == "done":  # else no request was sent
                 self.circuits.worked(app.name)
             return told, alive or grant
-        await self._note(GrantRevoked(grant.app, grant.id, "failed"))
+        await self.note(GrantRevoked(grant.app, grant.id, "failed"))
         if failed.retryable:
             if self.circuits.failed(app.name, failed):
                 self.log.warning("revocations pause", app=app.name, code=failed.code.value, note=failed.note)
@@ -263,38 +216,8 @@ class Revoke:
         self.log.warning("a revocation was refused", app=app.name, grant=grant.id[:15], code=code, note=note)
         return "refused", grant
 
-    async def _tell(self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], grant: Grant | None = None) -> Told:
-        """Revoke the tokens (RFC 7009 section 2.1, or the app's own way). Return `done` if the provider revoked the
-        longest-lived token, `none` if it cannot be told of that, `later` if a new login has replaced `grant`, shares
-        it, or may be about to. Raises the error that the provider's answer means."""
-        with span(Span.REVOKE, app=app.name) as spanned:
-            told = await self._tell_each(app, tokens, grant)
-            spanned.set(outcome=told)
-            return told
-
-    async def _tell_each(self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], grant: Grant | None) -> Told:
-        wanted = [(hint, token) for hint, token in tokens if takes(app.revocation, hint)]
-        endpoints = await self.discovery.endpoints(app)
-        if not wanted or not endpoints.revoke_url:
-            return "none"
-        took_note = []
-        for hint, token in wanted:
-            if grant is not None and not await self._may_tell_now(app, grant):
-                return "later"
-            answer = await self._ask(app, endpoints, token, hint)
-            took_note.append(revoke_response(app, answer))
-        return "done" if took_note[0] else "none"
-
-    async def _ask(self, app: OAuthApp, endpoints: Endpoints, token: Secret, hint: Hint) -> ProviderResponse:
-        """Send one token. A bearer token that authenticates itself is sent once, also when the client has several
-        secrets."""
-        if app.revocation.authenticate == "bearer":
-            app = replace(app, client=replace(app.client, later_secrets=()))
-
-        def build(known: OAuthApp) -> ProviderRequest:
-            return revoke_request(known, endpoints, token, hint, clock=self.clock)
-
-        return await self.asker.ask(app, build, kind="revoke")
+    async def _tell_while_allowed(self, app: OAuthApp, grant: Grant) -> Told:
+        return await self.provider.tell(app, in_order(grant.ended), lambda: self._may_tell_now(app, grant))
 
     async def _with_a_living_token(self, app: OAuthApp, grant: Grant) -> Grant | None:
         """Return the grant with a valid access token, if the provider authenticates revocations by it: an expired one
@@ -310,7 +233,7 @@ class Revoke:
         if refresh is None:
             return grant
         try:
-            fresh = await self._refreshed(app, refresh, grant.scopes)
+            fresh = await self.provider.refresh(app, refresh, grant.scopes)
         except RefreshRefused as refused:
             failed = refused
         else:
@@ -322,14 +245,6 @@ class Revoke:
         if failed.code is Code.REAUTH_REQUIRED:
             return None
         raise failed
-
-    async def _refreshed(self, app: OAuthApp, refresh: Secret, scopes: tuple[str, ...]) -> TokenResponse:
-        endpoints = await self.discovery.endpoints(app)
-
-        def build(known: OAuthApp) -> ProviderRequest:
-            return refresh_request(known, endpoints, refresh, clock=self.clock, scopes=scopes)
-
-        return refresh_response(app, await self.asker.ask(app, build, kind="refresh"))
 
     async def _stands(self, grant: Grant) -> bool:
         """Return whether the grant is as it was read. A new login may share the grant that these tokens would end."""
@@ -349,7 +264,7 @@ class Revoke:
                 return False
         return True
 
-    async def _note(self, entry: GrantEnded | GrantRevoked) -> None:
+    async def note(self, entry: GrantEnded | GrantRevoked) -> None:
         """Write the audit entry after the fact: a failing audit log must not keep a grant active."""
         try:
             self.audit.write(entry, self.clock.now())

@@ -23,6 +23,8 @@ from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.refresh.writeback import Writeback
 from oauthbroker.repository.session_limits import OpenSessions
 from oauthbroker.revocation.bulk import BulkRevocation
+from oauthbroker.revocation.late_tokens import LateTokens
+from oauthbroker.revocation.provider_requests import RevocationRequests
 from oauthbroker.revocation.revoke import Revoke
 from oauthbroker.revocation.shared_grants import SharedGrants
 from oauthbroker.wiring.foundation import Foundation
@@ -177,7 +179,7 @@ class Flows(Foundation):
             repository=self.repository,
             asker=self.client_requests,
             discovery=self.discovery,
-            late=self.revoke.late,
+            late=LateTokens(self.revoke).end,
             clock=self.clock,
             audit=self.audit,
         )
@@ -188,7 +190,7 @@ class Flows(Foundation):
             repository=self.repository,
             keeper=self.retry_store,
             drop=self.revoke.tokens,
-            late=self.revoke.late,
+            late=LateTokens(self.revoke).end,
             clock=self.clock,
             audit=self.audit,
             metrics=self.metrics,
@@ -207,8 +209,7 @@ class Flows(Foundation):
     def revoke(self) -> Revoke:
         return Revoke(
             repository=self.repository,
-            asker=self.client_requests,
-            discovery=self.discovery,
+            provider=RevocationRequests(self.client_requests, self.discovery, self.clock),
             clock=self.clock,
             certain=self.certain,
             audit=self.audit,

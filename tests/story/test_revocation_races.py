@@ -17,6 +17,7 @@ from oauthbroker.model.habits import Revocation
 from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.records import Grant, grant_id
 from oauthbroker.repository.repository import Repository
+from oauthbroker.revocation.late_tokens import LateTokens
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.broker_process import Process, ask, complete, connected
@@ -139,7 +140,7 @@ async def test_late_tokens_without_their_record_are_told_only_where_nothing_else
     if trouble == "locked":
         monkeypatch.setattr(Repository, "pair", locked)
     late = {"refresh": Secret("late-refresh"), "access": Secret("late-access")}
-    await revoke.late(process.broker.bundle.apps["mail"], ALICE, **late)
+    await LateTokens(revoke).end(process.broker.bundle.apps["mail"], ALICE, **late)
     assert told == identity_provider.count("revoke")
     code = {"locked": "storeLocked", "gone": "recordCorrupt"}[trouble]
     line = "tokens that came late are not kept"
@@ -180,7 +181,7 @@ async def test_late_tokens_below_a_living_grant_are_left_alone(start, identity_p
     process = start([user_app(identity_provider)])
     ready = await connected(process, identity_provider)
     revoke, app = process.parts.revoke, process.broker.bundle.apps["mail"]
-    await revoke.late(app, ALICE, refresh=Secret("late-refresh"), access=Secret("late-access"))
+    await LateTokens(revoke).end(app, ALICE, refresh=Secret("late-refresh"), access=Secret("late-access"))
     assert (0, 2) == (identity_provider.count("revoke"), secret_count(await grant_of(process)))
     assert identity_provider.is_alive(ready.access_token)
 

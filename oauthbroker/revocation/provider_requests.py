@@ -1,0 +1,75 @@
+"""Send the requests of a revocation to the provider."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.observability.tracing import Span, span
+from oauthbroker.protocol.client_requests import ClientRequests
+from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
+from oauthbroker.protocol.refresh import refresh_request, refresh_response
+from oauthbroker.protocol.revoke import Hint, revoke_request, revoke_response, takes
+from oauthbroker.protocol.token import TokenResponse
+from oauthbroker.revocation.provider_state import Told
+
+MaySend = Callable[[], Awaitable[bool]]
+
+
+async def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationRequests:
+    """Requests to the provider that issued a token. They read and change no record."""
+
+    asker: ClientRequests
+    discovery: Discovery
+    clock: Clock
+
+    async def tell(self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], may_send: MaySend = _always) -> Told:
+        """Revoke the tokens (RFC 7009 section 2.1, or the app's own way). Return `done` if the provider revoked the
+        longest-lived token, `none` if it cannot be told of that, `later` if `may_send`, which is asked before each
+        request, refuses one. Raises the error that the provider's answer means."""
+        with span(Span.REVOKE, app=app.name) as spanned:
+            told = await self._tell_each(app, tokens, may_send)
+            spanned.set(outcome=told)
+            return told
+
+    async def _tell_each(self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], may_send: MaySend) -> Told:
+        wanted = [(hint, token) for hint, token in tokens if takes(app.revocation, hint)]
+        endpoints = await self.discovery.endpoints(app)
+        if not wanted or not endpoints.revoke_url:
+            return "none"
+        took_note = []
+        for hint, token in wanted:
+            if not await may_send():
+                return "later"
+            answer = await self._ask(app, endpoints, token, hint)
+            took_note.append(revoke_response(app, answer))
+        return "done" if took_note[0] else "none"
+
+    async def _ask(self, app: OAuthApp, endpoints: Endpoints, token: Secret, hint: Hint) -> ProviderResponse:
+        """Send one token. A bearer token that authenticates itself is sent once, also when the client has several
+        secrets."""
+        if app.revocation.authenticate == "bearer":
+            app = replace(app, client=replace(app.client, later_secrets=()))
+
+        def build(known: OAuthApp) -> ProviderRequest:
+            return revoke_request(known, endpoints, token, hint, clock=self.clock)
+
+        return await self.asker.ask(app, build, kind="revoke")
+
+    async def refresh(self, app: OAuthApp, refresh: Secret, scopes: tuple[str, ...]) -> TokenResponse:
+        """Refresh the token that authenticates a revocation. Raises `RefreshRefused`."""
+        endpoints = await self.discovery.endpoints(app)
+
+        def build(known: OAuthApp) -> ProviderRequest:
+            return refresh_request(known, endpoints, refresh, clock=self.clock, scopes=scopes)
+
+        return refresh_response(app, await self.asker.ask(app, build, kind="refresh"))
