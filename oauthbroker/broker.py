@@ -14,6 +14,7 @@ from oauthbroker.access.known_tokens import Guest
 from oauthbroker.access.turns import Turns
 from oauthbroker.audit import StaticTokenIssued
 from oauthbroker.audit.lines import AuditTrail
+from oauthbroker.audit.room_entry import RoomEntry, RoomTypes
 from oauthbroker.authorization.pending import Links
 from oauthbroker.config.reload import Reload
 from oauthbroker.core.lifecycle import Life
@@ -69,7 +70,7 @@ class Broker:
     life: Life
     doors: WebApps
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (its parts)
         self,
         *,
         services: Services,
@@ -80,6 +81,7 @@ class Broker:
         health_check: HealthCheck,
         reload: Reload,
         web: WebApps,
+        room_types: RoomTypes,
     ) -> None:
         self.events = services.events
         self.grants = services.grants
@@ -98,6 +100,7 @@ class Broker:
         self._services = services
         self._health_check = health_check
         self._reload = reload
+        self._room_types = room_types
 
     @property
     def web(self) -> ASGIApp:
@@ -187,6 +190,12 @@ class Broker:
         Raises ConfigRefused with every problem, or a store code: then the old one stays, and `health` is red.
         """
         return await self._reload(config)
+
+    def audit(self, entry: RoomEntry) -> None:
+        """Write an entry of an add-on room to the audit log. Raises `storeUnavailable`: then the action must not
+        happen. Raises `requestInvalid` for a type that no room in use declared, and for a member of another type."""
+        self._room_types.check(entry)
+        self._services.audit.write(entry, self._services.clock.now())
 
     def health(self) -> Health:
         """Return whether an operator is needed: `ok`, or `red` with the codes of the failures."""

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from oauthbroker.capability import OAuthCapability
 from oauthbroker.core.errors import Code
 from oauthbroker.model.room_resources import RoomResources
 from oauthbroker.model.settings import Who
@@ -58,7 +59,7 @@ class RoomCall(Protocol):
         ...
 
     @property
-    def oauth(self) -> Any:
+    def oauth(self) -> OAuthCapability:
         """Return `ctx.oauth` of a turn token. Raises `notAllowed` for another caller."""
         ...
 

@@ -116,6 +116,8 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
         if only is not None:
             stack.push_async_callback(running.hand_over)
         await running.start(background=background)
+        if background and only is None:
+            await running.open_rooms()
         yield running
 
 

@@ -42,9 +42,8 @@ class Running:
             audit_trail=parts.audit_trail,
             health_check=parts.health_check,
             web=self._web,
-            reload=Reload(
-                in_use=parts.config, read=read, follow=self._follow, settle=self._end_outdated, log=parts.log
-            ),
+            reload=Reload(in_use=parts.config, read=read, follow=self._follow, settle=self._settle, log=parts.log),
+            room_types=parts.rooms.types,
         )
 
     async def start(self, *, background: bool) -> None:
@@ -57,6 +56,13 @@ class Running:
             await self._wait_for(recovered)
             loops = [self._relay_for_ever(), self.parts.polling.run(), self.parts.sharing.run(), *self._rounds()]
             self.tasks += [asyncio.create_task(loop) for loop in loops]
+
+    async def open_rooms(self) -> None:
+        """Open the add-on rooms of the configuration, and serve their routes. Raises a code with a note that names the
+        room."""
+        self.parts.api_routes.open(await self.parts.rooms.open(self.broker))
+        self._web.follow()
+        self.parts.rooms.begin()
 
     async def _wait_for(self, recovered: asyncio.Event) -> None:
         try:
@@ -74,6 +80,7 @@ class Running:
         """End long waits and leave new provider requests to the next broker. Let commits under way finish and their
         events reach the queue. Then close the network."""
         self.parts.life.stop()
+        await self.parts.rooms.close()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -93,7 +100,8 @@ class Running:
         for app in changed:
             self.parts.forget_troubles(app)
 
-    async def _end_outdated(self) -> None:
+    async def _settle(self) -> None:
+        await self.parts.rooms.reload()
         await self.parts.sweep.end_outdated(self.parts.apps)
 
     async def _tend(self) -> None:

@@ -9,7 +9,6 @@ from starlette.routing import BaseRoute
 from oauthbroker.web.access_log import RequestLog
 from oauthbroker.web.admin_pages import AdminPages
 from oauthbroker.web.api.caller import Callers
-from oauthbroker.web.api.routes import api_routes
 from oauthbroker.web.api.warm_tokens import WarmTokens
 from oauthbroker.web.app import Web, build_web
 from oauthbroker.web.branding import logo_routes
@@ -26,21 +25,22 @@ from oauthbroker.wiring.parts import Parts
 
 def web_of(parts: Parts) -> Web:
     probes = _probes(parts)
-    settings, services = parts.settings, parts.services
-    limits = RequestLimits(parts.clock, settings.limits.requests_per_minute)
-    calls = api_routes(services, settings, limits)
+    services, routes = parts.services, parts.api_routes
     log = RequestLog(parts.clock, parts.log, parts.metrics)
 
-    def api() -> list[BaseRoute]:
-        return calls
-
     def warm(hosts: frozenset[str]) -> WarmTokens:
-        return WarmTokens(hosts=hosts, turns=services.turns, manager=services.contexts.manager, limits=limits, log=log)
+        return WarmTokens(
+            hosts=hosts,
+            turns=services.turns,
+            manager=services.contexts.manager,
+            limits=parts.request_limits,
+            log=log,
+        )
 
     return build_web(
-        pages=[*_pages(parts), probes],
-        api=[probes, api],
-        settings=settings,
+        pages=[*_pages(parts), probes, routes.metadata],
+        api=[probes, routes.calls, routes.metadata],
+        settings=parts.settings,
         clock=parts.clock,
         log=parts.log,
         metrics=parts.metrics,

@@ -31,6 +31,7 @@ from oauthbroker.model.apps import (
 from oauthbroker.model.habits import Habits, Revocation
 from oauthbroker.model.links import locator_of
 from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.room_resources import RoomResources
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.records import AuthSession, Grant
@@ -272,12 +273,15 @@ async def running(
     login: BrokerLogin | None = None,
     corp: IdentityProvider | None = None,
     metrics_folder: Path | None = None,
+    rooms: Mapping[str, RoomResources] | None = None,
 ) -> AsyncIterator[Harness]:
+    """`rooms` are the add-on rooms in use, with their resources."""
     clock = clock or TestClock()
     settings = settings or Settings(
         public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), limits=limits or Limits()
     )
-    bundle = Bundle(settings, {app.name: app for app in apps}, tools or {}, login=login)
+    settings = replace(settings, rooms=tuple(rooms or ()))
+    bundle = Bundle(settings, {app.name: app for app in apps}, tools or {}, login=login, rooms=rooms or {})
     store = store or MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
     audit, log = AuditList(), io.StringIO()
     async with open_running(

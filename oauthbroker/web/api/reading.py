@@ -83,8 +83,8 @@ def read_query(request: Request, model: type[M]) -> M:
 
 @cache
 def _unasked(model: type[RequestModel]) -> RequestModel:
-    """What holds where nothing was asked for: models are frozen, one is enough."""
-    return model()
+    """What holds where nothing was asked for: models are frozen, one is enough. Raises `requestInvalid`."""
+    return _from_strings(model, {})
 
 
 def read_path(request: Request, model: type[M]) -> M:

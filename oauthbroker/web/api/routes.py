@@ -2,28 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
 from starlette.routing import BaseRoute
 
 from oauthbroker.model.settings import Settings
 from oauthbroker.operations.services import Services
+from oauthbroker.rooms.open_room import RoomRoute
 from oauthbroker.web.api.caller import Callers
 from oauthbroker.web.api.endpoint import Endpoint
 from oauthbroker.web.api.openapi import DOCUMENT
 from oauthbroker.web.api.operations import OPERATIONS, Operation
+from oauthbroker.web.api.rooms import METADATA, operations_of
 from oauthbroker.web.limits import RequestLimits
 from oauthbroker.web.routes import OwnMethods
 
 
-def api_routes(services: Services, settings: Settings, limits: RequestLimits) -> list[BaseRoute]:
-    """Return one route for each path of the API."""
-    callers = Callers(turns=services.turns, api_keys=services.api_keys, settings=settings)
-    paths: dict[str, dict[str, Operation]] = {}
-    for operation in (*OPERATIONS, DOCUMENT):
-        paths.setdefault(operation.path, {})[operation.method] = operation
-    return [
-        OwnMethods(path, Endpoint(found, services, callers, limits, settings.locale).answer)
-        for path, found in sorted(paths.items(), key=_fixed_first)
-    ]
+class ApiRoutes:
+    """One route for each path: the broker's own, and those of the rooms once they are open."""
+
+    def __init__(self, services: Services, settings: Settings, limits: RequestLimits) -> None:
+        self._endpoint = partial(
+            Endpoint,
+            services=services,
+            callers=Callers(turns=services.turns, api_keys=services.api_keys, settings=settings),
+            limits=limits,
+            locale=settings.locale,
+        )
+        self._own = self._routes((*OPERATIONS, DOCUMENT))
+        self._of_rooms: list[BaseRoute] = []
+        self._metadata: list[BaseRoute] = []
+
+    def calls(self) -> list[BaseRoute]:
+        return [*self._own, *self._of_rooms]
+
+    def metadata(self) -> list[BaseRoute]:
+        """Return what rooms have below `/.well-known`: public documents, which every listener serves."""
+        return self._metadata
+
+    def open(self, rooms: Mapping[str, Sequence[RoomRoute]]) -> None:
+        """Add the routes of the open rooms. Raises `configInvalid`."""
+        operations = operations_of(rooms)
+        self._metadata = self._routes(each for each in operations if each.path.startswith(METADATA))
+        self._of_rooms = self._routes(each for each in operations if not each.path.startswith(METADATA))
+
+    def _routes(self, operations: Iterable[Operation]) -> list[BaseRoute]:
+        paths: dict[str, dict[str, Operation]] = {}
+        for operation in operations:
+            paths.setdefault(operation.path, {})[operation.method] = operation
+        found = sorted(paths.items(), key=_fixed_first)
+        return [OwnMethods(path, self._endpoint(methods).answer) for path, methods in found]
 
 
 def _fixed_first(path: tuple[str, dict[str, Operation]]) -> tuple[bool, bool, str]:

@@ -1,0 +1,207 @@
+"""Open the add-on rooms of a broker, run their background work, and close them. A fault in their code is logged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from structlog.typing import FilteringBoundLogger
+
+from oauthbroker.audit.room_entry import RoomTypes
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Round
+from oauthbroker.core.refused import described
+from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.model.room_resources import RoomResources
+from oauthbroker.observability.scrubber import Scrubber
+from oauthbroker.rooms.declaration import Room
+from oauthbroker.rooms.discovery import declared, named
+from oauthbroker.rooms.open_room import Background, OpenRoom, OpensRoom, RoomFinding, RoomRoute
+
+OPEN_SECONDS, RELOAD_SECONDS, CLOSE_SECONDS = 30.0, 10.0, 5.0  # for each room; then it is cancelled
+CANCEL_SECONDS = 2.0
+MOST_FINDINGS = 16
+_SEE = "Look at the log of the broker and at the documentation of the room."
+_ENDED = RoomFinding(code="ended", text="The room has ended by itself.", todo=f"Restart the broker. {_SEE}")
+_BEHIND = RoomFinding(code="reloadFailed", text="The room has not taken the new configuration.", todo=f"Reload. {_SEE}")
+_BROKEN = RoomFinding(code="findingsFailed", text="The room's own check fails.", todo=_SEE)
+
+
+class Seat:
+    """One room. It is opened and closed in one task of its own, as task groups demand."""
+
+    def __init__(self, name: str, log: FilteringBoundLogger) -> None:
+        self.name = name
+        self.opened = OpenRoom()
+        self._log = log.bind(room=name)
+        self._closing = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_behind = False
+
+    async def open(self, opens: OpensRoom, broker: object, resources: RoomResources) -> None:
+        """Open the room. Raises a code, with a note that names the room and holds no text of a foreign exception."""
+        ready: asyncio.Future[OpenRoom] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._stay(opens, broker, resources, ready))
+        self._task.add_done_callback(partial(self._note_end, ready))
+        either: set[asyncio.Future[Any]] = {self._task, ready}
+        await asyncio.wait(either, timeout=OPEN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if not ready.done():
+            self._task.cancel()
+            raise self._refused(self._task)
+        self.opened = ready.result()
+
+    async def close(self) -> None:
+        if self._task is None:
+            return
+        self._closing.set()
+        if not await _ended(self._task, CLOSE_SECONDS):
+            self._log.error("a room does not close")
+
+    async def follow(self, resources: RoomResources) -> None:
+        """Tell the room of a new configuration."""
+        if (follow := self.opened.on_reload) is not None:
+            task = asyncio.create_task(_flaw(lambda: follow(resources)))
+            flaw = task.result() if await _ended(task, RELOAD_SECONDS) and not task.cancelled() else "TimeoutError"
+            self._is_behind = flaw is not None
+            if flaw is not None:
+                self._log.error("a room has not taken the new configuration", error=flaw)
+
+    def findings(self) -> list[RoomFinding]:
+        """Return the findings of the room, and whether it works at all."""
+        found = [_BEHIND] if self._is_behind else []
+        if self._task is not None and self._task.done():
+            found.append(_ENDED)
+        try:
+            said = [] if self.opened.findings is None else [*self.opened.findings()]
+        except Exception:  # noqa: BLE001  (code of another package: anything may happen)
+            return [*found, _BROKEN]
+        return [*found, *(each if isinstance(each, RoomFinding) else _BROKEN for each in said[:MOST_FINDINGS])]
+
+    async def repeat(self, background: Background) -> None:
+        """Do background work until this task is cancelled, also where a round ignores that. A round does not wait long
+        for a lock of the store."""
+        while not _is_cancelled():
+            with Round().hurried():
+                flaw = await _flaw(background.work)
+            if flaw is not None:
+                self._log.error("background work of a room failed", task=background.name, error=flaw)
+            await asyncio.sleep(background.seconds)
+
+    async def _stay(
+        self, opens: OpensRoom, broker: object, resources: RoomResources, ready: asyncio.Future[OpenRoom]
+    ) -> None:
+        try:
+            async with opens(broker, resources) as opened:
+                if not isinstance(opened, OpenRoom):
+                    raise TypeError("not an OpenRoom")
+                ready.set_result(opened)
+                await self._closing.wait()
+        except SystemExit:
+            raise RuntimeError("a room wants to end the process") from None
+
+    def _note_end(self, ready: asyncio.Future[OpenRoom], task: asyncio.Task[None]) -> None:
+        """Log the end of a room that was open, and retrieve its exception, which asyncio would print with its text."""
+        error = None if task.cancelled() else task.exception()
+        if ready.done() and (error is not None or not self._closing.is_set()):
+            event = "a room fails to close" if self._closing.is_set() else "a room has ended"
+            self._log.error(event, error=None if error is None else described(error))
+
+    def _refused(self, task: asyncio.Task[None]) -> BrokerError:
+        error = task.exception() if task.done() and not task.cancelled() else None
+        why, code = f"not within {OPEN_SECONDS:g} s", Code.CONFIG_INVALID
+        if isinstance(error, BrokerError):
+            why, code = error.note or error.code.value, error.code
+        elif task.done():
+            why = "cancelled" if error is None else described(error)
+        return BrokerError(code, note=f"the room {self.name} does not open: {why}")
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenRooms:
+    """The add-on rooms of one broker."""
+
+    config: CurrentConfig
+    scrubber: Scrubber
+    log: FilteringBoundLogger
+    types: RoomTypes = field(default_factory=RoomTypes)
+    _seats: list[Seat] = field(default_factory=list)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def open(self, broker: object) -> Mapping[str, Sequence[RoomRoute]]:
+        """Open the rooms in their order. Return the routes of each. Raises a code with a note that names the room."""
+        for room in map(declared, self.config.bundle.settings.rooms):
+            if room.audit_types:
+                self.types.take(room.name, named(room, room.audit_types))
+            if room.open:
+                await self._open(room, broker)
+        return {seat.name: seat.opened.routes for seat in self._seats}
+
+    def begin(self) -> None:
+        """Begin the background work."""
+        works = [seat.repeat(each) for seat in self._seats for each in seat.opened.background]
+        self._tasks = {asyncio.create_task(work) for work in works}
+
+    def findings(self) -> dict[str, RoomFinding]:
+        """Return the findings of all rooms by `<room>.<code>`, without any token that the broker handed out."""
+        return {f"{seat.name}.{each.code}": self._scrubbed(each) for seat in self._seats for each in seat.findings()}
+
+    async def reload(self) -> None:
+        """Tell the rooms of the configuration that is now in use. Never raises: health and log name a room that
+        failed."""
+        for seat in self._seats:
+            await seat.follow(self._resources(seat.name))
+
+    async def close(self) -> None:
+        """End the background work, then the rooms, the last one first."""
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            if not await _ended(task, CANCEL_SECONDS):
+                self.log.error("background work of a room does not end")
+        for seat in reversed(self._seats):
+            await seat.close()
+
+    async def _open(self, room: Room, broker: object) -> None:
+        seat = Seat(room.name, self.log)
+        self._seats.append(seat)
+        await seat.open(named(room, room.open), broker, self._resources(room.name))
+
+    def _resources(self, room: str) -> RoomResources:
+        return self.config.bundle.rooms.get(room, RoomResources())
+
+    def _scrubbed(self, found: RoomFinding) -> RoomFinding:
+        return replace(found, text=self.scrubber.text(found.text), todo=self.scrubber.text(found.todo))
+
+
+async def _ended(task: asyncio.Task[Any], patience: float) -> bool:
+    """Wait for a task, then cancel it. Tell whether it has ended: code of a room may ignore both."""
+    try:
+        await asyncio.wait({task}, timeout=patience)
+    finally:
+        task.cancel()
+    await asyncio.wait({task}, timeout=CANCEL_SECONDS)
+    return task.done()
+
+
+async def _flaw(work: Callable[[], Awaitable[object]]) -> str | None:
+    """Run code of a room. Return what went wrong: a code or the type of an exception, never its text."""
+    try:
+        await work()
+    except BrokerError as error:
+        return error.code.value
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)
+        return type(error).__name__
+    except asyncio.CancelledError:
+        if _is_cancelled():
+            raise
+        return "CancelledError"
+    return None
+
+
+def _is_cancelled() -> bool:
+    """Tell whether the current task was cancelled. Code of a room may raise CancelledError itself, or catch ours."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

@@ -1,0 +1,494 @@
+"""Add-on rooms of a running broker: opened, closed, told of a reload, worked for, asked for findings, and audited.
+Whatever a room does wrong, the broker serves and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker import Ready, open_broker
+from oauthbroker.audit import line_of
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import Bundle
+from oauthbroker.model.room_resources import RoomResource, RoomResources
+from oauthbroker.model.settings import Settings
+from oauthbroker.repository.repository import KINDS
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.testing import Browser, IdentityProvider, TestClock
+from oauthbroker.wiring import rooms as wiring
+from tests.kit.room_package import install
+from tests.kit.running_broker import BASE, Harness, running, user_app
+
+QUIET = """
+@asynccontextmanager
+async def open_room(broker, resources):
+    heard.append(("open", sorted(each.name for each in resources.resources)))
+    try:
+        yield OpenRoom(**more(broker))
+    finally:
+        heard.append(("close",))
+
+
+def more(broker):
+    return {}
+"""
+CANARY = "s3cret of a room"
+STUBBORN = """for _ in range(8):
+            try:
+                await asyncio.sleep(0.25)
+            except asyncio.CancelledError:
+                heard.append("ignored")"""
+"""It ignores that it is cancelled, and ends after two seconds: the loop of the test waits for it."""
+
+
+class Rooms:
+    """The rooms of one test."""
+
+    def __init__(self, folder: Path, idp: IdentityProvider, clock: TestClock) -> None:
+        self.folder, self.idp, self.clock = folder, idp, clock
+        self.resources: dict[str, RoomResources] = {}
+        self.modules: dict[str, str] = {}
+
+    def add(self, name: str, code: str = "", declared: str = "open=here('open_room')") -> None:
+        self.modules[name] = install(self.folder, name, QUIET + code, declared)
+        self.resources[name] = RoomResources((RoomResource("Bed", f"{name}-bed", None),))
+
+    def running(self, **more: Any) -> AbstractAsyncContextManager[Harness]:
+        return running(self.idp, [user_app(self.idp)], clock=self.clock, rooms=self.resources, **more)
+
+    def module(self, name: str) -> Any:
+        return import_module(self.modules[name])
+
+    def heard(self, name: str) -> list[Any]:
+        return list(self.module(name).heard)
+
+
+@pytest.fixture
+def rooms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, identity_provider: IdentityProvider, test_clock: TestClock
+) -> Rooms:
+    monkeypatch.syspath_prepend(tmp_path)
+    return Rooms(tmp_path, identity_provider, test_clock)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker waits for no room for long."""
+    for name in ("OPEN_SECONDS", "RELOAD_SECONDS", "CLOSE_SECONDS", "CANCEL_SECONDS"):
+        monkeypatch.setattr(wiring, name, 0.05)
+
+
+async def until(claim: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not claim():
+            await asyncio.sleep(0.01)
+
+
+def logged(harness: Harness, event: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in harness.log.getvalue().splitlines()]
+    return [line for line in lines if line["event"] == event]
+
+
+async def serves(harness: Harness) -> bool:
+    """A user connects and gets a token."""
+    await harness.connect(await harness.ask_link())
+    return isinstance(await harness.ask(), Ready)
+
+
+# opening and closing
+
+
+async def test_rooms_are_opened_in_their_order_and_closed_in_reverse(rooms: Rooms) -> None:
+    order: list[str] = []
+    for name in ("garden", "orchard"):
+        rooms.add(name)
+        rooms.module(name).heard = type("Heard", (list,), {"append": lambda _, word, name=name: order.append(f"{word[0]} {name}")})()  # fmt: skip
+    async with rooms.running():
+        assert ["open garden", "open orchard"] == order
+    assert ["close orchard", "close garden"] == order[2:]
+
+
+async def test_a_room_gets_the_broker_and_its_own_resources(rooms: Rooms) -> None:
+    rooms.add("garden", "def more(broker):\n    heard.append(broker)\n    return {}")
+    rooms.add("orchard")
+    async with rooms.running() as harness:
+        assert [("open", ["garden-bed"]), harness.broker] == rooms.heard("garden")
+        assert [("open", ["orchard-bed"])] == rooms.heard("orchard")
+
+
+async def test_embedded_a_broker_opens_its_rooms_and_a_short_command_opens_none(rooms: Rooms) -> None:
+    rooms.add("garden")
+    settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpPages"}), rooms=("garden",))
+    bundle = Bundle(settings, {}, rooms=rooms.resources)
+    for more, expected in (({"background": False}, 0), ({"only": ()}, 0), ({}, 1)):
+        store = MemoryStore(kinds=KINDS, clock=rooms.clock)
+        async with open_broker(bundle, env={}, clock=rooms.clock, store=store, **more):
+            assert expected == len(rooms.heard("garden"))
+    assert [("open", ["garden-bed"]), ("close",)] == rooms.heard("garden")
+
+
+async def test_a_room_without_a_running_half_opens_nothing(rooms: Rooms) -> None:
+    rooms.add("garden", declared="")
+    async with rooms.running() as harness:
+        assert "ok" == harness.broker.health().status
+
+
+FAILING = {
+    "raises": ("raise ValueError('s3cret of a room')", Code.CONFIG_INVALID, "ValueError at "),
+    "raises one of ours": ("raise BrokerError(Code.STORE_UNAVAILABLE)", Code.STORE_UNAVAILABLE, "storeUnavailable"),
+    "raises one of ours with a note": (
+        "raise BrokerError(Code.CONFIG_INVALID, note='dig first')", Code.CONFIG_INVALID, "dig first",
+    ),
+    "ends the process": ("raise SystemExit(7)", Code.CONFIG_INVALID, "RuntimeError at "),
+    "is cancelled": ("raise asyncio.CancelledError", Code.CONFIG_INVALID, "cancelled"),
+    "does not end": ("await asyncio.sleep(3600)", Code.CONFIG_INVALID, "not within"),
+    "ignores its end": (STUBBORN, Code.CONFIG_INVALID, "not within"),
+    "yields something else": ("yield 17", Code.CONFIG_INVALID, "TypeError at "),
+    "has a bad route": (
+        "yield OpenRoom(routes=[RoomRoute(method='GET', path='/v1/tokens', handler=None, who=())])",
+        Code.CONFIG_INVALID, "GET /v1/tokens",
+    ),
+    "has bad background work": (
+        "yield OpenRoom(background=[Background(name='dig', seconds=0, work=None)])", Code.CONFIG_INVALID, "ValueError",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize(("code", "expected", "why"), FAILING.values(), ids=FAILING)
+async def test_a_room_that_does_not_open_stops_the_start_with_its_name_and_no_secret(
+    rooms: Rooms, code: str, expected: Code, why: str
+) -> None:
+    rooms.add("orchard")
+    opening = f"@asynccontextmanager\nasync def open_room(broker, resources):\n    if True:\n        {code}\n    yield OpenRoom()\n"
+    rooms.add("garden", opening)
+    with pytest.raises(BrokerError) as refused:
+        async with rooms.running():
+            pytest.fail("it was opened")
+    assert expected is refused.value.code
+    assert "the room garden" in refused.value.note
+    assert why in refused.value.note
+    assert CANARY not in str(refused.value)
+    assert refused.value.__context__ is None
+    assert ("close",) == rooms.heard("orchard")[-1]
+
+
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize(
+    "stay",
+    [
+        "await asyncio.sleep(3600)",
+        "raise ValueError('s3cret of a room')",
+        "raise SystemExit(1)",
+        "raise asyncio.CancelledError",
+        STUBBORN,
+    ],
+    ids=["hangs", "raises", "ends the process", "is cancelled", "ignores its end"],
+)  # fmt: skip
+async def test_a_room_that_does_not_close_holds_up_neither_the_broker_nor_another_room(rooms: Rooms, stay: str) -> None:
+    rooms.add("orchard")
+    closing = f"@asynccontextmanager\nasync def open_room(broker, resources):\n    try:\n        yield OpenRoom()\n    finally:\n        heard.append(1)\n        {stay}\n"
+    rooms.add("garden", closing)
+    async with rooms.running() as harness:
+        assert await serves(harness)
+    assert 1 in rooms.heard("garden")
+    assert ("close",) == rooms.heard("orchard")[-1]
+    assert CANARY not in harness.log.getvalue()
+
+
+async def test_a_room_enters_and_leaves_its_block_in_one_task(rooms: Rooms) -> None:
+    """Task groups and cancel scopes demand it."""
+    rooms.add(
+        "garden",
+        "@asynccontextmanager\nasync def open_room(broker, resources):\n    async with asyncio.TaskGroup() as group:\n"
+        "        heard.append(asyncio.current_task())\n        yield OpenRoom()\n"
+        "        heard.append(asyncio.current_task())\n",
+    )
+    async with rooms.running():
+        pass
+    entered, left = rooms.heard("garden")
+    assert entered is left
+
+
+async def test_a_room_that_ends_by_itself_is_a_finding_and_the_broker_serves(rooms: Rooms) -> None:
+    rooms.add(
+        "garden",
+        "async def crash():\n    await go.wait()\n    raise ValueError('s3cret of a room')\n\n\ngo = asyncio.Event()\n\n\n"
+        "@asynccontextmanager\nasync def open_room(broker, resources):\n    async with asyncio.TaskGroup() as group:\n"
+        "        group.create_task(crash())\n        yield OpenRoom()\n",
+    )
+    async with rooms.running() as harness:
+        assert "ok" == harness.broker.health().status
+        rooms.module("garden").go.set()
+        await until(lambda: harness.broker.health().problems)
+        assert ("garden.ended",) == harness.broker.health().problems
+        assert await serves(harness)
+        assert CANARY not in harness.log.getvalue()
+        (line,) = logged(harness, "a room has ended")
+        assert "garden" == line["room"]
+
+
+# background work
+
+
+async def test_background_work_is_done_at_the_start_and_again_and_ends_before_its_room(rooms: Rooms) -> None:
+    rooms.add(
+        "garden",
+        "def more(broker):\n    async def work():\n        heard.append(('round',))\n"
+        "    return {'background': [Background(name='dig', seconds=0.01, work=work)]}",
+    )
+    async with rooms.running():
+        await until(lambda: len(rooms.heard("garden")) > 3)
+    heard = rooms.heard("garden")
+    assert [("open", ["garden-bed"]), ("round",), ("round",)] == heard[:3]
+    assert ("close",) == heard[-1]
+    await asyncio.sleep(0.05)
+    assert heard == rooms.heard("garden")
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("raise ValueError('s3cret of a room')", "ValueError"),
+        ("raise BrokerError(Code.STORE_UNAVAILABLE, note='s3cret of a room')", "storeUnavailable"),
+        ("raise SystemExit(1)", "SystemExit"),
+        ("raise asyncio.CancelledError", "CancelledError"),
+    ],
+)
+async def test_a_round_that_fails_is_logged_by_its_type_and_the_next_one_comes(
+    rooms: Rooms, fault: str, told: str
+) -> None:
+    rooms.add(
+        "garden",
+        f"def more(broker):\n    async def work():\n        heard.append(1)\n        {fault}\n"
+        "    async def other():\n        heard.append(2)\n"
+        "    return {'background': [Background(name='dig', seconds=0.01, work=work), "
+        "Background(name='water', seconds=0.01, work=other), "
+        "Background(name='rake', seconds=0.01, work=lambda: 17)]}",
+    )
+    async with rooms.running() as harness:
+        await until(lambda: rooms.heard("garden").count(1) > 2)
+        await until(lambda: rooms.heard("garden").count(2) > 2)
+        assert await serves(harness)
+    lines = logged(harness, "background work of a room failed")
+    assert {("garden", "dig", told), ("garden", "rake", "TypeError")} == {
+        (line["room"], line["task"], line["error"]) for line in lines
+    }
+    assert CANARY not in harness.log.getvalue()
+
+
+async def test_a_slow_round_holds_up_neither_other_work_nor_the_end(rooms: Rooms) -> None:
+    rooms.add(
+        "garden",
+        "def more(broker):\n    async def work():\n        try:\n            await asyncio.sleep(3600)\n"
+        "        finally:\n            heard.append('ended')\n    async def other():\n        heard.append(2)\n"
+        "    return {'background': [Background(name='dig', seconds=1, work=work), "
+        "Background(name='water', seconds=0.01, work=other)]}",
+    )
+    async with rooms.running():
+        await until(lambda: rooms.heard("garden").count(2) > 2)
+    assert "ended" in rooms.heard("garden")
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_a_round_that_ignores_its_end_does_not_hold_up_the_broker(rooms: Rooms) -> None:
+    rooms.add(
+        "garden",
+        f"def more(broker):\n    async def work():\n        heard.append(1)\n        {STUBBORN}\n"
+        "    return {'background': [Background(name='dig', seconds=1, work=work)]}",
+    )
+    async with rooms.running() as harness:
+        await until(lambda: 1 in rooms.heard("garden"))
+    assert logged(harness, "background work of a room does not end")
+    assert ("close",) == rooms.heard("garden")[-1]
+
+
+async def test_a_round_waits_for_a_lock_of_the_store_as_other_background_work_does(rooms: Rooms) -> None:
+    rooms.add(
+        "garden",
+        "from oauthbroker.core.lifecycle import seconds_to_wait\n\n\n"
+        "def more(broker):\n    async def work():\n        heard.append(seconds_to_wait('a lock', 60.0))\n"
+        "    return {'background': [Background(name='dig', seconds=1, work=work)]}",
+    )
+    async with rooms.running():
+        await until(lambda: 0.5 in rooms.heard("garden"))
+
+
+# findings
+
+FINDS = (
+    "found = []\n\n\ndef finds():\n    for each in found:\n        if isinstance(each, Exception):\n            raise each\n"
+    "    return found\n\n\ndef more(broker):\n    return {'findings': finds}\n"
+)
+
+
+async def test_a_finding_makes_health_red_until_it_is_gone(rooms: Rooms) -> None:
+    rooms.add("garden", FINDS)
+    async with rooms.running() as harness:
+        module = rooms.module("garden")
+        module.found.append(module.RoomFinding(code="dry", text="No rain.", todo="Water it."))
+        health = harness.broker.health()
+        assert ("red", ("garden.dry",)) == (health.status, health.problems)
+        said = json.loads((await Browser(apps={BASE: harness.broker.web}).open(f"{BASE}/healthz")).text)
+        assert {
+            "status": "red",
+            "problems": ["garden.dry"],
+            "findings": [{"code": "garden.dry", "text": "No rain.", "todo": "Water it."}],
+        } == said
+        assert "garden.dry" in repr(harness.parts.gauges.of_process())
+        assert await serves(harness)
+        module.found.clear()
+        assert {"status": "ok"} == harness.broker.health().to_json()
+
+
+@pytest.mark.parametrize("found", ["ValueError('s3cret of a room')", "17", "None"])
+async def test_findings_that_fail_are_a_finding_themselves(rooms: Rooms, found: str) -> None:
+    rooms.add("garden", f"{FINDS}\nfound.append({found})\n")
+    rooms.add("orchard", f"{FINDS}\nfound.append(RoomFinding(code='dry', text='No rain.', todo='Water it.'))\n")
+    async with rooms.running() as harness:
+        assert ("garden.findingsFailed", "orchard.dry") == harness.broker.health().problems
+        assert CANARY not in repr(harness.broker.health())
+
+
+async def test_findings_are_bounded_and_hold_no_token_that_was_handed_out(rooms: Rooms) -> None:
+    rooms.add("garden", FINDS)
+    async with rooms.running() as harness:
+        assert await serves(harness)
+        token = (await harness.ask()).access_token.reveal()
+        finding = rooms.module("garden").RoomFinding
+        rooms.module("garden").found.extend(finding(code=f"n{n}", text=f"No {token}.", todo=token) for n in range(99))
+        health = harness.broker.health()
+        assert wiring.MOST_FINDINGS == len(health.problems)
+        assert token not in repr(health)
+
+
+@pytest.mark.parametrize("more", [{"code": "two words"}, {"code": ""}, {"code": "Dry"}, {"code": "a.b"}, {"text": "x" * 301}, {"todo": "x" * 301}])  # fmt: skip
+def test_a_finding_is_a_word_and_two_short_sentences(more: dict[str, str]) -> None:
+    from oauthbroker import RoomFinding
+
+    with pytest.raises(ValueError, match="finding"):
+        RoomFinding(**{"code": "dry", "text": "No rain.", "todo": "Water it.", **more})
+
+
+# reload
+
+FOLLOWS = (
+    "async def follow(resources):\n    heard.append(sorted(each.name for each in resources.resources))\n"
+    "    await act()\n\n\nasync def act():\n    pass\n\n\ndef more(broker):\n    return {'on_reload': follow}\n"
+)
+
+
+async def test_a_room_gets_its_resources_of_a_new_configuration(rooms: Rooms) -> None:
+    rooms.add("garden", FOLLOWS)
+    rooms.add("orchard")
+    async with rooms.running() as harness:
+        resources = {"garden": RoomResources((RoomResource("Bed", "new", None),))}
+        await harness.broker.reload(replace(harness.broker.bundle, rooms=resources))
+        assert ["new"] == rooms.heard("garden")[-1]
+        assert [("open", ["orchard-bed"])] == rooms.heard("orchard")
+
+
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize(
+    ("act", "told"),
+    [
+        ("raise ValueError('s3cret of a room')", "ValueError"),
+        ("raise SystemExit(1)", "SystemExit"),
+        ("await asyncio.sleep(3600)", "TimeoutError"),
+        ("raise asyncio.CancelledError", "CancelledError"),
+        ("try:\n        await asyncio.sleep(3600)\n    except asyncio.CancelledError:\n        await asyncio.sleep(3600)", "TimeoutError"),
+    ],
+    ids=["raises", "ends the process", "hangs", "is cancelled", "ignores its end"],
+)  # fmt: skip
+async def test_a_room_that_does_not_take_a_configuration_is_a_finding_until_it_takes_one(
+    rooms: Rooms, act: str, told: str
+) -> None:
+    rooms.add("garden", FOLLOWS + f"\n\nasync def act():\n    {act}\n")
+    rooms.add("orchard", FOLLOWS)
+    async with rooms.running() as harness:
+        await harness.broker.reload(harness.broker.bundle)
+        assert ("garden.reloadFailed",) == harness.broker.health().problems
+        assert ["orchard-bed"] == rooms.heard("orchard")[-1]
+        (line,) = logged(harness, "a room has not taken the new configuration")
+        assert ("garden", told) == (line["room"], line["error"])
+        assert CANARY not in harness.log.getvalue()
+
+        async def nothing() -> None: ...
+
+        rooms.module("garden").act = nothing
+        await harness.broker.reload(harness.broker.bundle)
+        assert "ok" == harness.broker.health().status
+
+
+async def test_a_refused_configuration_reaches_no_room(rooms: Rooms) -> None:
+    rooms.add("garden", FOLLOWS)
+    async with rooms.running() as harness:
+        bundle = harness.broker.bundle
+        with pytest.raises(BrokerError):
+            await harness.broker.reload(replace(bundle, settings=replace(bundle.settings, rooms=())))
+        assert [("open", ["garden-bed"])] == rooms.heard("garden")
+
+
+# audit
+
+WRITES = """
+class Dug(RoomEntry, room="garden"):
+    tool: str
+    depth: int
+
+
+class Filled(RoomEntry, room="garden"):
+    tool: str
+
+
+TYPES = (Dug,)
+"""
+DECLARED = "open=here('open_room'), audit_types=here('TYPES')"
+
+
+async def test_a_room_writes_its_entries_and_no_others(rooms: Rooms) -> None:
+    rooms.add("garden", WRITES, DECLARED)
+    async with rooms.running() as harness:
+        module = rooms.module("garden")
+        harness.broker.audit(module.Dug("spade", 3))
+        at, entry = harness.audit.lines[-1]
+        assert (module.Dug("spade", 3), harness.clock.now()) == (entry, at)
+        assert '"type":"garden.Dug","tool":"spade","depth":3' in line_of(entry, at)
+        for wrong in (module.Filled("spade"), module.Dug(module.Secret(CANARY), 3)):
+            with pytest.raises(BrokerError) as refused:
+                harness.broker.audit(wrong)
+            assert Code.REQUEST_INVALID is refused.value.code
+        assert entry is harness.audit.entries[-1]
+
+
+async def test_an_entry_that_cannot_be_written_raises_so_that_the_room_does_not_act(
+    rooms: Rooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooms.add("garden", WRITES, DECLARED)
+    async with rooms.running() as harness:
+
+        def refuse(*_: object) -> None:
+            raise BrokerError(Code.STORE_UNAVAILABLE)
+
+        monkeypatch.setattr(harness.audit, "write", refuse)
+        with pytest.raises(BrokerError) as refused:
+            harness.broker.audit(rooms.module("garden").Dug("spade", 3))
+        assert Code.STORE_UNAVAILABLE is refused.value.code
+
+
+@pytest.mark.parametrize("types", ["(Secret,)", "(RoomEntry,)", "17", "(Wrong,)"])
+async def test_a_room_with_types_that_may_not_stand_in_the_log_stops_the_start(rooms: Rooms, types: str) -> None:
+    code = f"{WRITES}\n\nclass Wrong(RoomEntry, room='garden'):\n    token: Secret\n\n\nTYPES = {types}\n"
+    rooms.add("garden", code, DECLARED)
+    with pytest.raises(BrokerError, match="the room garden: "):
+        async with rooms.running():
+            pytest.fail("it was opened")
+    assert [] == rooms.heard("garden")
