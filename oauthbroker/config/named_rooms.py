@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,6 @@ from oauthbroker.rooms.declaration import ResourceKind
 from oauthbroker.rooms.discovery import declared, installed, kinds_of
 
 EXTENDABLE: Final = frozenset({"Tool", "Connector", *PARTS})
-_KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 _MEND: Final = "update the package of the room, or remove the name"
 
 
@@ -102,8 +100,6 @@ def _add(name: str, readers: dict[str, tuple[Reader, ...]]) -> str:
 
 def _flaw(added: ResourceKind, readers: tuple[Reader, ...]) -> str:
     """Return why a room cannot declare this kind beside its readers so far, or an empty text."""
-    if not _KIND.fullmatch(added.kind):
-        return "is not a name of the form Kind"
     if added.kind in EXTENDABLE:
         return "" if issubclass(added.model, Tolerant) else "is read by the broker too, and its model is no Tolerant"
     if added.kind == "Secret" or any(not each.room for each in readers):

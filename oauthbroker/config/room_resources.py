@@ -30,9 +30,10 @@ class RoomDraft:
 def room_drafts(resources: Sequence[Written[Any]], *, plain_secrets: bool) -> dict[str, tuple[RoomDraft, ...]]:
     """Check the resources of all rooms. Return those of each room, in the order of the files."""
     found: dict[str, list[RoomDraft]] = {}
+    seen: dict[str, _SeenByRoom] = {}
     for each in resources:
         if each.room:
-            _check(each, _SeenByRoom(each.room, resources))
+            _check(each, seen.setdefault(each.room, _SeenByRoom(each.room, resources)))
             sources = _sources(each, plain_todo="" if plain_secrets else SECRET_ADVICE)
             found.setdefault(each.room, []).append(RoomDraft(each.kind, each.name, each.spec, sources))
     return {room: tuple(drafts) for room, drafts in found.items()}
@@ -44,13 +45,15 @@ class _SeenByRoom:
 
     room: str
     resources: Iterable[Written[Any]]
+    _by_kind: dict[str, dict[str, Written[Any]]] = field(default_factory=dict)
 
     def of(self, kind: str) -> dict[str, Written[Any]]:
-        found: dict[str, Written[Any]] = {}
-        for each in self.resources:
-            if each.kind == kind and (each.room == self.room or each.name not in found):
-                found[each.name] = each
-        return found
+        if kind not in self._by_kind:
+            found = self._by_kind[kind] = {}
+            for each in self.resources:
+                if each.kind == kind and (each.room == self.room or each.name not in found):
+                    found[each.name] = each
+        return self._by_kind[kind]
 
     def refer(self, resource: Any, path: Sequence[str | int], kind: str) -> Written[Any] | None:
         ref = dict(_parts(resource.spec)).get(tuple(path))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,8 @@ class Room:
         for name in (self.name, *self.commands):
             if not _NAME.fullmatch(name):
                 raise ValueError("a room or its command is named with small letters, digits and -, at most 32")
+        if not all(isinstance(each, RoomCommand) for each in self.commands.values()):
+            raise TypeError("`commands` has a RoomCommand for each name")
 
 
 class WrittenResource(Protocol):
@@ -92,3 +95,9 @@ class ResourceKind:
     kind: str
     model: type[BaseModel]
     check: ChecksKind | None = None
+
+    def __post_init__(self) -> None:
+        if not _KIND.fullmatch(self.kind):
+            raise ValueError("a kind is named with letters and digits, a capital letter first, at most 64")
+        if not isinstance(self.model, type):
+            raise TypeError("`model` is a class")

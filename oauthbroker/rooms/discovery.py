@@ -32,7 +32,7 @@ def declared(name: str) -> Room:
         raise _refused(f"{' and '.join(sorted(map(package_of, found)))} both have a room {name}")
     try:
         room = found[0].load()
-    except Exception as error:  # noqa: BLE001  (code of another package: anything may happen)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)
         broken = _refused(f"the room {name} of {package_of(found[0])} cannot be imported: {type(error).__name__}")
     else:
         if isinstance(room, Room) and room.name == name:
@@ -51,7 +51,7 @@ def named(room: Room, target: str) -> Any:
     module, _, name = target.partition(":")
     try:
         return getattr(import_module(module), name)
-    except Exception as error:  # noqa: BLE001  (code of another package: anything may happen)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)
         broken = _refused(f"the room {room.name} cannot import {target}: {type(error).__name__}")
     raise broken
 

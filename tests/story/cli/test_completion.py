@@ -12,7 +12,8 @@ import pytest
 
 from oauthbroker.cli import COMMANDS
 from oauthbroker.testing import IdentityProvider
-from tests.kit.cli import MAIN, Desk, command, environment
+from tests.kit.cli import MAIN, REPOSITORY, Desk, command, environment
+from tests.kit.rooms_installed import SAMPLE, distribution
 
 pytestmark = pytest.mark.slow
 
@@ -35,11 +36,11 @@ def path(tmp_path: Path) -> str:
     return f"{script.parent}:{environment()['PATH']}"
 
 
-def completed(path: str, folder: Path, *words: str) -> set[str]:
+def completed(path: str, folder: Path, *words: str, **env: str) -> set[str]:
     """What bash offers once the last word is begun."""
     done = subprocess.run(
         ["bash", "--norc", "-c", ASK, "bash", "oauthbroker", *words], check=False, cwd=folder,
-        env=environment(PATH=path), capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL,
+        env=environment(PATH=path, **env), capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert (0, "") == (done.returncode, done.stderr)
     return set(done.stdout.split())
@@ -96,3 +97,10 @@ def test_the_other_shells_get_the_same_words(tmp_path: Path, shell: str):
 
 def test_an_unknown_shell_is_refused(tmp_path: Path):
     assert 2 == command("completion", "tcsh", cwd=tmp_path).code
+
+
+def test_bash_completes_the_commands_of_installed_rooms_and_says_nothing_of_broken_ones(tmp_path: Path, path: str):
+    site = distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other="raise RuntimeError")
+    more = {"PYTHONPATH": ":".join(map(str, (REPOSITORY, SAMPLE, site)))}
+    assert {*COMMANDS, "notebooks"} == completed(path, tmp_path, "", **more)
+    assert {"list"} == completed(path, tmp_path, "notebooks", "", **more)

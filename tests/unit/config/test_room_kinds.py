@@ -172,7 +172,10 @@ BROKEN = {
     "one kind twice": (OF_KIND.format(kinds="ResourceKind(kind='Manual', model=Spec), ResourceKind(kind='Manual', model=Spec)"), "the kind Manual of the room other is declared twice"),
     "a strict model for a tool": (OF_KIND.format(kinds="ResourceKind(kind='Tool', model=Spec)"), "the kind Tool of the room other is read by the broker too, and its model is no Tolerant"),
     "a model of another base": ("import pydantic\n" + OF_KIND.format(kinds="ResourceKind(kind='Manual', model=pydantic.BaseModel)"), "the kind Manual of the room other has a model that is no Strict and no Tolerant"),
-    "no name of a kind": (OF_KIND.format(kinds="ResourceKind(kind='x/y', model=Spec)"), "the kind x/y of the room other is not a name of the form Kind"),
+    "no name of a kind": (OF_KIND.format(kinds="ResourceKind(kind='x/y', model=Spec)"), "the room other of other-room cannot be imported: ValueError"),
+    "an object for a model": (OF_KIND.format(kinds="ResourceKind(kind='Manual', model=Spec())"), "the room other of other-room cannot be imported: TypeError"),
+    "no command": (HEADER + "ROOM = Room(name='other', commands={'take': 1})", "the room other of other-room cannot be imported: TypeError"),
+    "an exit": ("raise SystemExit(0)", "the room other of other-room cannot be imported: SystemExit"),
 }  # fmt: skip
 
 
@@ -258,6 +261,67 @@ def test_a_spec_that_cannot_be_built_is_one_problem_and_is_not_checked(tmp_path:
     with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
         (problem,) = problems_in(write(tmp_path / "config", broker=named("other"), app=APP, manual=manual))
     assert (path, what) == (problem.path, problem.what)
+
+
+def test_a_field_of_a_room_is_no_typo_of_a_field_of_ours(tmp_path: Path):
+    """`export` resembles our `exports`; a room that reads it makes it a field of its own."""
+    text = (
+        HEADER
+        + "class More(Tolerant):\n    export: str | None = None\n\n\nKINDS = (ResourceKind(kind='Tool', model=More),)\n"
+    )
+    text += "ROOM = Room(name='other', kinds='other:KINDS')\n"
+    tool = HEAD + "kind: Tool\nmetadata: {name: saw}\nspec: {export: all}\n"
+    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+        (problem,) = problems_in(write(tmp_path / "config", broker=BROKER, tool=tool))
+        assert "the nearest known name is exports" == problem.todo
+        assert "all" == load(write(tmp_path / "config", broker=named("other"))).rooms["other"][0].spec.export
+
+
+def test_an_extension_without_auth_is_read_where_a_room_reads_extensions(tmp_path: Path):
+    text = (
+        HEADER
+        + "class More(Tolerant):\n    pages: int | None = None\n\n\nKINDS = (ResourceKind(kind='Extension', model=More),)\n"
+    )
+    text += "ROOM = Room(name='other', kinds='other:KINDS')\n"
+    extension = HEAD + "kind: Extension\nmetadata: {name: glue}\nspec: {pages: 3}\n"
+    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+        folder = write(tmp_path / "config", broker=BROKER, glue=extension)
+        assert ["Extension"] == [each.kind for each in load(folder).left_alone]
+        assert 3 == load(write(folder, broker=named("other"))).rooms["other"][0].spec.pages
+
+
+def test_a_model_may_contain_itself(tmp_path: Path):
+    text = HEADER + "class Tree(Strict):\n    pages: int | None = None\n    below: 'list[Tree] | None' = None\n\n\n"
+    text += "KINDS = (ResourceKind(kind='Manual', model=Tree),)\nROOM = Room(name='other', kinds='other:KINDS')\n"
+    manual = edited(MANUAL, ("{pages: 3}", "{below: [{below: [{pages: 1, pagse: 2}]}]}"))
+    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+        (problem,) = problems_in(write(tmp_path / "config", broker=named("other"), manual=manual))
+    assert ("spec.below[0].below[0].pagse", "the nearest known name is pages") == (problem.path, problem.todo)
+
+
+def test_each_room_sees_its_own_reading_of_a_resource(tmp_path: Path):
+    """Both rooms read tools; the check of each finds its own fields there."""
+    text = (
+        HEADER
+        + """
+class More(Tolerant):
+    colour: str | None = None
+
+
+def check(tool, tools):
+    assert [More] == [type(each.spec) for each in tools.of("Tool").values()]
+    assert ["OAuthAppSpec"] == [type(each.spec).__name__ for each in tools.of("OAuthApp").values()]
+    assert ["NotebookSpec"] == [type(each.spec).__name__ for each in tools.of("Notebook").values()]
+
+
+KINDS = (ResourceKind(kind='Tool', model=More, check=check),)
+ROOM = Room(name='other', kinds='other:KINDS')
+"""
+    )
+    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+        for order in (("sample", "other"), ("other", "sample")):
+            bundle = write(tmp_path / "config", broker=named(*order), app=APP, red=NOTEBOOK, tool=NOTED)
+            assert set(order) == set(load(bundle).rooms)
 
 
 def test_a_kind_of_the_runtime_is_read_where_a_room_declares_it(tmp_path: Path):
