@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Iterable
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -42,7 +44,11 @@ class _ParsedPart:
 
 
 class _Damaged(Exception):
-    """A part cannot be opened. It is rebuilt under the lock."""
+    """A part cannot be opened, or is missing. The queue is rebuilt under its lock."""
+
+    def __init__(self, number: int, code: Code) -> None:
+        super().__init__(number)
+        self.number, self.code = number, code
 
 
 class QueueStorage:
@@ -56,17 +62,15 @@ class QueueStorage:
         )
 
     @asynccontextmanager
-    async def changing(self, agent: str) -> AsyncIterator[Index]:
+    async def changing(self, agent: str, *, has_events: bool = False) -> AsyncIterator[Index]:
         """Open the index under the queue's lock. Write new bodies and the changed parts, and delete unneeded bodies.
+        `has_events`: events of the agent are stored, so that a missing head is rebuilt.
+
         Raises `recordCorrupt` in a store that waits for its upgrade: its reader may not even repair a queue."""
         if not self._repository.upgraded:
             raise BrokerError(Code.RECORD_CORRUPT, note="queues: the store waits for an upgrade and is only read")
         async with self._parts.lock(agent):
-            try:
-                index = await self._found(agent)
-            except _Damaged:
-                index = await self._rebuilt(agent)
-            yield index
+            yield (index := await self._found_or_rebuilt(agent, has_events=has_events))
             plan = index.plan()
             if plan is None:
                 await self._parts.sync()
@@ -140,19 +144,37 @@ class QueueStorage:
                 agents.add(old.head.agent if old is not None else opened(Head.from_plaintext, entry).agent)
         for agent in agents - {""}:
             with suppress(BrokerError, _Damaged):
-                yield await self._found(agent)
+                yield await self._found(agent, whole=False)
 
-    async def _found(self, agent: str) -> Index:
-        """Return the index as stored. Raises `_Damaged` if a part cannot be opened; a newer version's part raises."""
+    async def mend(self, agent: str) -> None:
+        """Rebuild the index of an agent whose events are stored, if its head is missing."""
+        if self._repository.upgraded and await readable(self._parts.get(agent, HEAD)) is None:
+            async with self.changing(agent, has_events=True):
+                """The new index is written."""
+
+    async def _found_or_rebuilt(self, agent: str, *, has_events: bool) -> Index:
+        """Return the index. Called under the queue's lock, so that each listed part must be there."""
+        with suppress(_Damaged):
+            index = await self._found(agent)
+            if index.head != Head(agent) or not (has_events or await self._segments(agent)):
+                return index
+        return await self._rebuilt(agent)
+
+    async def _found(self, agent: str, *, whole: bool = True) -> Index:
+        """Return the index as stored. Raises `_Damaged` if a part cannot be opened, or is missing and `whole` is true;
+        a newer version's part raises."""
         old = await self._old(agent)
         if old is not None:
             return old
         head = await self._part(agent, HEAD, Head.from_plaintext) or Head(agent)
-        segments = [
-            await self._part(agent, number, Segment.from_plaintext) or Segment(agent, number)
-            for number in head.segments
-        ]
-        return Index(agent, head, segments)
+        return Index(agent, head, [await self._segment(agent, number, whole=whole) for number in head.segments])
+
+    async def _segment(self, agent: str, number: int, *, whole: bool) -> Segment:
+        """Return a listed segment. A process that crashed may have listed it and not have written it."""
+        segment = await self._part(agent, number, Segment.from_plaintext)
+        if segment is None and whole:
+            raise _Damaged(number, Code.RECORD_CORRUPT)
+        return segment or Segment(agent, number)
 
     async def _old(self, agent: str) -> Index | None:
         """Return the index that a store which waits for its upgrade keeps in one piece; None for one in parts."""
@@ -171,22 +193,24 @@ class QueueStorage:
     async def _part(self, agent: str, number: int, read: Callable[[bytes], P]) -> P | None:
         held = self._cache.get((agent, number))
         if held is None or not self._parts.unchanged(held.entry):
+            was_there = held is not None
             held = await self._opened(agent, number, read)
+            if held is None and was_there and number == HEAD:  # no head is ever deleted
+                raise _Damaged(number, Code.RECORD_CORRUPT)
         part: P | None = held.part if held is not None else None  # type: ignore[assignment]
         return part
 
     async def _opened(self, agent: str, number: int, read: Callable[[bytes], P]) -> _ParsedPart | None:
         self._cache.pop((agent, number))
+        damaged: Code | None = None
         try:
             entry = await self._parts.get(agent, number)
         except BrokerError as error:
             if error.code not in UNREADABLE:
                 raise
-            damaged = True
-        else:
-            damaged = False
-        if damaged:
-            raise _Damaged
+            damaged = error.code
+        if damaged is not None:
+            raise _Damaged(number, damaged)
         if entry is None:
             return None
         part = opened(read, entry)
@@ -196,33 +220,65 @@ class QueueStorage:
         return held
 
     async def _rebuilt(self, agent: str) -> Index:
-        """Rebuild the index from the stored events, in their order. An event whose segment or head still opens keeps
-        its state. Others lose their leases and counts, so they may be delivered again. No event is lost."""
+        """Rebuild the index from the stored events. An event whose segment or head still opens keeps its place and
+        state. Others lose their leases and counts, so they may be delivered again. No event is lost."""
         head, segments = await self._left(agent)
-        state = {item.id: item for segment in segments for item in segment.items}
-        dead = {item.id for item in head.dead} - state.keys()
-        kept = [event async for event in self._repository.events.all() if event.target.agent_name == agent]
-        kept.sort(key=lambda event: event.order)
-        head = dataclasses.replace(
-            head, settled=(*head.settled, *(each for segment in segments for each in segment.settled))
-        )
-        items = [state.get(event.id, Item(event.id, address_of(event))) for event in kept if event.id not in dead]
-        return Index.rebuilt(agent, head, [segment.number for segment in segments], items)
+        found = [each for each in segments.values() if each is not None]
+        settled = (*head.settled, *(each for segment in found for each in segment.settled))
+        known = {item.id for segment in found for item in segment.items}
+        known |= {item.id for item in head.dead} | {each.id for each in settled if each.done}
+        kept = {event.id: event async for event in self._repository.events.all() if event.target.agent_name == agent}
+        lost = sorted((event for event in kept.values() if event.id not in known), key=lambda event: event.order)
+        items = _in_order([*segments.values(), None], kept, lost)
+        return Index.rebuilt(agent, dataclasses.replace(head, settled=settled), segments, items)
 
-    async def _left(self, agent: str) -> tuple[Head, list[Segment]]:
-        """Return the head, empty if it is damaged, and the segments that open: those that it lists, or all."""
+    async def _left(self, agent: str) -> tuple[Head, dict[int, Segment | None]]:
+        """Return the head, empty if it cannot be read, and the segments that it lists, or all. None for one that cannot
+        be read. Reports each damage."""
+        head, damaged = None, Code.RECORD_CORRUPT
         try:
-            head = await self._part(agent, HEAD, Head.from_plaintext) or Head(agent)
-        except _Damaged:
-            return Head(agent), [segment async for segment in self._segments() if segment.agent == agent]
-        segments = []
+            head = await self._part(agent, HEAD, Head.from_plaintext)
+        except _Damaged as bad:
+            damaged = bad.code
+        if head is None:
+            self._parts.report(agent, HEAD, damaged)
+            return Head(agent), {each.number: each for each in await self._segments(agent)}
+        segments: dict[int, Segment | None] = {}
         for number in head.segments:
-            with suppress(_Damaged):
-                segment = await self._part(agent, number, Segment.from_plaintext)
-                segments += [segment] if segment is not None else []
+            try:
+                segments[number] = await self._segment(agent, number, whole=True)
+            except _Damaged as bad:
+                segments[number] = None
+                self._parts.report(agent, number, bad.code)
         return head, segments
 
-    async def _segments(self) -> AsyncIterator[Segment]:
+    async def _segments(self, agent: str) -> list[Segment]:
+        """Return the readable segments of an agent, also those in no list. Parses only what names the agent."""
+        found, name = list[Segment](), json.dumps(agent, ensure_ascii=False).encode()
         async for entry in self._parts.scan():
-            with suppress(BrokerError):
-                yield opened(Segment.from_plaintext, entry)
+            if name in entry.body:
+                with suppress(BrokerError):
+                    found.append(opened(Segment.from_plaintext, entry))
+        return sorted((each for each in found if each.agent == agent), key=lambda each: each.number)
+
+
+def _in_order(segments: Sequence[Segment | None], kept: Mapping[str, AgentEvent], lost: list[AgentEvent]) -> list[Item]:
+    """Return the items of the segments whose events are kept, and the lost events, which are in the order of their
+    numbers: each at the first missing segment after which no event has a lower number."""
+    items, rest = dict[str, Item](), deque(lost)
+    for place, segment in enumerate(segments):
+        if segment is None:
+            following = _first_order(segments[place:], kept)
+            while rest and (following is None or rest[0].order < following):
+                event = rest.popleft()
+                items[event.id] = Item(event.id, address_of(event))
+        for item in segment.items if segment is not None else ():
+            if item.id in kept:
+                items.pop(item.id, None)  # a segment that was retired may still be there: the later place counts
+                items[item.id] = item
+    return list(items.values())
+
+
+def _first_order(segments: Iterable[Segment | None], kept: Mapping[str, AgentEvent]) -> int | None:
+    orders = (kept[item.id].order for each in segments if each is not None for item in each.items if item.id in kept)
+    return next(orders, None)

@@ -51,13 +51,16 @@ class QueueParts:
         except BrokerError as error:
             if error.code not in UNREADABLE:
                 raise
-            self._on_damage(f"{KIND}/{key.name[:8]}", error.code)
         else:
             if entry is None:
                 return
             generation = entry.generation
         with suppress(Conflict):  # deleted meanwhile
             await remove_over(self._store, key, expect=generation)
+
+    def report(self, agent: str, number: int, code: Code) -> None:
+        """Report a part that cannot be read."""
+        self._on_damage(f"{KIND}/{self.key(agent, number).name[:8]}", code)
 
     def scan(self) -> AsyncIterator[Entry]:
         """Yield every readable part of every agent."""

@@ -227,6 +227,7 @@ async def check(store: Store, clock: TestClock, known: Interrupted) -> None:
         settle = queues.ack if done else queues.nack
         assert await settle(AGENT, event(number).id, lease), "what was settled stays settled"
     clock.advance(LONG)
+    await queues.tidy()  # as at the start of each process
     delivered = await drained(queues)
     dead = {each.id: each for each in await queues.dead(AGENT)}
     assert all(each.event is not None for each in dead.values())
