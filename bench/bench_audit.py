@@ -59,16 +59,22 @@ def main(*, quick: bool) -> None:
         alone, tail = spent(lambda: one.write(entry(), AT), repeats, batch)
         show("audit: an entry", alone, "us", p99=round(tail, 2), ratio=round(alone / limit, 2))
 
-        again, moment = one.repeated(entry()), AT
+        again, others, moment = one.repeated(entry()), other.repeated(entry()), AT
         alone, tail = spent(lambda: again(moment), repeats, batch)
         show("audit: an entry of a repeated call", alone, "us", p99=round(tail, 2), ratio=round(alone / limit, 2))
 
         def by_turns() -> None:
-            one.write(entry(), AT)
-            other.write(entry(), AT)
+            again(moment)
+            others(moment)
 
         both, tail = spent(by_turns, repeats, batch // 2)
-        show("audit: an entry, two brokers by turns", both / 2, "us", p99=round(tail / 2, 2))
+        show(
+            "audit: an entry, two brokers by turns",
+            both / 2,
+            "us",
+            p99=round(tail / 2, 2),
+            ratio=round(both / 2 / limit, 2),
+        )
         began = time.perf_counter()
         asyncio.run(one.keep_anchor())
         show("audit: an anchor, with all of the above to sync", (time.perf_counter() - began) * 1e3, "ms")
