@@ -6,7 +6,7 @@ import os
 import weakref
 from contextlib import suppress
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 from oauthbroker.audit import AuditEntry, Naming, rest_of
@@ -40,7 +40,6 @@ class AuditFile(AuditWriter):
         """Check that the log can be opened; the first entry creates it. Raises `storeUnavailable`."""
         self.folder, self.keys = folder, keys
         self._most, self._tell = most_bytes, tell
-        self._rest = lru_cache(maxsize=4096)(self._new_rest)
         self._slot: Slot | None = None
         self._syncing: set[int] = set()  # descriptors of threads
         self._closed = not _can_be_opened(folder)
@@ -130,7 +129,7 @@ class AuditFile(AuditWriter):
                 os.close(descriptor)
         self._syncing.clear()
 
-    def _new_rest(self, entry: AuditEntry) -> str:
+    def _rest(self, entry: AuditEntry) -> str:
         rest = rest_of(entry, self.keys.name)
         if len(rest) > MOST_LINE // 2:
             raise BrokerError(Code.REQUEST_INVALID, note="a name is too long for the audit log")
