@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import base64
+import binascii
+import os
 import random
-import secrets
 import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Protocol
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)  # before any setting of a clock
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 SET_BACK = timedelta(minutes=5)  # clocks of machines on one store may differ by less
 BELIEVED_SECONDS = 7 * 24 * 3600.0  # a clock that kept pace for so long is right
 
@@ -48,7 +49,7 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
     def random_bytes(self, count: int) -> bytes:
-        return secrets.token_bytes(count)
+        return os.urandom(count)
 
     def jitter(self, low: float, high: float) -> float:
         return random.uniform(low, high)  # spread, not secrecy
@@ -90,7 +91,7 @@ def has_passed(deadline: datetime, set_at: datetime, now: datetime) -> bool:
 
 def random_text(clock: Clock, bits: int) -> str:
     """`bits` of entropy as unpadded base64url: 128 bits are 22 characters, 256 bits are 43."""
-    return base64.urlsafe_b64encode(clock.random_bytes(bits // 8)).rstrip(b"=").decode()
+    return binascii.b2a_base64(clock.random_bytes(bits // 8), newline=False).translate(_URL_SAFE, b"=").decode()
 
 
 def to_iso(moment: datetime) -> str:

@@ -6,8 +6,7 @@ Servers log the request line, and ours would carry tickets and codes; so theirs 
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
@@ -24,8 +23,7 @@ _REFUSED_KEY = "refused"
 _NOT: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(NamedTuple):
     """A request under way: its id, and when it began."""
 
     id: str

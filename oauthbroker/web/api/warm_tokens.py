@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from oauthbroker.access.turns import Turns, token_digest
 from oauthbroker.core.bounded import Bounded
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import decode_object
+from oauthbroker.model.results import Ready
 from oauthbroker.model.token_request import app_name
 from oauthbroker.observability.tracing import is_traced
 from oauthbroker.tokens.manager import OAuthManager
@@ -30,6 +32,7 @@ from oauthbroker.web.policy import raw_security_headers
 ROUTE = "/v1/tokens"
 LONGEST_BODY = 2048
 MOST_BODIES = 1_000
+MOST_ANSWERS, MOST_BYTES = 10_000, 4 * 1024 * 1024
 Headers = Sequence[tuple[bytes, bytes]]
 Words = tuple[str, tuple[str, ...] | None, int | None]
 
@@ -42,6 +45,15 @@ class WarmHead:
     length: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A result and its JSON, with the size of that."""
+
+    ready: Ready
+    text: Secret
+    size: int
+
+
 class WarmTokens:
     """The warm calls of one application. `hosts` are those that it answers for; `limits` are those of its API."""
 
@@ -50,6 +62,9 @@ class WarmTokens:
     ) -> None:
         self._hosts, self._turns, self._manager, self._limits, self._log = hosts, turns, manager, limits, log
         self._bodies = Bounded[bytes, Words](MOST_BODIES)
+        self._answers = Bounded[tuple[bytes, bytes], _Answer](
+            MOST_ANSWERS, most_bytes=MOST_BYTES, size_of=lambda kept: kept.size
+        )
         fixed = [(b"content-type", b"application/json"), *raw_security_headers()]
         self._fixed = b"".join(b"\r\n%b: %b" % pair for pair in fixed) + b"\r\nx-request-id: "
 
@@ -81,9 +96,18 @@ class WarmTokens:
         if ready is None:
             self._limits.give_back(guest.turn_id)
             return None
-        answer = encoded(ready.to_json())
+        answer = self._encoded(head.digest, body, ready)
         self._log.end(begun, ROUTE, "POST", 200)
         return b"content-length: %d%b%b\r\n\r\n%b" % (len(answer), self._fixed, begun.id.encode(), answer)
+
+    def _encoded(self, digest: bytes, body: bytes, ready: Ready) -> bytes:
+        """Return the JSON of an answer, from memory while it is the same object."""
+        kept = self._answers.get((digest, body))
+        if kept is not None and kept.ready is ready:
+            return kept.text.reveal().encode()
+        answer = encoded(ready.to_json())
+        self._answers.keep((digest, body), _Answer(ready, Secret(answer.decode()), len(answer)))
+        return answer
 
     def _words(self, body: bytes) -> Words | None:
         """Return what the body asks for, which its bytes alone say. None if it is invalid or asks for more."""
