@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from oauthbroker import Room, open_broker
+from oauthbroker import AuthorizationRequired, Room, RoomEntry, RoomResource, RoomResources, open_broker
 from oauthbroker.cli import run
+from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.docs import code_blocks, page_text
 from tests.kit.rooms_installed import distribution, on_path
-from tests.kit.running_broker import Harness, turn
+from tests.kit.running_broker import Harness, running, turn, user_app
+from tests.story.api.kit import Callers
 
 BROKER, SHELF = code_blocks("docs/rooms.md", "yaml")
 APP = """\
@@ -33,6 +37,7 @@ kind: Tool
 metadata: {name: reader}
 spec: {shelf: Shelf/novels}
 """
+NOVELS = RoomResources((RoomResource("Shelf", "novels", None),))
 ENV = {"LIBRARY_KEY": "the-key", "SECRET": "the-secret"}
 
 
@@ -87,19 +92,34 @@ async def test_the_resources_of_the_page_reach_a_broker_with_their_secrets(
     assert "novels" == rooms.of("Tool")["reader"].spec.shelf.name
 
 
-async def test_the_function_of_the_page_returns_a_header(package: Path, harness: Harness):
+@pytest.fixture
+async def harness(package: Path, identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
+    """A broker with the page's room and app."""
+    apps, rooms = [user_app(identity_provider, "books")], {"library": NOVELS}
     with on_path(package):
-        from library_room.books import authorization  # type: ignore[import-not-found]
+        async with running(identity_provider, apps, clock=test_clock, rooms=rooms) as harness:
+            yield harness
 
-        class Books:
-            """The page's app, by the name that the harness has for it."""
 
-            async def get_access_token(self, _app: str, scopes: list[str]) -> Any:
-                return await harness.broker.oauth(turn()).get_access_token("mail", scopes)
+async def test_the_route_of_the_page_lends_as_the_user_of_the_turn(harness: Harness):
+    api = await Callers.of(harness)
+    tool = await api.turn(tools={})
+    loan = {"shelf": "novels", "title": "Emma"}
+    assert {"lent": False} == (await tool.post("/v1/library/loans", loan)).json()
+    asked = await harness.broker.oauth(turn()).get_access_token("books", ["read"])
+    assert isinstance(asked, AuthorizationRequired)
+    await harness.connect(asked)
+    assert {"lent": True} == (await tool.post("/v1/library/loans", loan)).json()
+    assert {"lent": False} == (await tool.post("/v1/library/loans", {**loan, "shelf": "comics"})).json()
+    assert ["library.BookLent"] == [type(it).type_name() for it in harness.audit.entries if isinstance(it, RoomEntry)]
+    assert "requestInvalid" == (await tool.post("/v1/library/loans", {"shelf": "novels"})).code
+    assert 403 == (await api.runtime.post("/v1/library/loans", loan)).status
 
-        assert await authorization(Books()) is None
-        await harness.connect(await Books().get_access_token("", ["read"]))
-        assert (await authorization(Books())).startswith("Bearer ")
+
+async def test_the_room_of_the_page_follows_a_reload_and_tells_its_findings(harness: Harness):
+    assert () == harness.broker.health().problems
+    await harness.broker.reload(replace(harness.broker.bundle, rooms={}))
+    assert ("library.noShelves",) == harness.broker.health().problems
 
 
 def test_the_page_names_every_part_of_a_declaration():
