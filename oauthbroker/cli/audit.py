@@ -14,7 +14,7 @@ from oauthbroker.cli.answers import answer, begin_stream, one_of_many
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.stored import read, show_all, vault_of
 from oauthbroker.cli.text import counted, shown, table
-from oauthbroker.cli.words import app_option, entry_types
+from oauthbroker.cli.words import all_entry_types, app_option, entry_types
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ Following = Annotated[bool, typer.Option("--follow", "-f", help="Go on with the 
 AppName = Annotated[str | None, app_option("Only lines of this OAuthApp.")]
 Kind = Annotated[
     str | None,
-    typer.Option("--type", help="Only this type of entry, such as TokenIssued.", autocompletion=entry_types),
+    typer.Option("--type", help="Only this type of entry, such as TokenIssued.", autocompletion=all_entry_types),
 ]
 Noted = Annotated[
     list[str] | None,

@@ -17,7 +17,7 @@ from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.folder import NAME as AUDIT_LOG
 from oauthbroker.audit.folder import slots_with_lines
 from oauthbroker.audit.trail import FileTrail
-from oauthbroker.cli.doctor_place import MOST_NAMED, data_of, disk, guarded, locks, permissions, sentence
+from oauthbroker.cli.doctor_place import MOST_NAMED, data_of, disk, guarded, locks, permissions, rooms, sentence
 from oauthbroker.cli.text import counted
 from oauthbroker.config import ConfigProblem, ConfigRefused, Loaded, load, load_settings, resolve
 from oauthbroker.config.problems import Problems
@@ -87,7 +87,7 @@ class Doctor:
             found = await guarded("providers", lambda: probe.providers(asked))
             clock = findings.of_clock(probe.skews)
             public = await guarded("address", lambda: probe.address(self._settings.public_base_url))
-            return [*found, clock, *public]
+            return [*found, clock, *public, *await guarded("rooms", lambda: rooms(self._settings))]
 
     async def close(self) -> None:
         if self.store is not None:

@@ -1,16 +1,20 @@
-"""Make the checks of `oauthbroker doctor` on the store's place: permissions, space, locks. `guarded` runs a check."""
+"""Make the checks of `oauthbroker doctor` on the store's place: permissions, space, locks; and on the rooms of the
+running broker. `guarded` runs a check."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
+from oauthbroker.cli.health import ask, findings_in
 from oauthbroker.cli.refusals import HINTS
 from oauthbroker.cli.text import shown
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import described
+from oauthbroker.model.settings import Settings
 from oauthbroker.operations.checkup.findings import Check, Finding
 from oauthbroker.store.file.place import NETWORK, file_system, flaws, locks_exclude, room_at
 
@@ -80,6 +84,17 @@ async def locks(root: str) -> list[Finding]:
             )
         ]
     return [Finding("locks", "ok", "File locks work.", "", kind)]
+
+
+async def rooms(settings: Settings) -> list[Finding]:
+    """Ask the running broker what its add-on rooms found: only a room that is open can say it."""
+    if not settings.rooms:
+        return []
+    said = await asyncio.to_thread(ask, settings.listen_host.strip("[]"), settings.listen_port)
+    if said is None:
+        return [Finding("rooms", "ok", f"Not asked: no broker answers on port {settings.listen_port}.")]
+    found = [Finding("rooms", "failure", text, todo, code) for code, text, todo in findings_in(said)]
+    return found or [Finding("rooms", "ok", f"No finding of {', '.join(settings.rooms)}.")]
 
 
 def sentence(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 
@@ -10,6 +11,7 @@ import typer
 
 from oauthbroker.cli.answers import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
+from oauthbroker.cli.text import shown
 
 ANSWER_SECONDS = 4.0
 MOST_BYTES = 64 * 1024
@@ -24,23 +26,33 @@ def health_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None
     """Ask the running broker whether it is well.
 
     It is asked at the address where this configuration has it listen. Prints what `/healthz` answers: `ok`, or `red`
-    with the codes of what an operator must mend. Both have exit status 0, because a restart mends neither. Exit
+    with the codes of what an operator must mend, and a
+    line for each finding of an add-on room. Both have exit status 0, because a restart mends neither. Exit
     status 1: no broker answered.
     """
     from oauthbroker.config import load
 
     settings = load(config).settings
-    said = _ask(settings.listen_host.strip("[]"), settings.listen_port)
+    said = ask(settings.listen_host.strip("[]"), settings.listen_port)
     if as_json:
         answer(said if said is not None else {"status": "silent"})
     elif said is not None:
-        typer.echo(" ".join([str(said["status"]), *map(str, said.get("problems", []))]))
+        typer.echo(shown(" ".join([str(said["status"]), *map(str, said.get("problems", []))])))
+        for code, text, todo in findings_in(said):
+            typer.echo(shown(f"{code}: {text} {todo}"))
     if said is None:
         typer.echo(f"No broker answers on port {settings.listen_port}. Start it with `oauthbroker serve`.", err=True)
         raise typer.Exit(SILENT)
 
 
-def _ask(host: str, port: int) -> dict[str, Any] | None:
+def findings_in(said: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield what add-on rooms found: the code, a sentence, the remedy."""
+    for each in said.get("findings", []):
+        yield str(each["code"]), str(each["text"]), str(each["todo"])
+
+
+def ask(host: str, port: int) -> dict[str, Any] | None:
+    """Return what `/healthz` of a running broker answers; None without an answer."""
     connection = HTTPConnection(EVERY_ADDRESS.get(host, host), port, timeout=ANSWER_SECONDS)
     try:
         connection.request("GET", "/healthz")

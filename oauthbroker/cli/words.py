@@ -6,6 +6,7 @@ Reads the configuration only, never the store. Errors give no words and no messa
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,11 +58,24 @@ def preset_names(incomplete: str) -> list[str]:
 
 
 def entry_types(incomplete: str = "") -> list[str]:
-    """Return the types of lines that an audit log can have."""
+    """Return the types of lines that an audit log can have, without those of add-on rooms."""
     from oauthbroker.audit import AuditEntry
     from oauthbroker.audit.chain import LogEntry
 
     return _fitting([*AuditEntry.names(), *LogEntry.names()], incomplete)
+
+
+def all_entry_types(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the same, and the types of the rooms in use."""
+    from oauthbroker.rooms.discovery import declared, named
+
+    loaded, found = _loaded(ctx), entry_types(incomplete)
+    for name in loaded.settings.rooms if loaded else ():
+        with suppress(BrokerError):
+            room = declared(name)
+            types = named(room, room.audit_types) if room.audit_types else ()
+            found += _fitting([each.type_name() for each in types], incomplete)
+    return found
 
 
 def _loaded(ctx: typer.Context) -> Loaded | None:

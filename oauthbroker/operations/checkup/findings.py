@@ -16,7 +16,7 @@ from oauthbroker.records.grant_view import GrantView
 Light = Literal["ok", "warning", "failure"]
 Check = Literal[
     "configuration", "keys", "permissions", "disk", "locks", "clock", "address", "providers", "audit", "apiKeys",
-    "secrets", "work", "grants", "forecast",
+    "secrets", "work", "grants", "forecast", "rooms",
 ]  # fmt: skip
 LIGHTS: tuple[Light, ...] = ("ok", "warning", "failure")
 MOST_SKEW_SECONDS = 30

@@ -1,0 +1,82 @@
+"""The sample room in a running broker: a route for tools, a public document, background work, a finding."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import Any
+
+from oauthbroker import (
+    Background,
+    Broker,
+    BrokerError,
+    Code,
+    OpenRoom,
+    RequestModel,
+    RoomCall,
+    RoomFinding,
+    RoomResources,
+    RoomRoute,
+    Turn,
+)
+from sample_room.audit_types import NoteWritten
+
+AGENT = "sample-rounds"
+WAY = "/v1/sample/notebooks/{notebook}"
+
+
+class NotebookPath(RequestModel):
+    notebook: str
+
+
+class Note(RequestModel):
+    pages: int = 1
+
+
+class Notes:
+    """The notebooks that this process has written to."""
+
+    def __init__(self, broker: Broker, resources: RoomResources) -> None:
+        self._broker, self._resources = broker, resources
+        self._written: dict[str, int] = {}
+
+    async def follow(self, resources: RoomResources) -> None:
+        self._resources = resources
+
+    async def write(self, call: RoomCall) -> dict[str, Any]:
+        name = call.path.notebook
+        if name not in self._resources.of("Notebook"):
+            raise BrokerError(Code.NOT_FOUND)
+        self._broker.audit(NoteWritten(notebook=name, caller=call.caller, pages=call.body.pages))
+        self._written[name] = self._written.get(name, 0) + call.body.pages
+        token = await call.oauth.get_access_token("OAuthApp/mail") if call.turn is not None else None
+        return {"notebook": name, "tool": call.tool, "token": None if token is None else token.to_json()["status"]}
+
+    async def document(self, call: RoomCall) -> dict[str, Any]:
+        return {"notebooks": sorted(self._resources.of("Notebook"))}
+
+    async def round(self) -> None:
+        """Leave an event for an agent at the first round of a process."""
+        if not self._written.get("round"):
+            self._written["round"] = 1
+            payload = {"notebooks": len(self._resources.of("Notebook"))}
+            await self._broker.events.enqueue(AGENT, "sample.round", payload, turn=Turn(AGENT, "rounds"))
+
+    def findings(self) -> Collection[RoomFinding]:
+        if self._resources.of("Notebook"):
+            return ()
+        return [RoomFinding(code="noNotebook", text="There is no notebook.", todo="Add a Notebook to the bundle.")]
+
+
+@asynccontextmanager
+async def open_room(broker: Broker, resources: RoomResources) -> AsyncIterator[OpenRoom]:
+    notes = Notes(broker, resources)
+    write = RoomRoute(
+        method="POST", path=WAY, handler=notes.write, who=("turn", "runtime"), body=Note, parameters=NotebookPath
+    )
+    yield OpenRoom(
+        routes=[write, RoomRoute(method="GET", path="/.well-known/sample", handler=notes.document, who=())],
+        background=[Background(name="rounds", seconds=60, work=notes.round)],
+        findings=notes.findings,
+        on_reload=notes.follow,
+    )
