@@ -28,6 +28,7 @@ from oauthbroker.store.seal import MAX_BODY
 from oauthbroker.testing.stores import open_file_store
 from tests.contract import wrong_stores
 from tests.kit import installed
+from tests.kit.forms import examples
 
 Open = Callable[[], Store]
 WORKER = Path(__file__).with_name("store_worker.py")
@@ -688,7 +689,9 @@ def temporary_folder() -> Iterator[str]:
 
 
 TestFileAgainstMemory = pytest.mark.slow(FileAgainstMemory.TestCase)
-FileAgainstMemory.TestCase.settings = settings(max_examples=25, stateful_step_count=20, deadline=None, database=None)
+FileAgainstMemory.TestCase.settings = settings(
+    max_examples=examples(25), stateful_step_count=20, deadline=None, database=None
+)
 
 
 @pytest.mark.case("45", "78")

@@ -24,6 +24,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from oauthbroker.web.api.openapi import document
+from tests.kit.forms import examples
 from tests.story.api_server import Served, api_server
 
 pytestmark = pytest.mark.slow
@@ -50,7 +51,11 @@ def served() -> Iterator[Served]:
 @pytest.mark.case("79", "82", "91")
 @schema.parametrize()
 @hypothesis.settings(
-    max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(hypothesis.HealthCheck)
+    max_examples=examples(25),
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
 )
 def test_every_answer_is_one_that_the_document_knows_and_no_secret_is_in_it(case: Any, served: Served) -> None:
     _make_patient(case)

@@ -235,6 +235,7 @@ def is_own_query(lead: str) -> bool:
     return f"{parts.scheme}://{parts.netloc}" == BASE and "evil" not in parts.path
 
 
+@pytest.mark.sample(6)
 @pytest.mark.slow
 @pytest.mark.case("86")
 @pytest.mark.parametrize("way", FOREIGN_TARGETS)
@@ -367,6 +368,7 @@ async def shown(here: World) -> list[Page]:
     ]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.slow
 @pytest.mark.case("88")
 @pytest.mark.parametrize("payload", HOSTILE_TEXTS, ids=lambda text: repr(text[:20]))

@@ -18,6 +18,7 @@ from oauthbroker.core.clock import to_iso
 from oauthbroker.operations.import_lines import Incoming, judge
 from oauthbroker.records import Grant
 from oauthbroker.testing import IdentityProvider, TestClock
+from tests.kit.forms import examples
 from tests.kit.running_broker import SCOPES, Harness, global_app, running, turn, user_app
 
 PEOPLE = ("idp:user:U1", "idp:user:U2", "idp:user:가")
@@ -101,7 +102,7 @@ async def _moves(idp: IdentityProvider, made: dict[tuple[str, str], tuple[str, s
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(PAIR, FACTS, max_size=5))
 def test_the_same_tokens_are_served_after_a_move(
     identity_provider: IdentityProvider, made: dict[tuple[str, str], tuple[str, str, int, set[str]]]

@@ -18,6 +18,7 @@ from oauthbroker.model.results import Failed, Ready
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.broker_process import outcome
 from tests.kit.callback_pages import assert_error_page
+from tests.kit.forms import examples
 from tests.kit.running_broker import Harness, global_app, running, user_app
 from tests.story.client_credentials_kit import machine_app, machine_failed, machine_ready
 from tests.story.device_kit import ask_for_code, events, prompt_of, world
@@ -178,7 +179,7 @@ async def _connects_or_ends(idp: IdentityProvider, form: str, members: dict[str,
 
 @pytest.mark.slow
 @pytest.mark.case("28")
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(FORMS), MEMBERS, st.dictionaries(st.sampled_from(["sub", "team", "error"]), ODD, max_size=2))
 def test_whatever_a_provider_answers_no_session_stays_claimed(
     identity_provider: IdentityProvider, form: str, members: dict[str, Any], facts: dict[str, Any]

@@ -18,7 +18,8 @@ from tests.kit.rooms_installed import SAMPLE, distribution
 pytestmark = pytest.mark.slow
 
 ASK = """
-eval "$(oauthbroker completion bash)"
+. "$1"
+shift
 COMP_WORDS=("$@")
 COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))
 _oauthbroker_completion oauthbroker
@@ -33,13 +34,16 @@ def path(tmp_path: Path) -> str:
     script.parent.mkdir()
     script.write_text(f"#!{sys.executable}\nimport sys; sys.argv[0] = 'oauthbroker'; {MAIN}\n")
     script.chmod(0o755)
-    return f"{script.parent}:{environment()['PATH']}"
+    path = f"{script.parent}:{environment()['PATH']}"
+    (script.parent / "completion.bash").write_text(command("completion", "bash", cwd=tmp_path).out)
+    return path
 
 
 def completed(path: str, folder: Path, *words: str, **env: str) -> set[str]:
     """What bash offers once the last word is begun."""
     done = subprocess.run(
-        ["bash", "--norc", "-c", ASK, "bash", "oauthbroker", *words], check=False, cwd=folder,
+        ["bash", "--norc", "-c", ASK, "bash", path.partition(":")[0] + "/completion.bash", "oauthbroker", *words],
+        check=False, cwd=folder,
         env=environment(PATH=path, **env), capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert (0, "") == (done.returncode, done.stderr)

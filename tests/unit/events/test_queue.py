@@ -28,6 +28,7 @@ from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key, Lease
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_file_store
+from tests.kit.forms import examples
 from tests.unit.records import kit
 from tests.unit.records.kit import event
 
@@ -585,7 +586,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestAnyOrderOfOperations = pytest.mark.case("93")(QueueMachine.TestCase)
-TestAnyOrderOfOperations.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAnyOrderOfOperations.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 
 
 class CancelsItsCaller(MemoryStore):
