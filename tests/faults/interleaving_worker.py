@@ -22,7 +22,7 @@ from oauthbroker.access.known_tokens import Guest
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult, result_from_json
 from oauthbroker.observability.logging import json_log
 from oauthbroker.store.file import stamp
 from oauthbroker.store.file.file_store import FileStore
@@ -44,9 +44,11 @@ from tests.faults.interleaving_kit import (
     bundle,
 )
 from tests.kit.running_broker import BASE, turn
+from tests.kit.wire import Line, a_listener
 
 PAUSES = (0, 0, 0, 0.0002, 0.001, 0.003)
 HOST = BASE.removeprefix("http://")
+TURNS = 5
 TRUST_SECONDS = 0.05  # of the store that makes a mistake
 
 
@@ -62,6 +64,7 @@ class Held:
     text: str = ""
     context: OAuthContext | None = None
     guest: Guest | None = None
+    token: str = ""  # of a turn of a grant's subject
 
 
 @dataclass
@@ -74,6 +77,9 @@ class Caller:
     held: dict[Right, Held] = field(default_factory=lambda: {right: Held() for right in RIGHTS})
     figures: Counter[str] = field(default_factory=Counter)
     over: bool = False
+
+    def __post_init__(self) -> None:
+        self.listener = a_listener(self.broker.web)
 
     async def watch(self, kind: Kind) -> None:
         """Call with the right that changes next, again and again."""
@@ -132,6 +138,34 @@ class Caller:
             raise AssertionError(f"{status} {said}")
         return held.version
 
+    async def connection(self, right: Right, held: Held) -> int:
+        """Ask on a connection of a listener that remembers what it was asked before."""
+        if right.kind == "turn":
+            status, said = await self.on_connection(held.text)
+            if (status, said.get("code")) == (401, "turnEnded"):
+                raise Refused
+            assert status == 200, said
+            return held.version
+        for _ in range(TURNS):
+            if not held.token:
+                held.token = (await self.broker.turns.begin(turn(right.subject))).token.reveal()
+            status, said = await self.on_connection(held.token)
+            if status == 200:
+                return proven(result_from_json(said), right, held)
+            assert (status, said.get("code")) == (401, "turnEnded"), said
+            held.token = ""  # the turn ended with everything of its subject
+        raise AssertionError("no turn lasts")
+
+    async def on_connection(self, bearer: str) -> tuple[int, Any]:
+        body = json.dumps({"oauthAppRef": f"OAuthApp/{APP}"})
+        head = f"POST /v1/tokens HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {bearer}\r\n"
+        rest = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+        line = Line(self.listener)
+        said = await line.say((head + rest).encode())
+        self.figures["answers at once"] += line.at_once
+        await line.close()
+        return int(said.split(b" ", 2)[1]), json.loads(said.partition(b"\r\n\r\n")[2])
+
     async def key_check(self, right: Right, held: Held) -> int:
         try:
             await self.broker.api_keys.check(held.text)
@@ -185,8 +219,8 @@ class Caller:
 
 Way = Callable[[Caller, Right, Held], Awaitable[int]]
 WAYS: dict[Kind, tuple[Any, ...]] = {
-    "grant": (Caller.kept_context, Caller.new_context),
-    "turn": (Caller.admission, Caller.kept_guest, Caller.token_route),
+    "grant": (Caller.kept_context, Caller.new_context, Caller.connection),
+    "turn": (Caller.admission, Caller.kept_guest, Caller.token_route, Caller.connection),
     "key": (Caller.key_check, Caller.key_route),
 }
 

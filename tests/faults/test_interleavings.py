@@ -19,6 +19,7 @@ async def test_the_next_call_of_another_process_sees_that_a_grant_a_turn_or_a_ke
     report = await interleave(tmp_path, disk, ROUNDS, seed=20261122)
     assert [] == report.problems
     assert ROUNDS < sum(report.figures["changes"].values())
+    assert report.figures["answers"]["answers at once"] > 0
     for kind in ("grants", "turns", "keys"):
         assert report.figures["answers"][f"{kind} valid"] > 0
         assert report.figures["answers"][f"{kind} refused"] > 0

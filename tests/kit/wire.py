@@ -47,15 +47,21 @@ class Wire(asyncio.Transport):
         return {"peername": self._peer, "sockname": ("127.0.0.1", 8420)}.get(name, default)
 
 
+def a_listener(web: ASGIApp) -> DoorConfig:
+    """A listener in front of an application. Its connections share what they know of heads."""
+    config = DoorConfig(web, Terms(json_log(io.StringIO(), SystemClock())), 1, WarmConnection)
+    config.load()
+    return config
+
+
 class Line:
     """One connection to an application. `at_once` counts the answers that needed neither a parser nor a task; `data` is
     the request that its user repeats."""
 
     data = b""
 
-    def __init__(self, web: ASGIApp) -> None:
-        config = DoorConfig(web, Terms(json_log(io.StringIO(), SystemClock())), 1, WarmConnection)
-        config.load()
+    def __init__(self, listener: ASGIApp | DoorConfig) -> None:
+        config = listener if isinstance(listener, DoorConfig) else a_listener(listener)
         self.wire, self.connection, self.at_once = Wire(), WarmConnection(config, ServerState(), {}), 0
         self.connection.connection_made(self.wire)
 
