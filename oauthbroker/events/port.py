@@ -1,5 +1,5 @@
 """The queue port: durable events for agents, in order. Every backend must pass the contract suite in
-`tests/contract/test_queue.py`.
+`tests/contract/queue_contract.py`.
 
 An event is delivered at least once. FIFO holds within one address (swarm, agent, instance): only the head of an address
 can be leased, so a poisoned event delays its own conversation and no other.

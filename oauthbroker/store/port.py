@@ -2,7 +2,7 @@
 
 A backend keeps *entries*. An entry is a body of bytes under a `Key`, with a generation that grows by one at every
 write, so that a writer with an older generation is refused. Every backend must pass the contract suite in
-`tests/contract/test_store.py`.
+`tests/contract/store_contract.py`.
 """
 
 from __future__ import annotations

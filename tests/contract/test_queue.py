@@ -6,17 +6,15 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.events.port import EventLease, Queues
+from oauthbroker.events.port import Queues
 from oauthbroker.events.queue import StoreQueues
 from oauthbroker.observability.metrics import Metrics
-from oauthbroker.records import AgentEvent
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.file.fs import Fs
 from oauthbroker.store.memory import MemoryStore
@@ -24,7 +22,7 @@ from oauthbroker.store.port import Store
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.crashfs import CrashFs
 from oauthbroker.testing.stores import open_file_store, open_keyring
-from tests.contract.queue_contract import LIMITS, PARTS, QueueContract, Setting
+from tests.contract.queue_contract import LIMITS, QueueContract, Setting
 from tests.unit.records.kit import event
 
 ROOT = Path(__file__).parents[2]
@@ -131,81 +129,6 @@ async def _left(queues: Queues) -> AsyncIterator[str]:
         await delivery.ack()
 
 
-# wrong backends: each fails a part at least
-
-
-class Wrong(StoreQueues):
-    """Subclasses do one thing wrong."""
-
-
-class LosesOrder(Wrong):
-    async def _leased(self, index: Any) -> EventLease | None:
-        index.head = replace(index.head, segments=index.head.segments[::-1])
-        delivery = await super()._leased(index)
-        index.head = replace(index.head, segments=index.head.segments[::-1])
-        return delivery
-
-
-class DoublesALease(Wrong):
-    last: EventLease | None = None
-
-    async def lease(self, agent: str) -> EventLease | None:
-        found = await super().lease(agent)
-        self.last = found or self.last
-        return self.last
-
-
-class ForgetsEvents(Wrong):
-    """Without idempotency: every event is new."""
-
-    number = 0
-
-    async def enqueue(self, event: AgentEvent, **how: Any) -> bool:
-        self.number += 1
-        return await super().enqueue(replace(event, id=f"{event.id}-{self.number}"), **how)
-
-
-class ForgetsLeases(Wrong):
-    """A lease can be settled once."""
-
-    async def ack(self, agent: str, event_id: str, lease: str) -> bool:
-        held = await self.unsettled(agent, [lease])
-        return await super().ack(agent, event_id, lease) and bool(held)
-
-
-class RetriesForEver(Wrong):
-    async def nack(self, agent: str, event_id: str, lease: str) -> bool:
-        return await self.give_back(agent, event_id, lease)
-
-
-class KeepsWhatIsErased(Wrong):
-    async def erase(self, agent: str, event_ids: Any) -> None:
-        return
-
-
-class CountsWhatIsGivenBack(Wrong):
-    async def give_back(self, agent: str, event_id: str, lease: str) -> bool:
-        done = await super().give_back(agent, event_id, lease)
-        async with self._storage.changing(agent) as index:
-            item = index.find(event_id)
-            if item is not None and done:
-                index.replace(replace(item, attempts=item.attempts + 1))
-        return done
-
-
-class NeverFull(Wrong):
-    async def enqueue(self, event: AgentEvent, **how: Any) -> bool:
-        try:
-            return await super().enqueue(event, **how)
-        except BrokerError:
-            return True
-
-
-class RevivesNothing(Wrong):
-    async def revive(self, agent: str, event_id: str) -> bool:
-        return await self.drop(agent, event_id)
-
-
 class SyncsNothing(CrashFs):
     """A disk whose syncs are only said to be done."""
 
@@ -213,38 +136,6 @@ class SyncsNothing(CrashFs):
         if call == "fsync":
             return None
         return super()._step(call, args, run)
-
-
-async def failed_parts(make: Callable[[AsyncExitStack], Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    failed = []
-    for name in PARTS:
-        async with AsyncExitStack() as stack:
-            here = await make(stack)
-            more = {"monkeypatch": monkeypatch} if "full" in name else {}
-            try:
-                with monkeypatch.context():
-                    await getattr(QueueContract(), name)(here, **more)
-            except (AssertionError, BrokerError):
-                failed.append(name)
-            finally:
-                monkeypatch.undo()
-    return failed
-
-
-@pytest.mark.parametrize("wrong", Wrong.__subclasses__(), ids=lambda each: each.__name__)
-async def test_a_wrong_backend_fails_a_part(wrong: type[StoreQueues], monkeypatch: pytest.MonkeyPatch) -> None:
-    async def make(stack: AsyncExitStack) -> Setting:
-        clock = TestClock()
-        store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
-        stack.push_async_callback(store.close)
-        both = [wrong(Repository(store), clock, LIMITS, Metrics()) for _ in range(2)]
-
-        async def power_loss() -> list[Queues]:
-            return [both[1]]
-
-        return Setting(both[0], both[1], clock, power_loss)
-
-    assert await failed_parts(make, monkeypatch)
 
 
 async def test_a_backend_that_syncs_nothing_fails_the_loss_of_power(tmp_path: Path) -> None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Tag
+from oauthbroker.store.port import Conflict, Entry, Key, Lease, Reservation, Tag
+from oauthbroker.store.seal import MAX_BODY
 
 
 class TagAfterRecord(MemoryStore):
@@ -57,3 +62,221 @@ class PagesWithoutOrder(MemoryStore):
     async def scan(self, kind: str, *, after: str = "", **more: Any) -> AsyncIterator[Entry]:
         async for entry in super().scan(kind, **more):
             yield entry
+
+
+class FindsWithoutPages(MemoryStore):
+    """Each page of found entries begins at the start."""
+
+    async def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
+        async for entry in super().find(tag, limit=limit):
+            yield entry
+
+
+class FindsRemoved(MemoryStore):
+    """A removed entry is still found."""
+
+    async def find(self, tag: Tag, **more: Any) -> AsyncIterator[Entry]:
+        for name in self._tags.get(tag, ()):
+            yield Entry(Key(tag.kind, name), 1, b"removed")
+
+
+class TakesAnyTag(MemoryStore):
+    async def put(self, key: Key, body: bytes, *, tags: Collection[Tag] | None = None, **more: Any) -> Entry:
+        return await super().put(key, body, **more)
+
+
+class Invents(MemoryStore):
+    """Every entry exists."""
+
+    async def get(self, key: Key) -> Entry | None:
+        return await super().get(key) or Entry(key, 1, b"")
+
+
+class CutsBodies(MemoryStore):
+    async def put(self, key: Key, body: bytes, **more: Any) -> Entry:
+        return await super().put(key, body[:4_000], **more)
+
+
+class SkipsGenerations(MemoryStore):
+    async def put(self, key: Key, body: bytes, **more: Any) -> Entry:
+        entry = await super().put(key, body, **more)
+        self._entries[key.kind][key.name] = entry = replace(entry, generation=entry.generation + 1)
+        return entry
+
+
+class LastWriterWins(MemoryStore):
+    async def put(self, key: Key, body: bytes, *, expect: int, **more: Any) -> Entry:
+        there = self._kind(key).get(key.name)
+        return await super().put(key, body, expect=there.generation if there is not None else 0, **more)
+
+
+class ChecksTooEarly(MemoryStore):
+    """The generation is checked where it was read, and not where it is written."""
+
+    async def put(self, key: Key, body: bytes, *, expect: int, **more: Any) -> Entry:
+        there = await self.get(key)
+        if (there.generation if there is not None else 0) != expect:
+            raise Conflict
+        await asyncio.sleep(0)
+        self._entries[key.kind][key.name] = entry = Entry(key, expect + 1, body, stamp=object())
+        return entry
+
+
+class Cancels(MemoryStore):
+    """A write ends with its caller."""
+
+    async def put(self, key: Key, body: bytes, **more: Any) -> Entry:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return await super().put(key, body, **more)
+
+
+class KeepsTen(MemoryStore):
+    """The oldest entry gives way to the eleventh."""
+
+    async def put(self, key: Key, body: bytes, **more: Any) -> Entry:
+        entries = self._kind(key)
+        if len(entries) >= 10:
+            del entries[next(iter(entries))]
+        return await super().put(key, body, **more)
+
+
+class LeavesReservations(MemoryStore):
+    @asynccontextmanager
+    async def reserve(self, key: Key, size: int) -> AsyncIterator[Reservation]:
+        await self.put(key, bytes(size), expect=0)
+        yield Reservation(key, held=size)
+
+
+class WritesIntoTheRoom(MemoryStore):
+    """A reservation decides where an entry is written."""
+
+    async def put(self, key: Key, body: bytes, *, room: Reservation | None = None, **more: Any) -> Entry:
+        return await super().put(room.key if room is not None else key, body, room=room, **more)
+
+
+class HasNoLimit(MemoryStore):
+    @asynccontextmanager
+    async def reserve(self, key: Key, size: int) -> AsyncIterator[Reservation]:
+        yield Reservation(key, held=size)
+
+    async def put(self, key: Key, body: bytes, **more: Any) -> Entry:
+        return await super().put(key, body[:MAX_BODY], **more)
+
+
+class TrustsItsCache(MemoryStore):
+    """Each version is the newest."""
+
+    def unchanged(self, entry: Entry) -> bool:
+        return True
+
+
+class KeepsWhatIsDeleted(MemoryStore):
+    async def delete(self, key: Key, *, expect: int) -> None:
+        """Do nothing."""
+
+
+class DeletesAnyVersion(MemoryStore):
+    async def delete(self, key: Key, *, expect: int) -> None:
+        self._kind(key).pop(key.name, None)
+
+
+class ScansWhatChanges(MemoryStore):
+    """A scan has the order of writing, and sees each change."""
+
+    async def scan(self, kind: str, **more: Any) -> AsyncIterator[Entry]:
+        for entry in self._named(kind).values():
+            yield entry
+
+
+class JoinsParts(MemoryStore):
+    """Parts that read alike are alike."""
+
+    def key(self, kind: str, *parts: str) -> Key:
+        return super().key(kind, "".join(parts))
+
+    def mac(self, label: str, *parts: str) -> bytes:
+        return super().mac(label, "".join(parts))
+
+    def tag(self, kind: str, label: str, *parts: str) -> Tag:
+        return super().tag(kind, label, "".join(parts))
+
+
+class NamesAnew(MemoryStore):
+    """A key is another one each time."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._numbers = count()
+
+    def key(self, kind: str, *parts: str) -> Key:
+        return super().key(kind, *parts, str(next(self._numbers)))
+
+
+class TakesAnyKey(MemoryStore):
+    def key(self, kind: str, *parts: str) -> Key:
+        return super().key(kind if kind in self._entries else "grants", *parts)
+
+    async def get(self, key: Key) -> Entry | None:
+        return self._entries.get(key.kind, {}).get(key.name)
+
+
+class LeasesAnything(MemoryStore):
+    @asynccontextmanager
+    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
+        self._lease_kinds |= {key.kind}
+        async with super().lease(key, wait=wait) as held:
+            yield held
+
+
+class Lost:
+    """A lease that another holder may have."""
+
+    lost = True
+
+
+class LeasesToAll(MemoryStore):
+    @asynccontextmanager
+    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
+        yield Lost()
+
+
+class HasOneLease(MemoryStore):
+    """All leases are one."""
+
+    @asynccontextmanager
+    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
+        async with super().lease(Key("flight", "0" * 64), wait=wait) as held:
+            yield held
+
+
+class KeepsLeases(MemoryStore):
+    """A lease whose holder fails, or whose waiter is cancelled, is never free again."""
+
+    @asynccontextmanager
+    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
+        lock = self._leases.setdefault(key, asyncio.Lock())
+        taking = asyncio.ensure_future(lock.acquire())
+        done, _ = await asyncio.wait([taking], timeout=max(wait, 0.01))
+        if not done:
+            taking.cancel()
+            raise BrokerError(Code.STORE_LOCKED)
+        yield Lost()
+        lock.release()
+
+
+class LeaseBlocksWriting(MemoryStore):
+    async def put(self, key: Key, body: bytes, **more: Any) -> Entry:
+        if any(lock.locked() for lock in self._leases.values()):
+            raise BrokerError(Code.STORE_LOCKED)
+        return await super().put(key, body, **more)
+
+
+class NeverCloses(MemoryStore):
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+class TellsAll(MemoryStore):
+    def __repr__(self) -> str:
+        return f"{[entry.body for entries in self._entries.values() for entry in entries.values()]}"
