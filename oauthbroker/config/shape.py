@@ -58,6 +58,7 @@ class Written(Generic[S]):
     refused: frozenset[Keys] = frozenset()
     base: Keys = ("spec",)
     reader: Reader | None = None
+    kinds: Kinds = field(default=OURS, repr=False)
 
     @property
     def room(self) -> str:
@@ -82,7 +83,7 @@ class Written(Generic[S]):
         """Reports a problem at a path within `spec`: at its value, or at its `key`, perhaps a value gone `astray`."""
         full = (*self.base, *path)
         at = self.document.key_at if key else self.document.value_at
-        self.problems.add(at(full), dotted((*full[:-1], "?") if astray else full), what, todo, code)
+        self.problems.add(at(full), dotted((*full[:-1], "?") if astray else self._shown(full)), what, todo, code)
 
     def missing(self, path: Sequence[str | int], todo: str) -> None:
         """Reports an absent field, unless it is absent because its shape was refused."""
@@ -91,7 +92,11 @@ class Written(Generic[S]):
 
     def path(self, *path: str | int) -> str:
         """The path as people write it."""
-        return dotted((*self.base, *path))
+        return dotted(self._shown((*self.base, *path)))
+
+    def _shown(self, path: Keys) -> Keys:
+        """Return the path for a report. A room's path may have keys of its users, which may be values gone astray."""
+        return self.kinds.masked(path) if self.room else path
 
     def place(self, *path: str | int) -> SourcePlace:
         return self.document.value_at((*self.base, *path))
@@ -120,7 +125,9 @@ def written(document: Document, problems: Problems, kinds: Kinds = OURS) -> list
     for reader in readers:
         body, lost = shaping.read(reader, spec)
         if body is not None:
-            found.append(Written(kind, name, body, document, problems, frozenset(gone | lost), reader=reader))
+            found.append(
+                Written(kind, name, body, document, problems, frozenset(gone | lost), reader=reader, kinds=kinds)
+            )
     if all(issubclass(reader.model, Tolerant) for reader in readers):
         _check_slips([reader.model for reader in readers], spec, document, problems)
     return found

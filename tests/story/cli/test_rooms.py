@@ -186,7 +186,7 @@ async def test_a_running_broker_has_the_resources_of_its_rooms_and_takes_new_one
             ready.write("blue", NOTEBOOK.replace("name: red", "name: blue").replace("https:", "http:"))
             with pytest.raises(ConfigRefused) as refused:
                 await broker.reload()
-            assert ["spec.servers.home.url"] == [each.path for each in refused.value.problems]
+            assert ["spec.servers.?.url"] == [each.path for each in refused.value.problems]
             assert {"red", "blue"} == set(broker.bundle.rooms["sample"].of("Notebook"))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +17,22 @@ from hypothesis import strategies as st
 from oauthbroker.config import ConfigRefused, load
 from oauthbroker.config.shape import _words
 from tests.kit.forms import examples
+from tests.kit.rooms_installed import SAMPLE, on_path
 from tests.unit.config.bundles import APP, BROKER, CANARY, CONNECTOR, GLOBAL, TOOL, everything_said
 
-RESOURCES = [yaml.safe_load(text) for text in (APP, BROKER, TOOL, CONNECTOR, GLOBAL)]
+ROOMS = BROKER + "  rooms: [sample]\n"
+NOTES = """
+apiVersion: agents.example.io/v1alpha1
+kind: Notebook
+metadata: {name: red}
+spec:
+  oauthAppRef: OAuthApp/acme
+  nextPage: Notebook/red
+  mode: write
+  servers:
+    home: {url: "https://home.example", token: {valueFrom: {env: HOME_TOKEN}}}
+"""
+RESOURCES = [yaml.safe_load(text) for text in (APP, ROOMS, TOOL, CONNECTOR, GLOBAL, NOTES)]
 WORDS = st.sampled_from(
     ["", "anyone", "a/b", "{", "{a}", "\x00", "https://a.example", "http://127.0.0.1", "x" * 3000, f"{CANARY} "]
 )
@@ -25,7 +40,7 @@ VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.just(CANARY),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["from", "value", "scopes", "env", CANARY]), inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["from", "value", "scopes", "env", "url", CANARY]), inner, max_size=3)
     ),
     max_leaves=6,
 )
@@ -43,6 +58,18 @@ def put(data: Any, path: tuple[Any, ...], value: Any) -> None:
         for step in path[:-1]:
             data = data[step]
         data[path[-1]] = value
+
+
+@pytest.fixture(autouse=True, scope="module")
+def sample() -> Iterator[None]:
+    with on_path(SAMPLE):
+        yield
+
+
+def test_the_bundle_loads_as_it_is(tmp_path: Path):
+    """So each refusal is of a change, and the room's resources are read."""
+    (tmp_path / "bundle.yaml").write_text("\n---\n".join(json.dumps(each) for each in RESOURCES), "utf-8")
+    assert {"sample"} == load(tmp_path).rooms.keys()
 
 
 PLACES = [(index, path) for index, resource in enumerate(RESOURCES) for path in paths(resource) if path]

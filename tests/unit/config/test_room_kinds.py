@@ -114,10 +114,23 @@ def test_all_errors_come_at_once(tmp_path: Path):
         ("spec.flow", "not one of the words known here"),
         ("spec.pages", "too large"),
         ("spec.oauthAppRef", "no such OAuthApp in this bundle"),
-        ("spec.servers.home.url", "not an https address"),
+        ("spec.servers.?.url", "not an https address"),
         ("spec.notes.notebook", "no such Notebook in this bundle"),
         ("spec.auth.scopes[1]", "a scope that the OAuthApp does not have"),
     } <= {(each.path, each.what) for each in found}
+
+
+def test_a_key_that_may_be_a_secret_is_not_repeated(tmp_path: Path):
+    """A value in the place of a key: neither the shape nor the room's own check prints it."""
+    red = edited(
+        NOTEBOOK,
+        ("home:", f"{CANARY}:"),
+        ("https://home", "http://home"),
+        ("{valueFrom: {env: HOME_TOKEN}}", "{value: x}"),
+    )
+    found = problems_in(write(tmp_path, broker=ROOMS, app=APP, red=red))
+    assert ["spec.servers.?.url", "spec.servers.?.token.value"] == [each.path for each in found]
+    assert CANARY not in str([str(each) for each in found])
 
 
 def test_a_slip_of_a_rooms_field_in_a_tool_is_told_and_its_own_fields_are_no_slips(tmp_path: Path):
