@@ -120,9 +120,11 @@ def encode(kind: str, data: Mapping[str, Any]) -> bytes:
 
 @cache
 def _parser() -> Callable[[bytes], Any]:
+    """Return a JSON parser that caches the names of members alone. By default it would keep up to 16,384 short strings
+    of the documents that it has read, tokens among them."""
     from pydantic_core import from_json  # imported here: a client uses the records and decodes no plaintext
 
-    return from_json
+    return partial(from_json, cache_strings="keys")
 
 
 def decode(kind: str, body: bytes) -> dict[str, Any]:
