@@ -8,12 +8,26 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+END_SECONDS = 5.0
 
 
 def run_serving(main: Coroutine[Any, Any, T]) -> T:
-    """Run as `asyncio.run`, on the fastest loop."""
-    with asyncio.Runner(loop_factory=fastest_loop()) as runner:
+    """Run as `asyncio.run`, on the fastest loop. A task that ignores its cancellation, of an add-on room, does not keep
+    the process: then the loop is left as it is."""
+    runner = asyncio.Runner(loop_factory=fastest_loop())
+    try:
         return runner.run(main)
+    finally:
+        if runner.run(_cancel_others()):
+            runner.close()
+
+
+async def _cancel_others() -> bool:
+    """Cancel the tasks that are left. Return whether all have ended, after at most `END_SECONDS`."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    return not others or not (await asyncio.wait(others, timeout=END_SECONDS))[1]
 
 
 def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

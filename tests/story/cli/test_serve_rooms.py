@@ -16,6 +16,7 @@ import pytest
 
 from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import BROKER, REPOSITORY, Desk, Done, command, log_lines, serving
+from tests.kit.room_package import install
 from tests.kit.rooms_installed import SAMPLE
 from tests.kit.served_api import Service, make_key, until
 
@@ -153,3 +154,43 @@ def test_over_a_unix_socket_a_room_knows_the_users_of_the_machine(
         assert 200 == Service(desk.port, key).call("GET", "/.well-known/sample")[0]
     shown = use(desk, "audit", "tail", "--type", "sample.NoteWritten")
     assert f"uid-{os.getuid()}" in shown.out
+
+
+STUBBORN = """
+async def ignore():
+    while True:
+        try:
+            await asyncio.sleep(1)
+        except asyncio.CancelledError:
+            pass
+
+
+@asynccontextmanager
+async def open_room(broker, resources):
+    BEFORE
+    yield OpenRoom(background=[Background(name="ignore", seconds=1, work=ignore)])
+    await ignore()
+"""
+
+
+def test_a_room_that_ignores_its_end_does_not_keep_the_process(desk: Desk, key: str, tmp_path: Path) -> None:
+    installed = tmp_path / "installed"
+    install(installed, "stubborn", STUBBORN.replace("BEFORE", "pass"))
+    configure(desk, rooms="  rooms: [stubborn]\n")
+    (desk.folder / "config" / "diary.yaml").unlink()
+    with serving(desk, PYTHONPATH=f"{REPOSITORY}:{installed}") as process:
+        assert 200 == Service(desk.port, key).call("GET", "/v1/apps")[0]
+    assert 0 == process.returncode
+    told = {line["event"] for line in log_lines(desk) if line["level"] == "error"}
+    assert {"a room does not close", "background work of a room does not end"} == told
+
+
+def test_a_room_that_does_not_open_stops_the_server_with_a_sentence(desk: Desk, key: str, tmp_path: Path) -> None:
+    installed = tmp_path / "installed"
+    install(installed, "stubborn", STUBBORN.replace("BEFORE", "raise ValueError('s3cret')"))
+    configure(desk, rooms="  rooms: [stubborn]\n")
+    (desk.folder / "config" / "diary.yaml").unlink()
+    done = command("serve", cwd=desk.folder, seconds=60, PYTHONPATH=f"{REPOSITORY}:{installed}")
+    assert 2 == done.code
+    assert "the room stubborn does not open: ValueError at " in done.err
+    assert "s3cret" not in done.err + done.out
