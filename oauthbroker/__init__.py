@@ -81,7 +81,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """The heavy half is imported when it is first used: a command that only checks a file stays fast."""
+    """Import the heavy half when it is first used: a command that only checks a file stays fast."""
     if name not in _LAZY:
         raise AttributeError(name)
     from importlib import import_module

@@ -43,11 +43,11 @@ class SyncOAuthCapability(Protocol):
         scopes: Sequence[str] | None = None,
         min_ttl_seconds: int | None = None,
     ) -> TokenResult:
-        """As `OAuthCapability.get_access_token`."""
+        """Call `OAuthCapability.get_access_token`."""
         ...
 
     def report_rejected(
         self, app: str | Mapping[str, str], access_token: str | Secret, scopes: Sequence[str] | None = None
     ) -> TokenResult:
-        """As `OAuthCapability.report_rejected`."""
+        """Call `OAuthCapability.report_rejected`."""
         ...

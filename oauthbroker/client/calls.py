@@ -72,7 +72,7 @@ def rejected(app: str, access_token: Secret, scopes: Sequence[str] | None) -> Cl
 def begin_turn(
     turn: Turn, tools: Tools | Collection[str], ttl_seconds: int | None, *, private_links: bool
 ) -> ClientCall[BegunTurn]:
-    """Not repeatable: each call that arrives begins a turn of its own."""
+    """Begin a turn. Not repeatable: each call that arrives begins a turn of its own."""
     said: dict[str, Any] = {
         "agentName": turn.agent_name,
         "instanceKey": turn.instance_key,
@@ -95,7 +95,7 @@ def end_turn(turn_id: str) -> ClientCall[bool]:
 
 
 def pending(links: Links) -> ClientCall[dict[str, Any] | None]:
-    """Any other value than `inline` requests no links."""
+    """Read a turn's pending requests. Any other value than `inline` requests no links."""
     inline = isinstance(links, str) and links == "inline"
     return ClientCall("GET", "/v1/turn/pending", _block, query={} if inline else {"links": "apart"})
 
@@ -127,13 +127,13 @@ def cancel(auth_session_id: str) -> ClientCall[bool]:
 
 
 def confirm(handle: Secret, subject: str) -> ClientCall[SessionOutcome]:
-    """Not repeatable: a handle allows one try."""
+    """Confirm a handle. Not repeatable: a handle allows one try."""
     body = {"handle": handle, "subject": subject}
     return ClientCall("POST", "/v1/auth-sessions/confirm", _outcome, body, repeatable=False)
 
 
 def relay_code(code: Secret) -> ClientCall[SessionOutcome]:
-    """Not repeatable: a code allows one try."""
+    """Relay a code. Not repeatable: a code allows one try."""
     return ClientCall("POST", "/v1/auth-sessions/confirm", _outcome, {"channelCode": code}, repeatable=False)
 
 

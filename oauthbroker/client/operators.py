@@ -41,13 +41,13 @@ class OperatorCalls(OnWire):
     async def grants(
         self, *, app: AppRef | None = None, subject: str | None = None, state: str | None = None
     ) -> AsyncIterator[GrantSummary]:
-        """For operators: yield the grants, page by page. `app` takes any form of a reference; `state`: `live` or
+        """Yield the grants, page by page. For operators. `app` takes any form of a reference; `state`: `live` or
         `revoked`."""
         async for each in self._pages("/v1/grants", "grants", app, subject=subject, state=state):
             yield _grant(each)
 
     async def revoke(self, grant_id: str) -> str | None:
-        """For operators: revoke a grant at once.
+        """Revoke a grant at once. For operators.
 
         Returns the provider's state so far: `done`, `refused`, `none`, `shared` or `later`. None if there was no live
         grant with that id.
@@ -55,38 +55,38 @@ class OperatorCalls(OnWire):
         return await self._send(ClientCall("DELETE", f"/v1/grants/{segment(grant_id)}", _provider_state))
 
     async def grant_record(self, grant_id: str) -> dict[str, Any] | None:
-        """For operators: return the OAuthGrantRecord with its secrets masked; None if no grant has that id."""
+        """Return the OAuthGrantRecord with its secrets masked; None if no grant has that id. For operators."""
         return await self._record(f"/v1/grants/{segment(grant_id)}/record", Code.GRANT_NOT_FOUND)
 
     async def sessions(
         self, *, app: AppRef | None = None, subject: str | None = None, status: str | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """For operators: yield AuthSessionRecords with their secrets masked, page by page."""
+        """Yield AuthSessionRecords with their secrets masked, page by page. For operators."""
         async for each in self._pages("/v1/auth-sessions", "sessions", app, subject=subject, status=status):
             yield each
 
     async def session_record(self, auth_session_id: str) -> dict[str, Any] | None:
-        """For operators: return the AuthSessionRecord with its secrets masked; None if there is none."""
+        """Return the AuthSessionRecord with its secrets masked; None if there is none. For operators."""
         return await self._record(f"/v1/auth-sessions/{segment(auth_session_id)}/record", Code.NOT_FOUND)
 
     async def queues(self) -> list[dict[str, Any]]:
-        """For operators: return the queue of each agent, and its depth."""
+        """Return the queue of each agent, and its depth. For operators."""
         return await self._send(listed("/v1/queues", "queues"))
 
     async def dead_letters(self, agent: str) -> list[dict[str, Any]]:
-        """For operators: return events that no consumer could settle, the latest first."""
+        """Return events that no consumer could settle, the latest first. For operators."""
         return await self._send(listed(_dead_letters(agent), "deadLetters"))
 
     async def retry_dead_letter(self, agent: str, event_id: str) -> bool:
-        """For operators: give a dead letter new attempts. False if none has that id."""
+        """Give a dead letter new attempts. For operators. False if none has that id."""
         return await self._change("POST", f"{_dead_letters(agent)}/{segment(event_id)}/retry")
 
     async def drop_dead_letter(self, agent: str, event_id: str) -> bool:
-        """For operators: remove a dead letter for good. False if none has that id."""
+        """Remove a dead letter for good. For operators. False if none has that id."""
         return await self._change("DELETE", f"{_dead_letters(agent)}/{segment(event_id)}")
 
     async def erase(self, subject: str, *, dry_run: bool = False) -> dict[str, Any]:
-        """For operators: revoke a subject's grants and remove all its records. Returns the number of each kind.
+        """Revoke a subject's grants and remove all its records. For operators. Returns the number of each kind.
 
         `erased` is false with `dry_run`, and while a provider (`toTell`) or a browser (`connecting`) must be waited
         for. Repeatable: the second call continues the first one.
@@ -111,7 +111,7 @@ class OperatorCalls(OnWire):
         return await self._send(ClientCall("GET", path, lambda reply: found(reply, unknown)))
 
     async def _change(self, method: str, path: str) -> bool:
-        """Not repeatable: the second call finds no dead letter."""
+        """Change a dead letter. Not repeatable: the second call finds no dead letter."""
         call = ClientCall(method, path, lambda reply: done(reply, Code.NOT_FOUND), repeatable=False)
         return await self._send(call)
 

@@ -145,7 +145,7 @@ class SyncOAuth(_SyncClient[OAuth]):
 
     @classmethod
     def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
-        """As `OAuth.from_env`."""
+        """Call `OAuth.from_env`."""
         return cls._of(OAuth.from_env(options, env))
 
     get_access_token = _waits(OAuth.get_access_token)
@@ -158,7 +158,7 @@ class SyncOAuth(_SyncClient[OAuth]):
     def narrow(
         self, *, tool: str | None = None, apps: AllowedApps | None = None, expires_at: datetime | None = None
     ) -> Self:
-        """As `OAuth.narrow`: sends no request."""
+        """Call `OAuth.narrow`: sends no request."""
         return self._of(self._async.narrow(tool=tool, apps=apps, expires_at=expires_at))
 
     @property
@@ -179,11 +179,11 @@ class SyncDelivery(calls.Leased):
         return cls(*leased, delivery)
 
     def ack(self) -> bool:
-        """As `Delivery.ack`."""
+        """Call `Delivery.ack`."""
         return _run(self._delivery.ack())
 
     def nack(self) -> bool:
-        """As `Delivery.nack`."""
+        """Call `Delivery.nack`."""
         return _run(self._delivery.nack())
 
 
@@ -212,7 +212,7 @@ class SyncRunningTurn(_Sync[RunningTurn]):
     relay_code = _waits(RunningTurn.relay_code)
 
     def oauth(self, tool: str | None = None) -> SyncOAuth:
-        """As `RunningTurn.oauth`."""
+        """Call `RunningTurn.oauth`."""
         return SyncOAuth._of(self._async.oauth(tool))  # noqa: SLF001
 
 
@@ -226,11 +226,11 @@ class SyncRuntime(_SyncClient[Runtime]):
 
     @classmethod
     def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
-        """As `Runtime.from_env`."""
+        """Call `Runtime.from_env`."""
         return cls._of(Runtime.from_env(options, env))
 
     def begin(self, turn: TurnLike, **options: Unpack[TurnOptions]) -> SyncRunningTurn:
-        """As `Runtime.begin`: `end` it."""
+        """Call `Runtime.begin`: `end` it."""
         return SyncRunningTurn._of(_run(self._async.begin(turn, **options)))  # noqa: SLF001
 
     def end(self, turn: SyncRunningTurn | str) -> None:
@@ -239,7 +239,7 @@ class SyncRuntime(_SyncClient[Runtime]):
 
     @contextmanager
     def turn(self, turn: TurnLike, **options: Unpack[TurnOptions]) -> Iterator[SyncRunningTurn]:
-        """As `Runtime.turn`: `begin` and `end` around a block."""
+        """Call `Runtime.turn`: `begin` and `end` around a block."""
         running = self.begin(turn, **options)
         try:
             yield running
@@ -247,12 +247,12 @@ class SyncRuntime(_SyncClient[Runtime]):
             _run(self._async.end_if_reached(running.turn_id))
 
     def lease(self, agent: str, wait: float = 30) -> SyncDelivery | None:
-        """As `Runtime.lease`."""
+        """Call `Runtime.lease`."""
         delivery = _run(self._async.lease(agent, wait))
         return None if delivery is None else SyncDelivery._of(delivery)  # noqa: SLF001
 
     def events(self, agent: str, wait: float = 30) -> Iterator[SyncDelivery]:
-        """As `Runtime.events`: for ever."""
+        """Call `Runtime.events`: for ever."""
         while True:
             yield SyncDelivery._of(_run(self._async.next_event(agent, wait)))  # noqa: SLF001
 

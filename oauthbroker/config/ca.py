@@ -15,7 +15,7 @@ _ADVICE: Final = "name a PEM file with the certificate of your authority"
 
 
 def trusted_ca(written: Written[Any], path: str | None) -> str:
-    """The certificates in the file as PEM, and nothing else of it; empty where none is named or it is refused.
+    """Return the certificates in the file as PEM, and nothing else of it; empty where none is named or it is refused.
 
     `path` is relative to the file that names it.
     """

@@ -94,7 +94,7 @@ def _check_rule(app: Merged, mode: SubjectMode, identity: Identity) -> None:
 
 
 def _refuse_unknown_owner(app: Merged, mode: SubjectMode, identity: Identity) -> None:
-    """The rule lacks its source or its template. With a device code that is a refusal of its own (12.5.7)."""
+    """Refuse a rule without its source or its template. With a device code that is a refusal of its own (12.5.7)."""
     code = Code.DEVICE_CODE_UNSUPPORTED if app.spec.flow == "deviceCode" else Code.CONFIG_INVALID
     who = "whose account comes back" if mode == "user" else "which team or organisation comes back"
     what = f"{code.value}: " if code is not Code.CONFIG_INVALID else ""

@@ -106,5 +106,5 @@ def read_plain(file: Path, most: int) -> bytes | None:
 
 
 def _shown(path: Path) -> str:
-    """A file name may hold anything but a slash; a report is one line."""
+    """Return a file's name on one line. It may hold anything but a slash; a report is one line."""
     return "".join(it if it.isprintable() else "?" for it in str(path))

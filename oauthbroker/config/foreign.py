@@ -34,7 +34,7 @@ def is_foreign(data: Any, kinds: Kinds) -> bool:
 
 
 def app_refs(data: Any, path: Keys = ()) -> Iterator[Keys]:
-    """The paths of all references to an OAuthApp by the name `oauthAppRef`."""
+    """Yield the paths of all references to an OAuthApp by the name `oauthAppRef`."""
     if isinstance(data, dict):
         for key, value in data.items():
             if key.casefold() == "oauthappref" and _is_app_ref(value):

@@ -18,7 +18,7 @@ CALLBACK_PATH: Final = "/login/callback"
 
 
 def login_of(broker: Written[BrokerSpec] | None, public_base_url: str) -> Merged | None:
-    """The login as the app that it is to its provider; None where there is none."""
+    """Return the login as the app that it is to its provider; None where there is none."""
     login = broker.spec.login if broker is not None else None
     if broker is None or login is None:
         return None
@@ -29,8 +29,8 @@ def login_of(broker: Written[BrokerSpec] | None, public_base_url: str) -> Merged
 
 
 def check_login(login: Merged, *, plain_http: bool, reach: ProviderNetworks) -> None:
-    """Everything that an app's client, endpoints and identity are held to. An issuer has to be named: ID tokens are
-    compared with it."""
+    """Check what holds for an app's client, endpoints and identity. An issuer has to be named: ID tokens are compared
+    with it."""
     written, template = login.written, login.identities["user"].template
     if not login.endpoints.issuer:
         written.missing(("endpoints", "issuer"), "write your identity provider's issuer, https://...")

@@ -104,7 +104,7 @@ def provider_options(spec: OAuthAppSpec) -> Mapping[str, str]:
 
 
 def params_in(text: str) -> list[str]:
-    """The names of the `{placeholders}` of a preset's endpoint or of a template."""
+    """Return the names of the `{placeholders}` of a preset's endpoint or of a template."""
     return _PLACEHOLDER.findall(text)
 
 
@@ -135,7 +135,7 @@ def _endpoints(spec: OAuthAppSpec, preset: Preset | None) -> Endpoints:
 
 
 def _fill(url: str, params: Mapping[str, str]) -> str:
-    """A parameter that is missing leaves its `{name}`: the checks refuse the app for it."""
+    """Fill in the parameters. A missing one leaves its `{name}`: the checks refuse the app for it."""
     return _PLACEHOLDER.sub(lambda found: params.get(found[1], found[0]), url)
 
 
@@ -154,7 +154,7 @@ def _identity(spec: OAuthAppSpec, preset: Preset | None, mode: SubjectMode) -> I
 
 
 def _known_habits(spec: OAuthAppSpec, preset: Preset | None) -> Habits:
-    """The preset's habits; the app's own quirks win."""
+    """Return the preset's habits; the app's own quirks win."""
     habits = preset.habits() if preset else Habits()
     return spec.quirks.over(habits) if spec.quirks else habits
 
@@ -166,7 +166,7 @@ def _revocation(spec: OAuthAppSpec, preset: Preset | None) -> Revocation:
 
 
 def _habits(app: Merged) -> Habits:
-    """The preset's habits with the app's own parameters, scopes and identity taken into account."""
+    """Return the preset's habits with the app's own parameters, scopes and identity taken into account."""
     options = app.spec.options or {}
     always = list(app.habits.always_scopes)
     if "openid" not in always and any(app.identities[mode].source == "idToken" for mode in app.identities_used):
@@ -182,7 +182,7 @@ def _habits(app: Merged) -> Habits:
 
 
 def _aliases(app: Merged) -> dict[str, str]:
-    """Spellings of the app's scopes that an answer may use. A scope that the app lists is no alias."""
+    """Return spellings of the app's scopes that an answer may use. A scope that the app lists is no alias."""
     aliases = {
         other: ours
         for other, ours in app.habits.scope_aliases.items()

@@ -24,8 +24,8 @@ def resolve(
     *,
     only: Collection[str] | None = None,
 ) -> Bundle:
-    """The bundle with every value in place. `secrets` are the entries of the store that `loaded.secret_keys` names.
-    With `only`, the bundle has these apps and no connector or room, and no other value is asked for.
+    """Return the bundle with every value in place. `secrets` are the entries of the store that `loaded.secret_keys`
+    names. With `only`, the bundle has these apps and no connector or room, and no other value is asked for.
 
     Raises ConfigRefused: a variable or secret that is not there is a problem like any other, with its place.
     """
@@ -76,7 +76,7 @@ def _app(draft: AppDraft, env: Mapping[str, str], secrets: Mapping[SecretKey, Se
 
 
 def _check_keys(values: Iterable[tuple[Source, Secret | None]], problems: Problems) -> None:
-    """A key that cannot sign is told at start, not by the first person who comes back from the provider."""
+    """Refuse a key that cannot sign at the start, not at the first person who comes back from the provider."""
     for source, value in values:
         if value is None:
             continue

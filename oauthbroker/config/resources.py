@@ -146,7 +146,7 @@ SPECS: Final[dict[str, type[Strict]]] = {
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models inside an annotation: through Optional, Annotated, list and dict."""
+    """Yield the models inside an annotation: through Optional, Annotated, list and dict."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     elif get_origin(annotation) in {Annotated, Union, types.UnionType, list, dict}:

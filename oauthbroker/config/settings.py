@@ -61,7 +61,7 @@ def settings_of(broker: Written[BrokerSpec] | None, bundle: Path) -> Settings:
 
 
 def _doors(api: ApiSpec | None, folder: Path) -> dict[str, Any]:
-    """The API's own listeners."""
+    """Return the API's own listeners."""
     listen, socket = (api.listen, api.socket) if api else (None, None)
     doors: dict[str, Any] = {}
     if listen is not None:
@@ -77,7 +77,7 @@ def _doors(api: ApiSpec | None, folder: Path) -> dict[str, Any]:
 
 
 def with_key_file(settings: Settings, env: Mapping[str, str]) -> str:
-    """Where the KEK is: as written, else OAUTHBROKER_KEY_FILE, else in the user's data folder, one per store."""
+    """Return where the KEK is: as written, else OAUTHBROKER_KEY_FILE, else in the user's data folder, one per store."""
     if settings.key_file:
         return settings.key_file
     if env.get(KEY_FILE_ENV):
@@ -114,7 +114,7 @@ def check_store_place(broker: Written[BrokerSpec] | None, settings: Settings, pr
 
 
 def _is_below(path: str, folder: str) -> bool:
-    """Whether it lies in the folder, or is the folder, links followed."""
+    """Return whether it lies in the folder, or is the folder, links followed."""
     if not path or not folder or "\x00" in path + folder:
         return False
     real = os.path.realpath(folder)
@@ -205,5 +205,5 @@ def _bracketed(host: str) -> str:
 
 
 def _absolute(folder: Path, path: str) -> str:
-    """Absolute and without `..`, links not followed: a mount may appear later."""
+    """Return the path, absolute and without `..`, links not followed: a mount may appear later."""
     return os.path.abspath(folder / Path(path).expanduser())  # noqa: PTH100 - resolve() follows links

@@ -66,7 +66,7 @@ class Written(Generic[S]):
         return self.reader.room if self.reader is not None else ""
 
     def whole(self, *path: str | int) -> bool:
-        """Nothing at, above or below the path (within `spec`) was left out for its shape."""
+        """Return whether nothing at, above or below the path (within `spec`) was left out for its shape."""
         full = (*self.base, *path)
         return not any(full[: len(gone)] == gone or gone[: len(full)] == full for gone in self.refused)
 
@@ -91,7 +91,7 @@ class Written(Generic[S]):
             self.refuse(path, "missing", todo)
 
     def path(self, *path: str | int) -> str:
-        """The path as people write it."""
+        """Return the path as people write it."""
         return dotted(self._shown((*self.base, *path)))
 
     def _shown(self, path: Keys) -> Keys:
@@ -253,7 +253,7 @@ class _Shaping:
 
 
 def _errors(model: type[Strict], data: Any) -> list[tuple[str, Keys, dict[str, Any]]]:
-    """(type, path, bounds) of every error, and nothing that came from the input."""
+    """Return (type, path, bounds) of every error, and nothing that came from the input."""
     try:
         model.model_validate(data)
     except ValidationError as error:
@@ -275,7 +275,7 @@ def _words(kind: str, context: dict[str, Any]) -> tuple[str, str]:
 
 
 def _existing(data: Any, loc: Keys) -> tuple[Keys, Any]:
-    """The longest part of `loc` that exists in the data, and its value. References add steps of their own."""
+    """Return the longest part of `loc` that exists in the data, and its value. References add steps of their own."""
     path: Keys = ()
     for step in loc:
         in_list = isinstance(data, list) and isinstance(step, int) and step < len(data)

@@ -37,7 +37,7 @@ class LeftAlone:
 
 
 def left_alone(documents: Iterable[Document]) -> Iterator[LeftAlone]:
-    """The resources that were skipped, in the order of the files."""
+    """Yield the resources that were skipped, in the order of the files."""
     for document in documents:
         if document.foreign:
             data, metadata = document.data, document.data.get("metadata")
@@ -47,7 +47,8 @@ def left_alone(documents: Iterable[Document]) -> Iterator[LeftAlone]:
 
 
 def idle_refs(documents: Iterable[Document], kinds: Kinds) -> Iterator[ConfigProblem]:
-    """References to an OAuthApp where they have no effect, in resources of our own group: a mistake, or a wish."""
+    """Yield references to an OAuthApp where they have no effect, in resources of our own group: a mistake, or a
+    wish."""
     for document in documents:
         data = document.data
         if not isinstance(data, dict) or data.get("apiVersion") not in API_VERSIONS:

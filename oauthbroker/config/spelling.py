@@ -15,14 +15,15 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def is_slip(word: str, known: str, most: int = 1) -> bool:
-    """Whether `word` is a typo of `known`: another case, other joints, or at most so many letters wrong."""
+    """Return whether `word` is a typo of `known`: another case, other joints, or at most so many letters wrong."""
     if word == known or abs(len(word) - len(known)) > most + 2:
         return False
     return _distance(word.casefold().translate(_JOINTS), known.casefold().translate(_JOINTS)) <= most
 
 
 def is_slip_of_field(word: str, known: str) -> bool:
-    """The same for a field among fields of other programs: a word that holds the known one (`author`) is its own."""
+    """Return the same for a field among fields of other programs: a word that holds the known one (`author`) is its
+    own."""
     return is_slip(word, known) and (known not in word.casefold() or word.casefold() == known)
 
 

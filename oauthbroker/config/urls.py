@@ -13,7 +13,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
 def host_of(url: str) -> str:
-    """The host of a URL that `flaw` found nothing wrong with."""
+    """Return the host of a URL that `flaw` found nothing wrong with."""
     return urlsplit(url).hostname or ""
 
 
@@ -28,7 +28,7 @@ def is_http(url: str) -> bool:
 
 
 def flaw(url: str, *, query: bool = True) -> tuple[str, str] | None:
-    """(what, what to do) for a URL that is not an absolute, plain http(s) URL, else None."""
+    """Return (what, what to do) for a URL that is not an absolute, plain http(s) URL, else None."""
     if not _CHARACTERS.fullmatch(url):
         return "not a URL", "write https://host/path, percent-encode other characters"
     try:
@@ -58,7 +58,7 @@ def is_host(host: str) -> bool:
 
 
 def is_network(text: str) -> bool:
-    """An IP address, or a network such as 10.0.0.0/24."""
+    """Return whether the text is an IP address, or a network such as 10.0.0.0/24."""
     try:
         ipaddress.ip_network(text)
     except ValueError:

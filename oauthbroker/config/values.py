@@ -41,7 +41,7 @@ class Source:
         return f"Secret/{self.secret[0]} {self.secret[1]}" if self.secret else ""
 
     def read(self, env: Mapping[str, str], secrets: Mapping[SecretKey, Secret], problems: Problems) -> Secret | None:
-        """The value, or None and a problem: it is not there, is empty, or has control characters.
+        """Return the value, or None and a problem: it is not there, is empty, or has control characters.
 
         Only a private key (`lines`) may have line breaks.
         """
@@ -70,19 +70,19 @@ class Source:
 
 
 def is_unread_secret(problem: ConfigProblem) -> bool:
-    """Whether the problem is that the secret store does not have a value."""
+    """Return whether the problem is that the secret store does not have a value."""
     return problem.what.endswith(_NOT_KEPT)
 
 
 def is_secret_key(name: str, key: str) -> bool:
-    """Whether a bundle could name this entry of the secret store."""
+    """Return whether a bundle could name this entry of the secret store."""
     return bool(_KEY.fullmatch(name) and _KEY.fullmatch(key))
 
 
 def source_of(
     resource: Written[Any], path: Keys, value: ValueSource, *, plain_todo: str = "", lines: bool = False
 ) -> Source | None:
-    """The origin that a ValueSource names, or None and a problem.
+    """Return the origin that a ValueSource names, or None and a problem.
 
     `plain_todo` refuses a plain value and says what to write instead; empty, a plain value is fine.
     """

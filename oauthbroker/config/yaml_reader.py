@@ -120,7 +120,7 @@ class _Builder:
         return foreign
 
     def path(self) -> Keys:
-        """The path of the value that comes next."""
+        """Return the path of the value that comes next."""
         if not self.stack:
             return ()
         top = self.stack[-1]
@@ -196,7 +196,7 @@ class _Builder:
             top.key, top.waits_for_value = None, False
 
     def take_key(self, event: Any, value: Any, mark: tuple[int, int]) -> None:
-        """A key that cannot be used leaves `key` at None: its value is then read and dropped."""
+        """Take the next key. One that cannot be used leaves `key` at None: its value is then read and dropped."""
         top = self.stack[-1]
         top.waits_for_value, top.key = True, None
         if not isinstance(value, str):
@@ -254,7 +254,8 @@ def _trouble(text: str, file: str, line: int, column: int) -> ConfigProblem:
 
 
 def _scalar(event: Any) -> Any:
-    """Quoted and block scalars are text. Bare ones are what both YAML versions agree on, else ambiguous."""
+    """Return a scalar's value. Quoted and block scalars are text. Bare ones are what both YAML versions agree on, else
+    ambiguous."""
     text: str = event.value
     if not event.implicit[0]:
         return text

@@ -21,21 +21,21 @@ class Clock(Protocol):
     """What the broker may know of time and chance; tests inject their own (`oauthbroker.testing.TestClock`)."""
 
     def now(self) -> datetime:
-        """Wall time, aware, UTC."""
+        """Return the wall time, aware, UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only grow; for deadlines inside one process."""
+        """Return seconds that only grow; for deadlines inside one process."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
 
     def random_bytes(self, count: int) -> bytes:
-        """From the system's CSPRNG."""
+        """Return random bytes from the system's CSPRNG."""
         ...
 
     def jitter(self, low: float, high: float) -> float:
-        """A number between low and high, for spreading retries; not for secrets."""
+        """Return a number between low and high, for spreading retries; not for secrets."""
         ...
 
 
@@ -84,7 +84,7 @@ class CertainTime:
 
 
 def has_passed(deadline: datetime, set_at: datetime, now: datetime) -> bool:
-    """Whether a deadline is over. One that was set in the future is: the clock was set back since, by an unknown
+    """Return whether a deadline is over. One that was set in the future is: the clock was set back since, by an unknown
     amount, and the deadline would be further away than it can be."""
     return deadline <= now or set_at > now + SET_BACK
 
@@ -108,7 +108,7 @@ def printed(moment: datetime) -> str:
 
 
 def from_iso(text: str) -> datetime:
-    """The inverse of `to_iso`. Raises ValueError."""
+    """Parse the output of `to_iso`. Raises ValueError."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("a time without a zone")

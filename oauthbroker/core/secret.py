@@ -19,7 +19,7 @@ _SECRET_NAME = re.compile(r"token(?!_type$)|secret|password|assertion|^code$", r
 
 
 def is_named_like_a_secret(name: str) -> bool:
-    """Whether a member of that name may hold a secret: then it is neither kept nor told."""
+    """Return whether a member of that name may hold a secret: then it is neither kept nor told."""
     return _SECRET_NAME.search(name) is not None
 
 
@@ -46,7 +46,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The text itself. Call it where the text leaves the process on purpose, nowhere else."""
+        """Return the text itself. Call it where the text leaves the process on purpose, nowhere else."""
         return self._value
 
     def matches(self, text: str) -> bool:
@@ -74,7 +74,7 @@ class Secret:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
-        """Models may take a Secret (or text to wrap) and can never dump one."""
+        """Let models take a Secret (or text to wrap) and can never dump one."""
         from pydantic_core import core_schema  # pydantic calls this, so it is installed; a client does not need it
 
         def refuse(value: Any) -> NoReturn:

@@ -20,7 +20,7 @@ class Flight(Generic[R]):
         self._landed: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
     def land(self, result: R) -> None:
-        """Only the first time counts."""
+        """End the flight. Only the first call counts."""
         if not self._landed.done():
             self._landed.set_result(result)
 
@@ -36,8 +36,8 @@ class SingleFlight(Generic[R]):
         self._under_way = UnderWay()
 
     async def join(self, key: Hashable, work: Callable[[Flight[R]], Awaitable[R]], otherwise: Callable[[], R]) -> R:
-        """What the work for this key comes to; `work` is begun unless it is under way. It must not raise: should it
-        be cancelled or break all the same, `otherwise` is the answer. Raises `brokerUnreachable` for work that would
+        """Return the result of the work for this key; `work` is begun unless it is under way. It must not raise: should
+        it be cancelled or break all the same, `otherwise` is the answer. Raises `brokerUnreachable` for work that would
         have to be begun when it is closing."""
         flight = self._flights.get(key)
         if flight is None:

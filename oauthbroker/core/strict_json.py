@@ -29,7 +29,7 @@ def decode_json(body: bytes, code: Code) -> Json:
 
 
 def decode_object(body: bytes, code: Code) -> dict[str, Json]:
-    """Like `decode_json`, and only an object will do."""
+    """Decode as `decode_json` does, and accept only an object."""
     value = decode_json(body, code)
     if not isinstance(value, dict):
         raise BrokerError(code, note="not a JSON object")
@@ -45,7 +45,7 @@ def decode_leniently(body: bytes) -> Json:
 
 
 def _unread(_number: str) -> int:
-    """Python refuses integers of thousands of digits."""
+    """Refuse the number: Python reads no integers of thousands of digits."""
     return 0
 
 

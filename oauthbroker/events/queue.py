@@ -49,7 +49,7 @@ class StoreQueues:
         self._full: set[str] = set()  # agents whose queue has refused an event
 
     async def enqueue(self, event: AgentEvent) -> bool:
-        """The event of a full queue stays in its outbox for the next attempt."""
+        """Add an event. The event of a full queue stays in its outbox for the next attempt."""
         agent, item = event.target.agent_name, Item(event.id, address_of(event))
         if agent in self._full:
             _check_room(await self._storage.read(agent), item)
@@ -66,7 +66,7 @@ class StoreQueues:
         return new
 
     async def lease(self, agent: str) -> EventLease | None:
-        """The lock is taken only if an event is free."""
+        """Lease the next event. The lock is taken only if an event is free."""
         if (await self._storage.read(agent)).next_free(self._clock.now()) is None:
             return None
         delivery: EventLease | None = None

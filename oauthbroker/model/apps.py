@@ -152,8 +152,8 @@ class OAuthApp:
         object.__setattr__(self, "registration", digest[:32])
 
     def asking_which_account(self) -> OAuthApp:
-        """The app for a person who came with the wrong account: an OpenID provider is asked to let them choose (OpenID
-        Connect Core 1.0 section 3.1.2.1). What the app's own `prompt` says stays."""
+        """Return the app for a person who came with the wrong account: an OpenID provider is asked to let them choose
+        (OpenID Connect Core 1.0 section 3.1.2.1). What the app's own `prompt` says stays."""
         said = self.habits.authorize_params.get("prompt", "").split()
         if self.endpoints.issuer is None or {"login", "select_account", "none"} & set(said):
             return self

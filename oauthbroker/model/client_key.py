@@ -28,7 +28,7 @@ class SigningKey:
 
 
 def signing_key(material: Secret) -> SigningKey:
-    """The private key of `private_key_jwt`: a PEM (PKCS#8, SEC 1, PKCS#1) or one JWK, EC or RSA.
+    """Return the private key of `private_key_jwt`: a PEM (PKCS#8, SEC 1, PKCS#1) or one JWK, EC or RSA.
 
     An EC key signs with its curve's algorithm, an RSA key (2048 bits at least) with its JWK's `alg`, else RS256.
     Raises `appMisconfigured` for anything else, a public key included.

@@ -21,7 +21,7 @@ class CurrentConfig:
         self.trouble: Code | None = None
 
     def take(self, bundle: Bundle) -> frozenset[str]:
-        """From now on this one; the names of the apps that are new, gone or different."""
+        """Replace the configuration. Return the names of the apps that are new, gone or different."""
         before = dict(self.apps)
         self.bundle, self.trouble = bundle, None
         self.apps.clear()

@@ -68,7 +68,8 @@ def _speaks_of(app: OAuthApp, subject: str) -> bool:
 
 
 def spelling(template: str) -> re.Pattern[str]:
-    """What an identity's template can produce: a claim never holds a colon, unless it is a `{*claim}`."""
+    """Return the pattern of all identities that a template can produce: a claim never holds a colon, unless it is a
+    `{*claim}`."""
     parts = re.split(r"\{[^{}]*\}", template)
     return re.compile((".+" if "{*" in template else "[^:]+").join(map(re.escape, parts)))
 
@@ -122,8 +123,8 @@ def knows_by_sub(app: OAuthApp) -> bool:
 
 
 def pin_of(app: OAuthApp, subject: str, sub: str | None) -> Account | None:
-    """What to pin for a grant that comes from elsewhere: the subject, where that is what a login would pin, or the
-    `sub` that came along. None leaves it to the next login."""
+    """Return the account to pin for a grant that comes from elsewhere: the subject, where that is what a login would
+    pin, or the `sub` that came along. None leaves it to the next login."""
     if app.subject_mode == "user" and _pins_id_token(app):
         return (app.endpoints.issuer, sub) if sub is not None and knows_by_sub(app) else None
     return _issuer(app), subject
@@ -134,6 +135,7 @@ def _issuer(app: OAuthApp) -> str:
 
 
 def check_pin(pinned: Account | None, came: Account | None, *, switch_account: bool) -> None:
-    """The first success pins the account; another one later needs an explicit switch. Raises `subjectMismatch`."""
+    """Check the account against the pinned one. The first success pins the account; another one later needs an explicit
+    switch. Raises `subjectMismatch`."""
     if pinned is not None and came != pinned and not switch_account:
         raise BrokerError(Code.SUBJECT_MISMATCH)

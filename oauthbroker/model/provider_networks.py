@@ -45,7 +45,8 @@ class ProviderNetworks:
         return all(self._fits(each, listed) for each in (address, *_inside(address, listed)))
 
     def refuses(self, host: str) -> bool:
-        """Whether this host is an address, and one that is not admitted. What a name means is only known later."""
+        """Return whether this host is an address, and one that is not admitted. What a name means is only known
+        later."""
         return _address(host) is not None and not self.admits(host)
 
     def _fits(self, address: Address, listed: list[Network]) -> bool:
@@ -61,7 +62,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _address(text: str) -> Address | None:
-    """An IPv4-mapped address is the IPv4 address: the system connects by IPv4."""
+    """Parse an address. An IPv4-mapped one is the IPv4 address: the system connects by IPv4."""
     try:
         address = ipaddress.ip_address(text.strip("[]").partition("%")[0])
     except ValueError:
@@ -78,8 +79,8 @@ def _is_public(address: Address) -> bool:
 
 
 def _inside(address: Address, listed: list[Network]) -> Iterator[IPv4Address]:
-    """The IPv4 addresses to which an IPv6 one may lead. Where a local translator keeps them depends on the length of
-    its prefix, which is the listed one's."""
+    """Yield the IPv4 addresses to which an IPv6 one may lead. Where a local translator keeps them depends on the length
+    of its prefix, which is the listed one's."""
     if isinstance(address, IPv4Address) or address.is_loopback or address.is_unspecified:
         return
     if any(address in network for network in _LAST_32_BITS) or _is_isatap(address):
@@ -94,7 +95,8 @@ def _inside(address: Address, listed: list[Network]) -> Iterator[IPv4Address]:
 
 
 def _translated(address: IPv6Address, prefix: int) -> IPv4Address:
-    """RFC 6052 section 2.2: behind the prefix, around the octet that stays zero."""
+    """Return the IPv4 address inside an IPv6 one (RFC 6052 section 2.2): behind the prefix, around the octet that stays
+    zero."""
     packed = address.packed
     return IPv4Address(packed[12:] if prefix == 96 else (packed[prefix // 8 : 8] + packed[9:])[:4])
 

@@ -33,7 +33,7 @@ class Ready:
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The specification's JSON, the token in clear: this is where it leaves on purpose."""
+        """Return the specification's JSON, the token in clear: this is where it leaves on purpose."""
         body: dict[str, Any] = {
             "status": self.status,
             "accessToken": self.access_token.reveal(),
@@ -50,7 +50,7 @@ class Ready:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Ready:
-        """The inverse. Raises ValueError."""
+        """Parse the output of `to_json`. Raises ValueError."""
         token, scopes, until = _text(data, "accessToken"), data.get("scopes"), data.get("expiresAt")
         if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
             raise ValueError("scopes")
@@ -87,7 +87,7 @@ class DevicePrompt:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> DevicePrompt:
-        """The inverse. Raises ValueError."""
+        """Parse the output of `to_json`. Raises ValueError."""
         complete = _text(data, "verificationUriComplete") if data.get("verificationUriComplete") is not None else None
         return cls(_text(data, "verificationUri"), complete, _text(data, "userCode"), _seconds(data, "interval"))
 
@@ -120,7 +120,7 @@ class AuthorizationRequired:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> AuthorizationRequired:
-        """The inverse. Raises ValueError."""
+        """Parse the output of `to_json`. Raises ValueError."""
         device = data.get("deviceCode")
         if device is not None and not isinstance(device, dict):
             raise ValueError("deviceCode")
@@ -156,7 +156,8 @@ class Failed:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Failed:
-        """The inverse. Raises ValueError. A code that is not known here keeps its sentence and its `retryable`."""
+        """Parse the output of `to_json`. Raises ValueError. A code that is not known here keeps its sentence and its
+        `retryable`."""
         error = data.get("error")
         if not isinstance(error, dict):
             raise ValueError("error")  # noqa: TRY004  (one kind of error for any answer that is not understood)

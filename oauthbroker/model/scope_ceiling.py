@@ -22,7 +22,7 @@ class ScopeNeed:
 
 
 def resolve_scopes(app: OAuthApp, declared: Sequence[str] | None, wanted: Sequence[str] | None) -> ScopeNeed:
-    """What this call needs.
+    """Return the scopes that a call needs, within its ceiling.
 
     `declared` are the tool's scopes (None: all of the app's), `wanted` the call's own (None: the declared ones;
     empty: nothing in particular). Raises `scopeNotAllowed` for anything outside, for repetition, and for junk;
@@ -47,7 +47,7 @@ def resolve_scopes(app: OAuthApp, declared: Sequence[str] | None, wanted: Sequen
 
 
 def union_in_app_order(app: OAuthApp, *groups: Sequence[str]) -> tuple[str, ...]:
-    """Everything in any group that the app allows, in the app's order: what a step-up asks for."""
+    """Return the scopes of any group that the app allows, in the app's order: what a step-up asks for."""
     together = frozenset[str]().union(*groups)
     return tuple(scope for scope in app.scopes if scope in together)
 
@@ -55,7 +55,8 @@ def union_in_app_order(app: OAuthApp, *groups: Sequence[str]) -> tuple[str, ...]
 def granted_scopes(
     app: OAuthApp, asked: Sequence[str], answered: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(granted, missing) after an exchange. RFC 6749 section 5.1: no `scope` in the answer means the requested scopes.
+    """Return (granted, missing) after an exchange. RFC 6749 section 5.1: no `scope` in the answer means the requested
+    scopes.
 
     Aliases are folded; unlisted ones (never echoed by the provider) and those that are no right are assumed. Raises
     `scopeExceeded` for a scope that the app does not have, unless it says `extraScopes: ignore`; extras are never

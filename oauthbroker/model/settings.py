@@ -33,7 +33,7 @@ class Limits:
     request_seconds: float = 60.0
 
     def shared_by(self, workers: int) -> Limits:
-        """The part of one of so many processes, of what each counts for itself; never nothing."""
+        """Return the limits of one process of so many, where each counts for itself; never zero."""
 
         def part(whole: int) -> int:
             return -(-whole // workers)

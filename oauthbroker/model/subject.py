@@ -12,7 +12,7 @@ MAX_BYTES = 1024
 
 
 def resolve_subject(app: OAuthApp, turn: Turn) -> str:
-    """The subject that `app.subject_mode` picks, byte for byte as the runtime gave it.
+    """Return the subject that `app.subject_mode` picks, byte for byte as the runtime gave it.
 
     Raises `subjectUnavailable` when the turn has none; user mode never falls back to global.
     """

@@ -17,12 +17,12 @@ _JOINERS = "\u200c\u200d"  # Persian words and joined emoji need them
 
 
 def agent_title(target: ResumeTarget) -> str | None:
-    """What the runtime calls the agent that asks, if it says so."""
+    """Return the runtime's title for the agent, if it gives one."""
     return _fit(_titles(target).get("agent"))
 
 
 def subject_title(target: ResumeTarget, mode: SubjectMode) -> str | None:
-    """What the runtime calls the subject of this mode, if it says so."""
+    """Return the runtime's title for the subject of this mode, if it gives one."""
     title, actor = _fit(_titles(target).get(mode)), target.auth.actor
     if title is None and mode == "user" and actor.get("type") == "user":
         return _fit(actor.get("display"))
@@ -35,8 +35,9 @@ def _titles(target: ResumeTarget) -> Mapping[str, Json]:
 
 
 def _fit(title: Json) -> str | None:
-    """The title where it is one short line of visible characters. A title that is not is no title: cleaned up, it
-    would be a name that was never given. A turn is not refused for it, as people choose their own names elsewhere."""
+    """Return the title where it is one short line of visible characters. A title that is not is no title: cleaned up,
+    it would be a name that was never given. A turn is not refused for it, as people choose their own names
+    elsewhere."""
     if not isinstance(title, str) or not title.strip() or len(title) > LONGEST:
         return None
     return title.strip() if all(_is_visible(character) for character in title) else None

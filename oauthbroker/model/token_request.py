@@ -14,7 +14,7 @@ REF_FIELDS = frozenset({"kind", "name", "apiVersion"})
 
 
 def parse_request(request: Mapping[str, Any]) -> tuple[str, Sequence[str] | None, int | None]:
-    """(app's name, scopes, minTtlSeconds) of `{oauthAppRef, scopes?, minTtlSeconds?}`.
+    """Return (app's name, scopes, minTtlSeconds) of `{oauthAppRef, scopes?, minTtlSeconds?}`.
 
     Raises `requestInvalid` for any other field: above all a tool cannot name a subject.
     """
@@ -31,7 +31,7 @@ AppRef = str | Mapping[str, str]
 
 
 def app_name(ref: AppRef) -> str:
-    """The name in `"OAuthApp/name"`, `"name"` or `{kind: OAuthApp, name}`. Raises `requestInvalid`."""
+    """Return the name in `"OAuthApp/name"`, `"name"` or `{kind: OAuthApp, name}`. Raises `requestInvalid`."""
     if type(ref) is str and ref and "/" not in ref:  # on the warm path of a token call
         return ref
     kind, name = "OAuthApp", ""

@@ -29,7 +29,8 @@ class TurnAuth:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> TurnAuth:
-        """The `auth` of specification 12.5.5: `{actor?, subjects?}`. Raises `requestInvalid` for anything else."""
+        """Parse the `auth` of specification 12.5.5: `{actor?, subjects?}`. Raises `requestInvalid` for anything
+        else."""
         said = _members(data, "auth", optional={"actor", "subjects"})
         subjects = _members(said.get("subjects", {}), "subjects", optional={"global", "user"})
         given = {mode: subject for mode, subject in subjects.items() if subject is not None}
@@ -53,7 +54,7 @@ class ResumeTarget:
         return Turn(self.agent_name, self.instance_key, self.swarm_ref, self.origin, self.auth, self.locale)
 
     def is_of(self, subject: str) -> bool:
-        """Whether the turn acts for this person."""
+        """Return whether the turn acts for this person."""
         return self.auth.subjects.get("user") == subject
 
     @property
@@ -62,7 +63,7 @@ class ResumeTarget:
         return (self.swarm_ref, self.agent_name, self.instance_key)
 
     def to_json(self) -> dict[str, Json]:
-        """The `resume` block of specification 12.5.5, and `locale` where the turn has one."""
+        """Return the `resume` block of specification 12.5.5, and `locale` where the turn has one."""
         kind, _, name = self.swarm_ref.partition("/")
         return {
             "swarmRef": {"kind": kind, "name": name},
@@ -75,7 +76,7 @@ class ResumeTarget:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> ResumeTarget:
-        """As it was kept, or as a broker sends it: members that are not known are passed over."""
+        """Parse a stored target, or one that a broker sent: unknown members are passed over."""
         swarm, auth = data["swarmRef"], data.get("auth", {})
         return cls(
             agent_name=data["agentName"],
@@ -114,7 +115,7 @@ class Turn:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> Turn:
-        """The `resume` block of specification 12.5.5, whose `swarmRef`, `origin` and `auth` may be left out, and
+        """Parse the `resume` block of specification 12.5.5, whose `swarmRef`, `origin` and `auth` may be left out, and
         `locale`. Raises `requestInvalid` for anything else."""
         said = _members(data, "turn", {"agentName", "instanceKey"}, {"swarmRef", "origin", "auth", "locale"})
         auth = said.get("auth")
@@ -143,7 +144,7 @@ TurnLike = Turn | Mapping[str, Json]
 
 
 def whole_turn(given: object) -> Turn:
-    """The turn that a call is made in: a Turn, or the JSON of one. Raises `requestInvalid` for anything else."""
+    """Return the turn that a call is made in: a Turn, or the JSON of one. Raises `requestInvalid` for anything else."""
     turn = given_turn(given)
     if not isinstance(turn, Turn) or not _is_whole(turn):
         raise _refused("turn")

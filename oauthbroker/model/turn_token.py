@@ -99,7 +99,7 @@ class TurnToken:
 
     @classmethod
     def first(cls, locator: str, root: bytes) -> TurnToken:
-        """The un-narrowed token of a turn. `root` is 32 bytes that belong to this locator."""
+        """Return the un-narrowed token of a turn. `root` is 32 bytes that belong to this locator."""
         return cls(locator, (), _signed(root, START + locator.encode("ascii")))
 
     def with_caveat(self, caveat: Caveat) -> TurnToken:
@@ -107,7 +107,7 @@ class TurnToken:
         return TurnToken(self.locator, (*self.caveats, text), _signed(self.signature, text.encode("ascii")))
 
     def signed_with(self, root: bytes) -> bool:
-        """Whether this is a token of that root, narrowed or not. Constant time."""
+        """Return whether this is a token of that root, narrowed or not. Constant time."""
         signature = _signed(root, START + self.locator.encode("ascii"))
         for caveat in self.caveats:
             signature = _signed(signature, caveat.encode("ascii"))
@@ -120,8 +120,8 @@ class TurnToken:
 def narrow(
     token: Secret, *, tool: str | None = None, apps: AllowedApps | None = None, expires_at: datetime | None = None
 ) -> Secret:
-    """A token that can do less: only for `tool`, only these apps (app -> scopes, None: all that are allowed so far),
-    only until `expires_at` (whole seconds). The one it was made from is as good as before.
+    """Return a token that can do less: only for `tool`, only these apps (app -> scopes, None: all that are allowed so
+    far), only until `expires_at` (whole seconds). The one it was made from is as good as before.
 
     Raises `unauthenticated` for other text, `requestInvalid` for a token that was narrowed too often, for an invalid
     reference to an app and for an app that is named twice. No broker admits a token for a tool whose name `is_tool`
@@ -144,7 +144,8 @@ def narrow(
 
 
 def is_tool(text: str) -> bool:
-    """Whether this is a tool's name as it may stand in a log: `Kind/name` or `Kind/name:export`, printable ASCII."""
+    """Return whether this is a tool's name as it may stand in a log: `Kind/name` or `Kind/name:export`, printable
+    ASCII."""
     return len(text) <= LONGEST_TOOL and TOOL.fullmatch(text) is not None
 
 

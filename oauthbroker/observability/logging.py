@@ -22,7 +22,7 @@ class Log(Protocol):
 
 
 def json_log(stream: TextIO, clock: Clock) -> FilteringBoundLogger:
-    """A structured logger: one JSON object a line, ASCII only, so that no value can start a line of its own."""
+    """Return a structured logger: one JSON object a line, ASCII only, so that no value can start a line of its own."""
     encode = json.JSONEncoder(default=repr).encode
 
     def line(_logger: WrappedLogger, name: str, event: EventDict) -> str:

@@ -109,7 +109,7 @@ class Metrics:
         self.changes = 0
 
     def add(self, metric: Metric, *labels: str) -> None:
-        """One more. `labels` are as many as the metric has, in its order; omitted ones are empty."""
+        """Count one more. `labels` are as many as the metric has, in its order; omitted ones are empty."""
         self.count((metric, labels))
 
     def count(self, key: Counted) -> None:
@@ -120,7 +120,7 @@ class Metrics:
         self.changes += 1
 
     def time(self, timing: Timing, seconds: float, *labels: str) -> None:
-        """Something of this kind took `seconds`."""
+        """Record a duration."""
         self.note((timing, labels), seconds)
 
     def note(self, key: Timed, seconds: float) -> None:
@@ -138,12 +138,12 @@ class Metrics:
         return self.counts[metric, labels]
 
     def timed(self, timing: Timing, *labels: str) -> int:
-        """How many were timed."""
+        """Return the number of durations."""
         times = self.times.get((timing, labels))
         return sum(times.buckets) if times is not None else 0
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as plain JSON, for `absorb`."""
+        """Return all metrics as plain JSON, for `absorb`."""
         return {
             "counts": [[metric.value, list(labels), count] for (metric, labels), count in self.counts.items()],
             "times": [

@@ -116,7 +116,7 @@ class Scrubber:
             self._forget(evicted)
 
     def text(self, text: str) -> str:
-        """The same with `***` for every token."""
+        """Return the text with `***` for every token."""
         text = _OURS.sub(STARS, text)
         return _RUNS.sub(lambda run: self._run(run[0]), text) if self._ends else text
 
@@ -131,7 +131,7 @@ class Scrubber:
         return value
 
     def _run(self, text: str) -> str:
-        """The same for a piece of text without spaces and quotes."""
+        """Do the same for a piece of text without spaces and quotes."""
         known, found = self._ends, list[tuple[int, int]]()
         heads: _Heads | None = None
         looks = _FREE_LOOKS + len(text) // _TAIL  # tokens that do not overlap cannot end more often
@@ -158,7 +158,7 @@ class Scrubber:
         return "".join([*kept, text[place:]])
 
     def _last_end(self, text: str, least: int) -> int:
-        """The last place of a text where a known token may end; it is known to be one at `least`."""
+        """Return the last place of a text where a known token may end; it is known to be one at `least`."""
         for end in range(len(text), least, -1):
             if hash(text[end - _TAIL : end]) in self._ends:
                 return end
@@ -189,13 +189,13 @@ class _Heads:
             self.at[start] = 1
 
     def first(self, least: int) -> int | None:
-        """The first of these places that is not before `least`."""
+        """Return the first of these places that is not before `least`."""
         at = bisect_left(self.places, least)
         return self.places[at] if at < len(self.places) else None
 
 
 def _start(text: str, end: int, alike_ends: dict[int, _Alike], heads: _Heads) -> int | None:
-    """Where the longest token begins that ends there; None for none."""
+    """Return where the longest token begins that ends there; None for none."""
     short = alike_ends.get(_SHORT)
     start: int | None = None
     if end >= _LONG and (short is None or len(alike_ends) > 1):
@@ -222,7 +222,7 @@ def _mark(text: str) -> _Mark:
 
 
 def _look(text: str, start: int, end: int) -> int:
-    """What tells a token from others of its length: a long one's two ends, else all of it."""
+    """Return a hash that tells a token from others of its length: a long one's two ends, else all of it."""
     if end - start <= 2 * _LONG:
         return hash(text[start:end])
     return hash(text[start : start + _LONG] + text[end - _LONG : end])

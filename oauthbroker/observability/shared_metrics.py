@@ -53,8 +53,8 @@ class MetricsFolder:
 
     @classmethod
     def open(cls, folder: Path, clock: Clock) -> MetricsFolder:
-        """A place of our own, and the folder (0700) where it is missing. Waits for no other process: the file gets its
-        name once it is locked."""
+        """Make this process's place, and the folder (0700) if it is missing. Waits for no other process: the file gets
+        its name once it is locked."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         name = random_text(clock, 128)
         fresh = folder / f"{name}.fresh"
@@ -86,7 +86,7 @@ class MetricsFolder:
         return figures
 
     def circuits(self) -> list[Any]:
-        """Those that the other living processes have left; they are judged where they are read."""
+        """Return the open circuits that the other living processes have left; they are judged where they are read."""
         found: list[Any] = []
         with _locked(self._folder):
             for name in self._names(".json"):
@@ -153,14 +153,14 @@ class Sharing:
         self._written: tuple[int, Now, list[Any]] | None = None
 
     async def run(self) -> None:
-        """Until it is cancelled. A folder that takes nothing is tried again later."""
+        """Write the figures until cancelled. A folder that takes nothing is tried again later."""
         pause = 0.0
         while self._place is not None:
             await asyncio.sleep(pause)
             pause = WRITE_SECONDS if await self._try() else AFTER_FAILURE_SECONDS
 
     async def close(self) -> None:
-        """The last figures; others count us as ended from here on."""
+        """Write the last figures; others count us as ended from here on."""
         if self._place is not None:
             await self._try()
             self._place.close()
@@ -190,8 +190,8 @@ def _is_held(lock: Path) -> bool:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """No other process adds up meanwhile. Raises OSError where one holds the lock for longer than a second: it was
-    stopped, and each scrape that waited on would keep a thread."""
+    """Keep other processes from adding up meanwhile. Raises OSError where one holds the lock for longer than a second:
+    it was stopped, and each scrape that waited on would keep a thread."""
     held = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         for pause in _PAUSES:

@@ -89,7 +89,7 @@ _NOTHING = _Nothing()
 
 
 def span(name: Span, /, *, traceparent: str = "", **attributes: Unpack[Attributes]) -> Spanned:
-    """A span around the block, below the one that is open. `traceparent` (W3C Trace Context) makes it a child of a
+    """Open a span around the block, below the one that is open. `traceparent` (W3C Trace Context) makes it a child of a
     caller's. Of an exception that leaves the block only its code is kept, or its class."""
     tracer = _tracer()
     return _NOTHING if tracer is None else _OpenSpan(tracer, name, traceparent, attributes)
@@ -135,7 +135,7 @@ class _OpenSpan:
 
 
 def is_traced() -> bool:
-    """Whether a span would be more than a look into a dict."""
+    """Return whether a span would be more than a look into a dict."""
     return _API in sys.modules and _tracer() is not None
 
 
@@ -155,7 +155,8 @@ def _tracer() -> Tracer | None:
 
 
 def _parent(traceparent: str) -> Any:
-    """The context that a caller's header names, and nothing else it may carry along; None for the one we are in."""
+    """Return the context that a caller's header names, and nothing else it may carry along; None for the one we are
+    in."""
     if not traceparent:
         return None
     from opentelemetry.context import Context

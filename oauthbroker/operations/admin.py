@@ -35,14 +35,14 @@ class Admin:
     audit: AuditWriter
 
     async def enter(self, key: str) -> NewBrowserSession:
-        """With an API key that has the role `operator`. Raises `unauthenticated`, `notAllowed`."""
+        """Enter with an API key that has the role `operator`. Raises `unauthenticated`, `notAllowed`."""
         found = await self.api_keys.check(key.strip())
         if "operator" not in found.roles:
             raise BrokerError(Code.NOT_ALLOWED, note="the key is no operator's")
         return await self._enter(found.name, found.id)
 
     async def enter_from_here(self) -> NewBrowserSession:
-        """From this machine; the caller has made sure of that, and that the settings allow it."""
+        """Enter from this machine. The caller has made sure of that, and that the settings allow it."""
         return await self._enter(LOOPBACK, "")
 
     async def turned_away(self, route: str, code: Code) -> None:
@@ -50,7 +50,7 @@ class Admin:
         self.audit.write(CallRefused(route, code.value, None, None, None), self.clock.now())
 
     async def is_welcome(self, visit: BrowserSession) -> bool:
-        """Whether the key that a visit began with is still an operator's: a removed key ends it at once."""
+        """Return whether the key that a visit began with is still an operator's: a removed key ends it at once."""
         if not visit.key:
             return True
         key = await self.api_keys.shelf.get(visit.key.removeprefix("key-"))
@@ -82,11 +82,11 @@ class Admin:
         return await self.connect.cancel(locator, lambda: self._note(visit, held.record.app, "cancel", session_id))
 
     async def retry(self, visit: BrowserSession, agent: str, event_id: str) -> bool:
-        """A dead letter is tried anew. False when there is none of that id."""
+        """Give a dead letter new attempts. False if none has that id."""
         return await self.letters.retry(agent, event_id, lambda: self._note(visit, "", "retryEvent", event_id))
 
     async def drop(self, visit: BrowserSession, agent: str, event_id: str) -> bool:
-        """A dead letter goes for good. False when there is none of that id."""
+        """Remove a dead letter for good. False if none has that id."""
         return await self.letters.drop(agent, event_id, lambda: self._note(visit, "", "dropEvent", event_id))
 
     async def _note(self, visit: BrowserSession, app: str, action: str, target: str) -> None:

@@ -46,8 +46,8 @@ class BrowserSessions:
     _swept: float | None = None
 
     async def invite(self, subjects: Mapping[str, str], noted: Noted | None = None) -> tuple[Secret, datetime]:
-        """A ticket for the connections of these subjects, and until when it can be used. `noted` hears the visit's id
-        before it is kept. Raises `requestInvalid`, `rateLimited`."""
+        """Return a ticket for the connections of these subjects, and until when it can be used. `noted` hears the
+        visit's id before it is kept. Raises `requestInvalid`, `rateLimited`."""
         if not subjects or not subjects.keys() <= _MODES:
             raise BrokerError(Code.REQUEST_INVALID, note="subjects are global, user, or both")
         if not all(isinstance(subject, str) and is_subject(subject) for subject in subjects.values()):
@@ -70,7 +70,7 @@ class BrowserSessions:
         return Secret(visit.locator + secret), visit.expires_at
 
     async def invited(self, ticket: str) -> BrowserSession:
-        """Whom the ticket is for; changes nothing, because chat applications fetch links before people do.
+        """Return the subjects of a ticket. Changes nothing, because chat applications fetch links before people do.
 
         Raises `stateUnknown` for a ticket that cannot be used, without the reason.
         """
@@ -115,7 +115,7 @@ class BrowserSessions:
         return NewBrowserSession(visit, Secret(visit.locator + cookie))
 
     async def admit(self, cookie: str | None, pages: Pages) -> BrowserSession | None:
-        """The visit a cookie speaks for; None for one that is over, was never, or is of other pages."""
+        """Return the visit of a cookie; None for an ended, unknown or foreign one."""
         visit, secret = await self._find(cookie or "")
         if visit is None or visit.pages != pages or not visit.is_open_for(secret, self.clock.now()):
             return None
@@ -123,12 +123,12 @@ class BrowserSessions:
 
     @staticmethod
     def is_of(visit: BrowserSession, ticket: str) -> bool:
-        """Whether the ticket was the one that began this visit, by its public part."""
+        """Return whether the ticket was the one that began this visit, by its public part."""
         found = _TEXT.fullmatch(ticket)
         return found is not None and found[1] == visit.locator
 
     async def end(self, visit: BrowserSession) -> None:
-        """From now on no cookie speaks for it, in any process."""
+        """End a visit: its cookie is refused from now on, in every process."""
         await self.shelf.end(visit.locator)
 
     async def sweep(self) -> int:

@@ -112,7 +112,7 @@ class Connections:
         return sorted(services, key=lambda service: not service.requests)
 
     async def _service(self, app: OAuthApp, subject: str) -> Service | None:
-        """None where nothing is connected and nothing waits."""
+        """Return an app's entry. None if nothing is connected and nothing waits."""
         held = await self.repository.grant(app.name, subject)
         connected = held is not None and not held.record.revoked
         connection = await self._connection(app, held.record) if held is not None and connected else None
@@ -176,16 +176,17 @@ class Connections:
 
 
 def _can_refresh(app: OAuthApp, grant: Grant) -> bool:
-    """Whether there is a user to consent, and an agent that asked."""
+    """Return whether there is a user to consent, and an agent that asked."""
     return grant.resume is not None and app.flow != "clientCredentials"
 
 
 def _can_switch(app: OAuthApp, grant: Grant) -> bool:
-    """Where the subject is the account, another account would be refused at the callback: nothing to offer."""
+    """Return whether another account may be offered. Where the subject is the account, another account would be refused
+    at the callback: nothing to offer."""
     is_the_account = app.subject_mode == "user" and app.owner.user_identity is not None
     return _can_refresh(app, grant) and not is_the_account
 
 
 def _asked_scopes(app: OAuthApp, grant: Grant) -> tuple[str, ...]:
-    """What the grant has, inside what the app may have by now; all of that where nothing is left."""
+    """Return the grant's scopes that the app still has; all of the app's if none is left."""
     return union_in_app_order(app, grant.scopes) or app.scopes

@@ -29,7 +29,7 @@ class QueueState:
     oldest: datetime | None
 
     def to_json(self) -> dict[str, Any]:
-        """As the API and the command line print it."""
+        """Return the JSON that the API and the command line print."""
         oldest = {"oldestAt": printed(self.oldest)} if self.oldest is not None else {}
         return {
             "agentName": self.agent, "waiting": self.waiting, "leased": self.leased, "dead": self.dead, **oldest,
@@ -50,7 +50,7 @@ class DeadLetter:
     made: datetime | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As the API and the command line print it. Unknown members of a damaged one are left out."""
+        """Return the JSON that the API and the command line print. Unknown members of a damaged one are left out."""
         kind, _, name = self.swarm.partition("/")
         app = {"oauthAppRef": {"kind": "OAuthApp", "name": self.app}} if self.app else {}
         return {

@@ -33,7 +33,7 @@ class Gauges:
     _looked: tuple[float, Now] | None = field(default=None, init=False)
 
     def of_process(self) -> Now:
-        """What this process knows; to be added to what others know. Of the apps that are configured, each."""
+        """Return this process's gauges, to be added to those of others. Every configured app has one."""
         closed = Counter(app.removeprefix(ROW) for circuits in self.circuits for app in circuits.open_for())
         waiting = self.open_sessions.waiting(self.clock.now())
         now: Now = {(Gauge.WORKERS, ()): 1.0}

@@ -80,8 +80,8 @@ class GrantPages:
         return Found(tuple(fitting[(page - 1) * PAGE : page * PAGE]), len(fitting), page, pages)
 
     async def page(self, wanted: GrantFilter, limit: int) -> tuple[list[GrantView], bool]:
-        """In the order of ids, and whether there are more. The first page, and all of one subject, are as of now; one
-        that follows is as of some seconds ago at the most."""
+        """Return a page in the order of ids, and whether there are more. The first page, and all of one subject, are as
+        of now; one that follows is as of some seconds ago at the most."""
         if wanted.subject:
             grants = await self._sorted(self._read(wanted.app, wanted.subject))
         else:
@@ -92,8 +92,8 @@ class GrantPages:
         return found[:limit], len(found) > limit
 
     async def find(self, grant_id: str) -> GrantView | None:
-        """As of some seconds ago where it was there then, else as of now; an id of no grant is waited for, so that
-        many of them are looked for together."""
+        """Return a grant, as of some seconds ago if it was there then, else as of now. An id of no grant is waited for,
+        so that many of them are looked for together."""
         found = _found(await self._all.recent(), grant_id)
         return found if found is not None else _found(await self._all.fresh_unhurried(), grant_id)
 
@@ -102,7 +102,7 @@ class GrantPages:
 
     @staticmethod
     async def _sorted(views: AsyncIterator[GrantView]) -> list[GrantView]:
-        """Sorted by id. Token calls go on meanwhile."""
+        """Return the grants sorted by id. Token calls go on meanwhile."""
         found: list[GrantView] = []
         async for view in views:
             found.append(view)

@@ -31,19 +31,19 @@ class Uses:
         self._written: dict[str, float] = {}
 
     def note(self, grant: str, agent: str, tool: str | None, at: datetime) -> None:
-        """A token of this grant was handed out. Costs one entry in a dictionary."""
+        """Note that a token of this grant was handed out. Costs one entry in a dictionary."""
         if len(self._noted) < MOST_NOTED or grant in self._noted:
             self._noted[grant] = (agent, tool, at)
 
     async def last(self, grant: str) -> GrantUse | None:
-        """As far as any process has told by now."""
+        """Return the last use that any process has written by now."""
         kept, noted = await self._shelf.get(grant), self._noted_of(grant)
         if kept is None or noted is None:
             return kept or noted
         return kept.and_then(noted)
 
     def all(self) -> AsyncIterator[GrantUse]:
-        """Every use that was written, in no order."""
+        """Yield every use that was written, in no order."""
         return self._shelf.all()
 
     async def forget(self, grant: str) -> None:
@@ -67,7 +67,7 @@ class Uses:
         return len(chosen)
 
     async def _write(self, grant: str) -> None:
-        """What the store does not take now is noted again by the next use."""
+        """Write the uses. One that the store does not take now is noted again by the next use."""
         use = self._noted_of(grant)
         if use is None:
             return

@@ -38,7 +38,7 @@ class GrantList:
         self._apps: Mapping[str, OAuthApp] = {} if apps is None else apps
 
     async def list(self, *, app: AppRef | None = None, subject: str | None = None) -> AsyncIterator[GrantSummary]:
-        """Every readable grant, revoked ones included, in no order. `app` in any form of a reference."""
+        """Yield every readable grant, revoked ones included, in no order. `app` in any form of a reference."""
         app = None if app is None else app_name(app)
         async for view in self.views(app, subject):
             yield GrantSummary.of(view)
@@ -56,14 +56,14 @@ class GrantList:
         return self._repository.grants() if app is None else self._repository.grants_of_app(app)
 
     async def find(self, grant_id: str) -> GrantSummary | None:
-        """By grantId; a scan."""
+        """Find a grant by grantId; a scan."""
         async for summary in self.list():
             if summary.grantId == grant_id:
                 return summary
         return None
 
     async def record(self, grant_id: str) -> Grant | None:
-        """The record itself, revoked or not, for `records.display`; None where no grant has that id."""
+        """Return the record itself, revoked or not, for `records.display`; None where no grant has that id."""
         found = await self.find(grant_id)
         held = await self._repository.grant(found.app, found.subject) if found is not None else None
         return held.record if held is not None else None
@@ -78,7 +78,7 @@ class SessionList:
     async def list(
         self, *, app: AppRef | None = None, subject: str | None = None, status: str | None = None
     ) -> Sequence[AuthSession]:
-        """Every readable one, the newest first. A pending one may have expired a moment ago."""
+        """Return every readable session, the newest first. A pending one may have expired a moment ago."""
         app = None if app is None else app_name(app)
         found = [
             it.record
@@ -89,7 +89,7 @@ class SessionList:
         return sorted(chosen, key=lambda it: (it.created_at, it.id), reverse=True)
 
     async def find(self, session_id: str) -> AuthSession | None:
-        """By authSessionId. Raises `requestInvalid` for a text that is no id."""
+        """Find a session by authSessionId. Raises `requestInvalid` for a text that is no id."""
         held = await self._repository.session(locator_of(session_id))
         return held.record if held is not None else None
 
@@ -113,12 +113,13 @@ class Grants(GrantList):
         self.pages = GrantPages(self.views, clock)
 
     async def page(self, wanted: GrantFilter, limit: int) -> tuple[list[GrantSummary], bool]:
-        """In the order of ids, and whether there are more; pages that follow the first may be some seconds old."""
+        """Return a page in the order of ids, and whether there are more; pages that follow the first may be some
+        seconds old."""
         page, goes_on = await self.pages.page(wanted, limit)
         return [GrantSummary.of(view) for view in page], goes_on
 
     async def find(self, grant_id: str) -> GrantSummary | None:
-        """By grantId; an id of no grant takes up to a second."""
+        """Find a grant by grantId; an id of no grant takes up to a second."""
         view = await self.pages.find(grant_id)
         return None if view is None else GrantSummary.of(view)
 
@@ -147,7 +148,8 @@ class Grants(GrantList):
         patience: float = 0,
         on_change: Callable[[RevocationFigures], None] = lambda _: None,
     ) -> RevocationFigures:
-        """The same for these (app, subject); `figures` is kept up to date, and `on_change` called, while it runs."""
+        """Revoke the grants of these (app, subject); `figures` is kept up to date, and `on_change` called, while it
+        runs."""
         return await self._revocations.end(pairs, figures, patience=patience, on_change=on_change)
 
 
@@ -176,7 +178,7 @@ class Secrets:
         await self.repository.secrets.change(name, lambda data: {**data, key: value.reveal()})
 
     async def remove(self, name: str, key: str | None = None) -> bool:
-        """One key, or the whole secret. False when it was not there."""
+        """Remove one key, or the whole secret. False if it is missing."""
         if not any(name == there and key in {None, found} for there, found in await self.repository.secrets.all()):
             await self.repository.sync("secrets")
             return False
@@ -187,5 +189,5 @@ class Secrets:
         return True
 
     async def names(self) -> list[tuple[str, str]]:
-        """(name, key) of all there is, sorted."""
+        """Return (name, key) of all stored secrets, sorted."""
         return sorted(await self.repository.secrets.all())

@@ -92,7 +92,8 @@ def judge(stream: BinaryIO, apps: Mapping[str, OAuthApp], now: datetime, *, app:
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Lines without their ends; empty ones are skipped. One that is too long comes cut, and is longer than allowed."""
+    """Yield lines without their ends; empty ones are skipped. One that is too long comes cut, and is longer than
+    allowed."""
     number = 0
     while line := stream.readline(MOST_BYTES + 2):
         number += 1
@@ -199,7 +200,7 @@ def _rule(app: OAuthApp) -> IdentityRule | None:
 
 
 def _shape(template: str) -> re.Pattern[str]:
-    """Everything that the template could render to."""
+    """Return the pattern of all texts that the template could render to."""
     parts, at = list[str](), 0
     for found in _PLACEHOLDER.finditer(template):
         parts += [re.escape(template[at : found.start()]), ".{1,512}" if found[1].startswith("*") else "[^:]{1,512}"]
@@ -208,7 +209,7 @@ def _shape(template: str) -> re.Pattern[str]:
 
 
 def _scopes(app: OAuthApp, said: list[str] | None) -> tuple[tuple[str, ...], int]:
-    """(the app's own, in its order; how many are none of them). Left out, all of the app's."""
+    """Return (the app's own scopes, in its order; how many are not the app's). Without scopes, all of the app's."""
     if said is None:
         return app.scopes, 0
     ours = [app.habits.scope_aliases.get(scope, scope) for scope in said]
@@ -241,7 +242,7 @@ def _moment(text: str | None) -> datetime | _Nonsense | None:
 
 
 def _mark(members: Mapping[str, Any]) -> str:
-    """Over everything in the line, however it is written: the same line again is the same grant."""
+    """Return a digest of everything in the line, however it is written: the same line again is the same grant."""
     digest = hashlib.sha256()
     for name in sorted(members):
         value = members[name]

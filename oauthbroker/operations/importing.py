@@ -82,7 +82,7 @@ class Importing:
         return app
 
     def _grant(self, app: OAuthApp, incoming: Incoming, old: Grant | None) -> Grant:
-        """A token with an unknown end counts as ended: then the first use refreshes it."""
+        """Build the grant of a line. A token with an unknown end counts as ended: then the first use refreshes it."""
         now = self.clock.now()
         known = incoming.access_token is not None and incoming.expires_at is not None
         expires = incoming.expires_at if known else LONG_AGO

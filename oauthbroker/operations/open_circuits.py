@@ -31,7 +31,7 @@ class Seen:
 
 
 async def alone() -> list[Left]:
-    """What other workers have left, where there are none."""
+    """Return no circuits: there are no other workers."""
     return []
 
 
@@ -45,7 +45,7 @@ class Troubles:
     elsewhere: Callable[[], Awaitable[Iterable[Left]]] = alone
 
     async def seen(self) -> list[Seen]:
-        """Those of all workers, each circuit once."""
+        """Return the open circuits of all workers, each once."""
         found: dict[tuple[str, ...], Seen] = {}
         for each in (*self._here(), *self._of_others(await self.elsewhere())):
             circuit = each.circuit
@@ -56,7 +56,8 @@ class Troubles:
         return list(found.values())
 
     def left(self) -> list[Left]:
-        """What this process leaves for the others. It changes with the circuits, and not with time."""
+        """Return the open circuits of this process, for the others. They change with the circuits, and not with
+        time."""
         now = self.clock.now()
         return [
             [each.trouble, it.app, it.grant, it.code.value, _whole_second(to_iso(until)), it.failures]
@@ -72,7 +73,7 @@ class Troubles:
         ]
 
     def _of_others(self, left: Iterable[Left]) -> list[Seen]:
-        """What cannot be read, or is over, is passed over."""
+        """Return the circuits of others. Unreadable and closed ones are left out."""
         now, found = self.clock.now(), list[Seen]()
         for each in left:
             with suppress(ValueError, TypeError):

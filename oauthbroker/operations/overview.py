@@ -69,7 +69,7 @@ class Survey:
     clock: Clock
 
     def forget(self) -> None:
-        """Something was changed here: the next look reads anew."""
+        """Forget the last reading after a change: the next look reads anew."""
         self.pages.forget()
 
     @property
@@ -82,7 +82,7 @@ class Survey:
         return sorted(self.in_use.apps)
 
     async def apps(self) -> list[AppState]:
-        """All that are configured, and those that only grants remember."""
+        """Return all configured apps, and those that only grants name."""
         counts: dict[str, Counter[GrantHealth]] = {}
         unlisted: dict[str, set[str]] = {}
         for row in await self.pages.recent():
@@ -96,7 +96,7 @@ class Survey:
         ]
 
     async def grant(self, grant_id: str) -> tuple[GrantView, GrantUse | None]:
-        """As it is now, and its last use. Raises `grantNotFound`."""
+        """Return a grant as it is now, and its last use. Raises `grantNotFound`."""
         for row in await self.pages.recent():
             if row.id == grant_id:
                 held = await self.repository.grant(row.app, row.subject)
@@ -107,7 +107,7 @@ class Survey:
         return GrantView.of(grant, self.in_use.apps.get(grant.app), self.clock.now())
 
     def audit_name(self, grant_id: str) -> str:
-        """What the audit log calls a grant."""
+        """Return a grant's pseudonym in the audit log."""
         return self.trail.name("grant", grant_id)
 
     async def waiting(self) -> list[AuthSession]:
@@ -117,7 +117,7 @@ class Survey:
         return sorted((it for it in found if it.open and it.expires_at > now), key=lambda it: it.expires_at)
 
     async def audit(self, count: int, entries: AuditEntries) -> list[AuditLine]:
-        """The newest lines, the newest first."""
+        """Return the newest lines, the newest first."""
         grant = entries.grant if entries.grant.startswith("grant-") else self.audit_name(entries.grant)
         found = await self.trail.tail(
             count,
@@ -130,7 +130,7 @@ class Survey:
         return found[::-1]
 
     async def named(self, lines: Iterable[AuditLine]) -> dict[str, GrantView]:
-        """The grants that these lines speak of, by what the log calls them, as far as they are still there."""
+        """Return the grants that these lines name, by their pseudonyms, as far as they still exist."""
         wanted, found = {line.grant for line in lines} - {None}, dict[str, GrantView]()
         for number, row in enumerate(await self.pages.recent() if wanted else ()):
             if (name := self.audit_name(row.id)) in wanted:
@@ -142,7 +142,7 @@ class Survey:
         return found
 
     async def _last_failures(self) -> dict[str, tuple[datetime, str]]:
-        """By app: (when, code) of the last one, as far back as the overview looks."""
+        """Return by app: (when, code) of the last one, as far back as the overview looks."""
         found: dict[str, tuple[datetime, str]] = {}
         for line in await self.trail.tail(LOOKED_BACK):
             if line.type in FAILURES and line.fields.get("code") not in DECISIONS:

@@ -25,11 +25,11 @@ class Snapshot(Generic[T]):
         self._reading = asyncio.Lock()
 
     def forget(self) -> None:
-        """Something was changed here: the next look reads anew."""
+        """Forget the last reading after a change: the next look reads anew."""
         self._kept = None
 
     async def recent(self) -> T:
-        """As it was some seconds ago at the most."""
+        """Return a reading that is at most some seconds old."""
         async with self._reading:
             if self._kept is not None and self._clock.monotonic() < self._kept[1] + SNAPSHOT_SECONDS:
                 return self._kept[2]
@@ -40,7 +40,7 @@ class Snapshot(Generic[T]):
         return await self._after(self._begun)
 
     async def fresh_unhurried(self) -> T:
-        """The same, a while after the last reading: for callers that may ask for missing things in a loop."""
+        """Return a new reading, a while after the last one: for callers that may ask for missing things in a loop."""
         before = self._begun
         if self._kept is not None:
             await self._clock.sleep(max(0.0, self._kept[1] + PAUSE_SECONDS - self._clock.monotonic()))

@@ -130,7 +130,8 @@ class Preset(Quirks):
     evidence: dict[str, Evidence]
 
     def in_mode(self, mode: str) -> Preset:
-        """The preset as one of its modes has it, with the mode's evidence, or as it is if it has no such mode."""
+        """Return the preset as one of its modes has it, with the mode's evidence, or as it is if it has no such
+        mode."""
         changes = self.modes.values.get(mode) if self.modes else None
         if changes is None:
             return self
@@ -143,16 +144,17 @@ class Preset(Quirks):
         return _InMode.model_validate(data)
 
     def variants(self) -> dict[str, Preset]:
-        """Every mode of it by name; one that has none is its own variant, named ""."""
+        """Return every mode of it by name; one that has none is its own variant, named ""."""
         return {mode: self.in_mode(mode) for mode in self.modes.values} if self.modes else {"": self}
 
     def facts(self) -> list[str]:
-        """The path of every fact: each field that is set, `endpoints.tokenUrl`, `modes.bot.tokenPath`, `notes.0`."""
+        """Return the path of every fact: each field that is set, `endpoints.tokenUrl`, `modes.bot.tokenPath`,
+        `notes.0`."""
         said = self.model_dump(by_alias=True, exclude_unset=True, exclude=_NO_FACTS)
         return [*_paths(said), *self._facts_of_modes()]
 
     def source(self, path: str) -> str:
-        """The evidence of a fact: that of the longest prefix of its path; empty if nothing speaks of it."""
+        """Return the evidence of a fact: that of the longest prefix of its path; empty if nothing speaks of it."""
         steps = path.split(".")
         prefixes = (".".join(steps[:count]) for count in range(len(steps), 0, -1))
         return next((self.evidence[prefix] for prefix in prefixes if prefix in self.evidence), "")
@@ -181,7 +183,8 @@ class _InMode(Preset):
 
 @functools.cache
 def presets() -> dict[str, Preset]:
-    """Every preset by name. Raises pydantic's ValidationError if a shipped file is wrong, which a test rules out."""
+    """Return every preset by name. Raises pydantic's ValidationError if a shipped file is wrong, which a test rules
+    out."""
     found: dict[str, Preset] = {}
     for file in resources.files(__name__).iterdir():
         if file.name.endswith(".yaml"):

@@ -61,7 +61,7 @@ def _template(url: str) -> str:
 
 
 def _tool_member(name: str) -> str:
-    """A member that every tool with a token may read: never one that is named like a secret."""
+    """Return a member that every tool with a token may read: never one that is named like a secret."""
     if is_named_like_a_secret(name):
         raise PydanticCustomError("tool_data", "named like a secret, which no tool is told")
     return name

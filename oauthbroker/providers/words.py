@@ -41,7 +41,7 @@ class Fact:
 
 
 def facts(preset: Preset) -> list[Fact]:
-    """Everything that is set, grouped so that it can be read: an endpoint, an identity, a note, or a field each."""
+    """Return all facts that are set, grouped for reading: an endpoint, an identity, a note, or a field each."""
     units: dict[str, list[str]] = {}
     for path in preset.facts():
         if not path.startswith("modes."):
@@ -50,13 +50,13 @@ def facts(preset: Preset) -> list[Fact]:
 
 
 def own_facts(preset: Preset, mode: str) -> list[Fact]:
-    """What a mode says otherwise than the preset it belongs to."""
+    """Return the facts of a mode that differ from its preset's."""
     usual = {fact.path: fact.text for fact in facts(preset)}
     return [fact for fact in facts(preset.in_mode(mode)) if usual.get(fact.path) != fact.text]
 
 
 def account(preset: Preset, mode: Literal["user", "global"]) -> tuple[str, bool]:
-    """How an account is spelt, in one word for tables, and whether that is sure."""
+    """Return how an account is spelt, in one word for tables, and whether that is sure."""
     identity = preset.identity.user if mode == "user" else preset.identity.global_
     sure = not any(path.startswith(f"identity.{mode}.") for path in preset.unverified())
     if identity is None:
@@ -65,7 +65,7 @@ def account(preset: Preset, mode: Literal["user", "global"]) -> tuple[str, bool]
 
 
 def flows(preset: Preset) -> tuple[str, bool]:
-    """The flows known to work there, and whether that is sure."""
+    """Return the flows known to work there, and whether that is sure."""
     return " ".join(preset.flows), "flows" not in preset.unverified()
 
 

@@ -62,4 +62,4 @@ def _settled(old: Mapping[str, Any]) -> tuple[Settled, ...]:
 
 
 def _ignore(_place: str, _code: Code) -> None:
-    """A damaged segment of a run that was killed is replaced."""
+    """Ignore damage: a damaged segment of a run that was killed is replaced."""

@@ -70,7 +70,7 @@ class LibraryLog(logging.Handler):
 
 @contextmanager
 def calm_libraries(log: FilteringBoundLogger) -> Iterator[None]:
-    """Inside the block, forward every library's warnings and errors to `log`, and drop lower levels."""
+    """Forward, inside the block, every library's warnings and errors to `log`, and drop lower levels."""
     root = logging.getLogger()
     before = root.handlers[:], root.level
     root.handlers[:] = [LibraryLog(log)]

@@ -158,7 +158,8 @@ class Browser:
         initiator: Page | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Page:
-        """POST a form to any URL; `initiator` is the page it comes from (None: a page of nowhere, cross-site)."""
+        """Send a form by POST to any URL; `initiator` is the page it comes from (None: a page of nowhere,
+        cross-site)."""
         return await self._go("POST", url, initiator=initiator, extra=headers, body=urlencode(pairs).encode())
 
     async def _go(

@@ -116,12 +116,12 @@ class SyncOAuthContext:
         switch_account: bool = False,
         timeout: float = SYNC_SECONDS,
     ) -> TokenResult:
-        """As `OAuthContext.get_access_token`."""
+        """Call `OAuthContext.get_access_token`."""
         asked = self._context.get_access_token(app, scopes, min_ttl_seconds, switch_account=switch_account)
         return self._answer(asked, timeout)
 
     def getAccessToken(self, request: Mapping[str, Any], *, timeout: float = SYNC_SECONDS) -> dict[str, Any]:
-        """As `OAuthContext.getAccessToken`."""
+        """Call `OAuthContext.getAccessToken`."""
         try:
             return wait_on(self._loop, self._context.getAccessToken(request), timeout)
         except BrokerError as error:
@@ -135,7 +135,7 @@ class SyncOAuthContext:
         *,
         timeout: float = SYNC_SECONDS,
     ) -> TokenResult:
-        """As `OAuthContext.report_rejected`."""
+        """Call `OAuthContext.report_rejected`."""
         return self._answer(self._context.report_rejected(app, access_token, scopes), timeout)
 
     def _answer(self, asked: Coroutine[Any, Any, TokenResult], timeout: float) -> TokenResult:

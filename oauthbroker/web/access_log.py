@@ -97,12 +97,12 @@ def _traceparent(scope: Scope) -> str:
 
 
 def request_id(scope: MutableMapping[str, Any]) -> str:
-    """The id AccessLog gave this request; empty without it."""
+    """Return the id AccessLog gave this request; empty without it."""
     return str(scope.get("state", {}).get(_STATE_KEY, ""))
 
 
 def note_refusal(scope: MutableMapping[str, Any], error: BrokerError) -> None:
-    """Why a request was refused, for its line: the code and our own words for the operator. Nothing of the request."""
+    """Note the code of a refusal for the request's line, and our own words for the operator. Nothing of the request."""
     said = {"code": error.code.value, **({"note": error.note} if error.note else {})}
     scope.setdefault("state", {})[_REFUSED_KEY] = said
 
@@ -113,7 +113,7 @@ def route_template(scope: MutableMapping[str, Any]) -> str:
 
 
 def uvicorn_options() -> dict[str, Any]:
-    """Keyword arguments for `uvicorn.Config` that the pages rely on.
+    """Return the keyword arguments for `uvicorn.Config` that the pages rely on.
 
     `log_level` is said on purpose: left out, a root logger below DEBUG makes uvicorn trace whole requests.
     `proxy_headers` off: X-Forwarded-* is what a client says about itself.

@@ -79,7 +79,7 @@ class AdminPages:
         return self._login_page(request, refused)
 
     async def enter(self, request: Request) -> Response:
-        """Without a key, from this machine."""
+        """Enter from this machine, without a key."""
         await self._visitors.form(request, self._visitors.key(request), HOME + "/enter")
         if not self._is_from_here(request):
             refused = BrokerError(Code.NOT_ALLOWED, note="not from this machine, or not without a key")
@@ -200,7 +200,7 @@ class AdminPages:
         return answer
 
     async def _is_welcome(self, request: Request, visitor: Visitor) -> bool:
-        """A visit without a key is for this machine alone, each time anew."""
+        """Return whether a visit may go on. One without a key is for this machine alone, each time anew."""
         if not visitor.visit.key:
             return self._is_from_here(request)
         return await self._admin.is_welcome(visitor.visit)

@@ -59,7 +59,7 @@ class Branded:
 
 
 def logo_routes(settings: Settings) -> list[BaseRoute]:
-    """The logo, where there is one. Its address changes with it, so browsers may keep it."""
+    """Return the logo, where there is one. Its address changes with it, so browsers may keep it."""
     logo = settings.branding.logo
     if logo is None:
         return []

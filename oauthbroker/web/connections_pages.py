@@ -46,7 +46,8 @@ class ConnectionsPages:
         ]
 
     async def show_invitation(self, request: Request) -> Response:
-        """A button. Changes nothing, however often it is fetched: chat applications fetch links before people do."""
+        """Show the invitation's button. Changes nothing, however often it is fetched: chat applications fetch links
+        before people do."""
         ticket = request.path_params["ticket"]
         if await self._is_in_by(ticket, request):
             return self._visitors.see_other(HOME)
@@ -56,7 +57,7 @@ class ConnectionsPages:
         return page.response(set_cookies=[self._visitors.key_cookie(key)])
 
     async def accept_invitation(self, request: Request) -> Response:
-        """The button: the link is used up, and this browser is let in."""
+        """Accept the invitation: the link is used up, and this browser is admitted."""
         ticket = request.path_params["ticket"]
         await self._visitors.form(request, self._visitors.key(request), f"{LINK_PATH}/{ticket}")
         if await self._is_in_by(ticket, request):
@@ -80,7 +81,7 @@ class ConnectionsPages:
         return self._visitors.see_other(HOME + "?done=disconnected")
 
     def reconnect(self, way: str) -> VisitorHandler:
-        """Off to the connect page, which asks as it always does: with `switch` for another account."""
+        """Redirect to the connect page, which asks for consent as usual: with `switch` for another account."""
 
         async def answer(request: Request, visitor: Visitor) -> Response:
             grant = request.path_params["grant"]
@@ -96,7 +97,8 @@ class ConnectionsPages:
         return self._ending("left", request)
 
     async def _is_in_by(self, ticket: str, request: Request) -> bool:
-        """Whether this browser was let in by that very link: it was pressed twice, or the page was loaded anew."""
+        """Return whether this browser was let in by that very link: it was pressed twice, or the page was loaded
+        anew."""
         visitor = await self._visitors.admit(request)
         return visitor is not None and self._connections.visits.is_of(visitor.visit, ticket)
 

@@ -50,24 +50,24 @@ class Desk:
 
 
 def render_invitation(desk: Desk) -> Page:
-    """The page behind the one-time link: a button and no person's data. Shows, and changes nothing."""
+    """Render the page behind the one-time link: a button and no person's data. Shows, and changes nothing."""
     return desk.page("connections_open", desk.text.open_title, kind="open")
 
 
 def render_connections(desk: Desk, services: Sequence[Service], *, done: str = "") -> Page:
-    """The connections and requests of the subjects of one visit, app by app."""
+    """Render the connections and requests of the subjects of one visit, app by app."""
     cards = [(each, _card(desk, each.connection) if each.connection else None) for each in services]
     return desk.page("connections", desk.text.title, done=done, services=cards, brand_of=brand_of)
 
 
 def render_disconnect(desk: Desk, connection: GrantConnection) -> Page:
-    """The question before a connection ends."""
+    """Render the question before a connection ends."""
     title = plain_phrase(desk.text.disconnect_title, app=connection.app.display_name)
     return desk.page("connections_disconnect", title, card=_card(desk, connection), it=connection)
 
 
 def render_ending(ending: Ending, locale: Locale) -> Page:
-    """The page of a browser that no visit is open for."""
+    """Render the page of a browser that no visit is open for."""
     text = CONNECTIONS[locale]
     title, lead = {
         "unopened": (text.unopened_title, text.unopened_lead),
@@ -78,14 +78,14 @@ def render_ending(ending: Ending, locale: Locale) -> Page:
 
 
 def render_end(kind: str, title: str, lead: str, locale: Locale) -> Page:
-    """The page at the end of a visit, or in its place."""
+    """Render the page at the end of a visit, or in its place."""
     status = 200 if kind == "connected" else 401
     words: dict[str, Any] = {"kind": kind, "title": title, "heading": title, "lead": lead, "reference": ""}
     return page("outcome.html", locale, status=status, **words)
 
 
 def _card(desk: Desk, it: GrantConnection) -> dict[str, Any]:
-    """One connection, for its card."""
+    """Return the words of one connection's card."""
     return {
         "it": it,
         "state": _state(desk, it),

@@ -48,7 +48,7 @@ class ConsentPages:
     browsers: Browsers
 
     def routes(self) -> list[BaseRoute]:
-        """Those of the apps that are configured by now."""
+        """Return the routes of the apps that are configured by now."""
         login = self.consent.login
         with_callback = [app for app in self.consent.apps.values() if app.has_callback]
         return [
@@ -64,12 +64,12 @@ class ConsentPages:
         ]
 
     async def show_connect(self, request: Request) -> Response:
-        """The request for consent. Changes nothing, however often it is fetched."""
+        """Show the request for consent. Changes nothing, however often it is fetched."""
         ticket = request.path_params["ticket"]
         return await self._truthfully(request, lambda: locator_of_link(ticket), self._invite(request, ticket))
 
     async def _truthfully(self, request: Request, locator: Callable[[], str], answer: Awaitable[Response]) -> Response:
-        """The answer; where the session that it is about is over, the browser that it was of is told the truth, or is
+        """Answer; where the session that it is about is over, the browser that it was of is told the truth, or is
         offered another try. Every other browser is told what an unknown link is told."""
         try:
             return await answer
@@ -97,7 +97,7 @@ class ConsentPages:
         return page.response(set_cookies=[self.browsers.key_cookie(key)])
 
     async def answer_connect(self, request: Request) -> Response:
-        """The button: off to the provider with a cookie of this browser's own, or a no."""
+        """Handle the button: redirect to the provider with a cookie of this browser, or decline."""
         ticket = request.path_params["ticket"]
         decision = await self._checked_decision(request, ticket)
         return await self._truthfully(request, lambda: locator_of_link(ticket), self._decide(request, ticket, decision))
@@ -117,7 +117,7 @@ class ConsentPages:
         return page.response(set_cookies=[self._cookie_of(session.locator, departure.cookie, session.expires_at)])
 
     def _ended(self, ending: AuthorizationEnd, request: Request, locator: str) -> Response:
-        """Where a page that is looked at again goes once there is nothing left to do on it."""
+        """Redirect a page that is loaded again when nothing is left to do on it."""
         if ending.code is None:
             return self.browsers.arrived(f"/connected/{ending.app.name}", locator)
         if ending.code is Code.PROVIDER_DENIED:
@@ -125,7 +125,7 @@ class ConsentPages:
         return problems.answer(BrokerError(ending.code), request, self.browsers.locale(request, ending.locale))
 
     def callback_of(self, app: OAuthApp) -> Handler:
-        """The handler of one app's own callback path."""
+        """Return the handler of one app's own callback path."""
 
         async def callback(request: Request) -> Response:
             if _is_prefetch(request):
@@ -141,7 +141,8 @@ class ConsentPages:
         return callback
 
     async def log_in(self, request: Request) -> Response:
-        """The broker's own login sent the browser back. The session's browser gets a new cookie and goes on."""
+        """Handle the browser's return from the broker's own login. The session's browser gets a new cookie and goes
+        on."""
         if _is_prefetch(request):
             raise BrokerError(Code.CALLBACK_MALFORMED, note="prefetch")
         query = request.scope["query_string"]
@@ -166,7 +167,7 @@ class ConsentPages:
         return render_wrong_account(place, self.browsers.locale(request)).response()
 
     async def show_connected(self, request: Request) -> Response:
-        """A clean address after the callback, so that no code stays in the history (case 92)."""
+        """Show the result at a clean address after the callback, so that no code stays in the history (case 92)."""
         ending = await self._just_ended(request, None)
         connections = self.browsers.url("/connections")
         view = DoneView(ending.app.display_name, ending.app.provider, ending.scopes, ending.account, connections)
@@ -178,8 +179,8 @@ class ConsentPages:
         return views.render_outcome("denied", None, ending.app.display_name, locale).response()
 
     async def _just_ended(self, request: Request, code: Code | None) -> AuthorizationEnd:
-        """How it ended for this browser, which just came back, if that was with `code`. Every other browser is told
-        that there is nothing here, for every name of an app."""
+        """Return the end of this browser's session, if that was with `code`. Every other browser is told that there is
+        nothing here, for every name of an app."""
         locator, ending = self.browsers.arrived_from(request), None
         if locator is not None:
             cookie = self.browsers.session(request, locator)
@@ -189,7 +190,7 @@ class ConsentPages:
         return ending
 
     async def show_next(self, request: Request) -> Response:
-        """The step after the callback where the runtime confirms the browser first, or after the login. A clean
+        """Show the step after the callback where the runtime confirms the browser first, or after the login. A clean
         address, for this browser only; shown as often as it is asked for. Not a redirect: browsers hold one that
         follows from a form against the `form-action` of the provider's page."""
         locator = locator_of(request.path_params["session"])
@@ -203,7 +204,7 @@ class ConsentPages:
         return render_next(step, self.browsers.locale(request), self.consent.now()).response()
 
     async def show_private(self, request: Request) -> Response:
-        """Where the links in a conversation lead whose real ones were delivered privately."""
+        """Show the page behind a conversation's link whose real one was delivered privately."""
         return render_private(self.browsers.locale(request)).response()
 
     async def _checked_decision(self, request: Request, ticket: str) -> str:
@@ -231,7 +232,8 @@ class ConsentPages:
         )
 
     def _cookie_of(self, locator: str, cookie: Secret, until: datetime) -> str:
-        """It outlives the link: its browser may still be needed for a minute, and is told the truth for an hour."""
+        """Return the session's cookie. It outlives the link: its browser may still be needed for a minute, and is told
+        the truth for an hour."""
         seconds = self.consent.seconds_left(until) + TRUTH_SECONDS
         return self.browsers.session_cookie(locator, cookie.reveal(), seconds)
 
@@ -240,6 +242,6 @@ class ConsentPages:
 
 
 def _is_prefetch(request: Request) -> bool:
-    """A browser fetching ahead of its person (Fetch standard, `Sec-Purpose`)."""
+    """Return whether a browser fetches ahead of its user (Fetch standard, `Sec-Purpose`)."""
     said = " ".join(request.headers.get(name, "") for name in ("sec-purpose", "purpose", "x-moz"))
     return "prefetch" in said.lower() or "prerender" in said.lower()

@@ -59,7 +59,7 @@ class DoneView:
 
 
 def render_connect(view: ConnectView, locale: Locale) -> Page:
-    """The agent, the app, the subject, and the host where it leads. Shows, and changes nothing.
+    """Render the agent, the app, the subject, and the host where the button leads.
 
     Referrer-Policy is `same-origin`: with `no-referrer` browsers send `Origin: null` on the form's POST.
     """
@@ -69,8 +69,9 @@ def render_connect(view: ConnectView, locale: Locale) -> Page:
 
 
 def render_device(view: ConnectView, prompt: DevicePrompt, locale: Locale) -> Page:
-    """The same in the device code flow (RFC 8628 section 3.3): the code, and the address and QR code of where it is
-    typed. A link on it looks again, as the page must not change under its reader; nothing on it needs a script.
+    """Render the request for consent of the device code flow (RFC 8628 section 3.3): the code, and the address and QR
+    code of where it is typed. A link on it looks again, as the page must not change under its reader; nothing on it
+    needs a script.
 
     Raises `appMisconfigured` for an address that no browser should be given.
     """
@@ -120,12 +121,12 @@ def _expiry(view: ConnectView, text: Words) -> str:
 
 
 def render_interstitial(url: str, view: ConnectView, locale: Locale) -> Page:
-    """The step to the provider. `url` is the authorization URL we built."""
+    """Render the step to the provider. `url` is the authorization URL we built."""
     return render_leaving(url, view.provider, view.provider_host, locale)
 
 
 def render_leaving(url: str, provider: str, host: str, locale: Locale) -> Page:
-    """The step to a provider's host."""
+    """Render the step to a provider's host."""
     text = PAGES[locale]
     return render_onward(
         url, titled(text.leaving_title, provider=provider_title(provider, host)), text.leaving_lead, host, locale
@@ -133,7 +134,7 @@ def render_leaving(url: str, provider: str, host: str, locale: Locale) -> Page:
 
 
 def render_onward(url: str, titles: Titles, lead: str, host: str, locale: Locale) -> Page:
-    """A step to another host: a refresh and a link, because a redirect out of a form dies on CSP `form-action`.
+    """Render a step to another host: a refresh and a link, because a redirect out of a form dies on CSP `form-action`.
 
     Raises `appMisconfigured` for a URL that no browser should be given.
     """
@@ -142,7 +143,7 @@ def render_onward(url: str, titles: Titles, lead: str, host: str, locale: Locale
 
 
 def render_done(view: DoneView, locale: Locale) -> Page:
-    """The connected account, its permissions, and the page where it can be disconnected."""
+    """Render the connected account, its permissions, and the page where it can be disconnected."""
     scopes = view.scopes or ()
     return page(
         "done.html",
@@ -165,7 +166,7 @@ def render_outcome(
     status: int | None = None,
     reference: str = "",
 ) -> Page:
-    """How it ended. With a code, its sentence and status; without, the same fixed words for every cause.
+    """Render the outcome. With a code, its sentence and status; without, the same fixed words for every cause.
 
     `reference` is the request id, shown on `failed` pages to quote when asking for help. `status` overrides.
     """

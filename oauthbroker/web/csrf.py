@@ -23,12 +23,12 @@ _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
 def new_browser_key(clock: Clock) -> str:
-    """A fresh random cookie value, 256 bits."""
+    """Return a fresh random cookie value, 256 bits."""
     return random_text(clock, 256)
 
 
 def csrf_token(mac: Mac, browser_key: str, ticket: str) -> str:
-    """The hidden field for one ticket's form in one browser."""
+    """Return the hidden field for one ticket's form in one browser."""
     return tag(mac, "csrf", browser_key, ticket)
 
 
@@ -40,7 +40,7 @@ def tag(mac: Mac, label: str, *parts: str) -> str:
 
 
 def csrf_matches(mac: Mac, browser_key: str | None, ticket: str, presented: str | None) -> bool:
-    """Whether `presented` is the field of this ticket and this browser, in constant time."""
+    """Return whether `presented` is the field of this ticket and this browser, in constant time."""
     if browser_key is None or presented is None or not _TOKEN.fullmatch(browser_key):
         return False
     expected = csrf_token(mac, browser_key, ticket)
@@ -57,7 +57,7 @@ def origin_of(base_url: str) -> str:
 
 
 def same_origin(headers: Headers, public_origin: str) -> bool:
-    """Whether a form came from our own page. `public_origin` is made by `origin_of`.
+    """Return whether a form came from our own page. `public_origin` is made by `origin_of`.
 
     Origin decides; only where it is absent does Sec-Fetch-Site. `null`, doubled or contradicting headers are refused.
     """
@@ -71,17 +71,18 @@ def same_origin(headers: Headers, public_origin: str) -> bool:
 
 
 def session_cookie_name(locator: str, *, secure: bool) -> str:
-    """The cookie that ties one session to one browser: `__Host-oab-<locator>`, on loopback http `oab-<locator>`."""
+    """Return the cookie that ties one session to one browser: `__Host-oab-<locator>`, on loopback http
+    `oab-<locator>`."""
     return f"__Host-oab-{locator}" if secure else f"oab-{locator}"
 
 
 def browser_cookie_name(*, secure: bool) -> str:
-    """The cookie behind the hidden field, one for all forms of a browser."""
+    """Return the cookie behind the hidden field, one for all forms of a browser."""
     return "__Host-oab" if secure else "oab"
 
 
 def cookie_header(name: str, value: str, *, secure: bool, max_age: int) -> str:
-    """A Set-Cookie value (RFC 6265bis): HttpOnly, SameSite=Lax, Path=/, never a Domain; `max_age` in seconds.
+    """Return a Set-Cookie value (RFC 6265bis): HttpOnly, SameSite=Lax, Path=/, never a Domain; `max_age` in seconds.
 
     `max_age=0` with an empty value removes the cookie. Raises ValueError for what could break out of its place.
     """
@@ -93,7 +94,7 @@ def cookie_header(name: str, value: str, *, secure: bool, max_age: int) -> str:
 
 
 def read_cookie(headers: Headers, name: str) -> str | None:
-    """The value of our cookie `name`, or None: absent, doubled (cookie tossing), quoted or misshapen.
+    """Return the value of our cookie `name`, or None: absent, doubled (cookie tossing), quoted or misshapen.
 
     Only space and tab are trimmed: anything wider would let a name behind U+2000 pass for `__Host-x`.
     """

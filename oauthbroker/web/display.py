@@ -49,7 +49,7 @@ def isolated(text: str, limit: int = 80) -> Markup:
 
 
 def phrase(template: str, **names: str | Markup) -> Markup:
-    """Our own sentence with foreign names in it, each isolated. Safe to place in HTML text.
+    """Return our own sentence with foreign names in it, each isolated. Safe to place in HTML text.
 
     `{app:을/를}` is the name and the Korean particle that fits it.
     """
@@ -58,7 +58,7 @@ def phrase(template: str, **names: str | Markup) -> Markup:
 
 
 def plain_phrase(template: str, **names: str) -> str:
-    """The same for `<title>`, where no element may stand: isolates as characters, escaped by the template."""
+    """Do the same for `<title>`, where no element may stand: isolates as characters, escaped by the template."""
     shown_names = {key: f"\u2068{shown(name)}\u2069" for key, name in names.items()}
     return _FIELD.sub(lambda field: _filled(shown_names, field), template)
 
@@ -83,7 +83,7 @@ def counted(forms: str, count: int) -> str:
 
 
 def host_of(url: str) -> str:
-    """The host a person will see in the address bar, ASCII (IDNs as `xn--`), with its port where it has one.
+    """Return the host a person will see in the address bar, ASCII (IDNs as `xn--`), with its port where it has one.
 
     Never shortened: the end of a host is what tells an impostor. Raises `appMisconfigured` when there is none.
     """
@@ -103,7 +103,7 @@ def _as_ascii(host: str) -> str:
 
 
 def checked_url(url: str) -> str:
-    """A URL a browser may be sent to: http(s), a host, no credentials, only characters a URL has (RFC 3986).
+    """Return a URL a browser may be sent to: http(s), a host, no credentials, only characters a URL has (RFC 3986).
 
     Raises `appMisconfigured`; nothing of the URL is repeated. Not read by urllib, whose cache would keep the state.
     """
@@ -114,5 +114,5 @@ def checked_url(url: str) -> str:
 
 
 def breakable(url: str) -> Markup:
-    """A `checked_url` to be read and typed, which breaks into lines after its slashes."""
+    """Return a `checked_url` to be read and typed, which breaks into lines after its slashes."""
     return Markup("/<wbr>").join(url.split("/"))

@@ -46,7 +46,7 @@ class Proxies:
             scope["client"] = (found, 0)
 
     def client(self, peer: str, said: str) -> str | None:
-        """The rightmost address that is not a proxy of ours; None where the peer's word does not count.
+        """Return the rightmost address that is not a proxy of ours; None where the peer's word does not count.
 
         A text that is no address ends the search, and so does loopback: no header makes a caller local.
         """
@@ -63,7 +63,7 @@ class Proxies:
         return str(at)
 
     def lists(self, peer: str) -> bool:
-        """Whether this is a proxy of ours."""
+        """Return whether this is a proxy of ours."""
         at = _address(peer) if self._networks else None
         return at is not None and self._lists(at)
 
@@ -72,9 +72,8 @@ class Proxies:
 
 
 def is_local(request: Request) -> bool:
-    """Whether the caller is on this machine: the other end is loopback, so is the requested host, and no proxy shows. A
-    proxy on this machine that adds no header and asks for our own name looks the same.
-    """
+    """Return whether the caller is on this machine: the other end is loopback, so is the requested host, and no proxy
+    shows. A proxy on this machine that adds no header and asks for our own name looks the same."""
     if request.scope.get("state", {}).get(_KEY, True):  # what did not come through the Guard is not judged
         return False
     name, colon, port = request.headers.get("host", "").lower().rpartition(":")

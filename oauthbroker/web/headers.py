@@ -44,7 +44,8 @@ def may_take_long(request: Request) -> None:
 
 
 def allowed_hosts(public_base_url: str, extra: Iterable[str] = ()) -> frozenset[str]:
-    """The values of Host we answer to: the public one (with and without a default port) and the configured ones."""
+    """Return the values of Host we answer to: the public one (with and without a default port) and the configured
+    ones."""
     parts = urlsplit(public_base_url)
     host = parts.netloc.rpartition("@")[2].lower()
     hosts = {host, *(name.lower() for name in extra)}
@@ -57,8 +58,8 @@ def allowed_hosts(public_base_url: str, extra: Iterable[str] = ()) -> frozenset[
 
 
 def own_hosts(host: str, port: int) -> frozenset[str]:
-    """What callers on this machine may call a listener of ours that has no public name. No foreign page can make a
-    browser send one of these."""
+    """Return the names by which callers on this machine may address a listener without a public name. No foreign page
+    can make a browser send one of these."""
     names = {host.strip("[]").lower()}
     if names & {"127.0.0.1", "::1", "localhost"}:
         names |= {"127.0.0.1", "::1", "localhost"}
@@ -66,7 +67,7 @@ def own_hosts(host: str, port: int) -> frozenset[str]:
 
 
 def is_ours(hosts: list[bytes], ours: frozenset[str]) -> bool:
-    """Whether the values of Host are one, and it is one of ours."""
+    """Return whether the values of Host are one, and it is one of ours."""
     return len(hosts) == 1 and hosts[0].decode("latin-1").lower() in ours
 
 
@@ -142,14 +143,14 @@ class Guard:
         return None
 
     def _too_late(self, scope: Scope, exchange: _Exchange) -> Response:
-        """The caller did not send its body in time, or we did not answer in time."""
+        """Answer a request whose body, or whose answer, did not come in time."""
         error = BrokerError(Code.REQUEST_TIMEOUT, note="no answer yet" if exchange.received_all else "no body yet")
         response = answer(error, Request(scope), self.locale, status=503 if exchange.received_all else None)
         response.headers["connection"] = "close"
         return response
 
     def _refusal(self, scope: Scope, announced: list[bytes], *, coded: bool) -> Response | None:
-        """(1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass."""
+        """Check (1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         judged = path not in self.any_host_paths and PEER not in (scope.get("extensions") or {})
         if judged and not is_ours([value for name, value in scope["headers"] if name == b"host"], self.hosts):
@@ -198,7 +199,7 @@ class _Exchange:
 
 
 def _of_body(scope: Scope) -> tuple[list[bytes], bool]:
-    """The lengths that are announced, and whether the body comes in a coding."""
+    """Return the lengths that are announced, and whether the body comes in a coding."""
     announced = [value for name, value in scope["headers"] if name == b"content-length"]
     return announced, b"transfer-encoding" in dict(scope["headers"])
 
@@ -213,7 +214,7 @@ def _body_refusal(announced: list[bytes], *, coded: bool) -> Code | None:
 
 
 def _is_too_long(query: bytes) -> bool:
-    """A query of any size is looked at only up to the larger limit."""
+    """Return whether the target is too long. A query is read only up to the larger limit."""
     if len(query) <= TARGET_LIMIT:
         return False
     return len(query) > REFUSAL_LIMIT or b"&error=" not in b"&" + query

@@ -68,8 +68,8 @@ def health_routes(health: HealthCheck, readiness: Readiness) -> list[BaseRoute]:
 
 
 def health_page(health: HealthCheck) -> Handler:
-    """Always 200: the process answers and serves tokens. A restart on another status would end a broker that works, and
-    with a broken configuration it would not come up again. The body has the problems."""
+    """Answer 200 always: the process answers and serves tokens. A restart on another status would end a broker that
+    works, and with a broken configuration it would not come up again. The body has the problems."""
 
     async def answer(request: Request) -> Response:  # noqa: ARG001  (a handler's signature)
         return JSONResponse(health.now().to_json(), headers=security_headers())
@@ -78,7 +78,8 @@ def health_page(health: HealthCheck) -> Handler:
 
 
 def ready_page(readiness: Readiness) -> Handler:
-    """200, or 503 while no work should be sent here, with the problems in the body. Restarting mends none of them."""
+    """Answer 200, or 503 while no work should be sent here, with the problems in the body. Restarting mends none of
+    them."""
 
     async def answer(request: Request) -> Response:  # noqa: ARG001  (a handler's signature)
         problems = await readiness.problems()

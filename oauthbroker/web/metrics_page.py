@@ -76,7 +76,7 @@ def metrics_routes(scrape: Scrape, admit: Admit) -> list[BaseRoute]:
 
 
 def operators_only(callers: Callers, limits: RequestLimits, *, loopback: bool) -> Admit:
-    """Operators by key or over the socket; where `loopback` is on, also a caller without a key from this machine.
+    """Admit operators by key or over the socket; where `loopback` is on, also a caller without a key from this machine.
 
     Raises `unauthenticated`, `notAllowed`, `turnEnded`, `rateLimited`.
     """
@@ -91,7 +91,7 @@ def operators_only(callers: Callers, limits: RequestLimits, *, loopback: bool) -
 
 
 def text_of(figures: MetricFigures) -> tuple[bytes, str]:
-    """The body and its content type."""
+    """Return the body and its content type."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 

@@ -16,7 +16,7 @@ from oauthbroker.web.words import PAGES
 
 
 def render_next(step: Step, locale: Locale, now: datetime) -> Page:
-    """The one thing that is left to do. Raises `appMisconfigured` for an address that no browser should be given."""
+    """Render the one step that is left. Raises `appMisconfigured` for an address that no browser should be given."""
     text, app = PAGES[locale], step.app.display_name
     if step.code is not None:
         return page(
@@ -45,7 +45,7 @@ def render_private(locale: Locale) -> Page:
 
 
 def render_wrong_account(login_endpoint: str, locale: Locale) -> Page:
-    """Another account logged in. Says at which login, and names neither account."""
+    """Render the refusal of another account. Says at which login, and names neither account."""
     text, host = PAGES[locale], isolated(host_of(login_endpoint), HOST_LIMIT)
     lead, hint = phrase(text.login_wrong_lead, host=host), phrase(text.login_wrong_hint, host=host)
     words: dict[str, Any] = {"status": BrokerError(Code.SUBJECT_MISMATCH).status, "may_change": False}

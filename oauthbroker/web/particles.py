@@ -21,7 +21,7 @@ _SPELT_RIEUL, _SPELT_CONSONANT = "lr", "mn"  # letters that are read by their na
 
 
 def particle(name: str, pair: str) -> str:
-    """The one of `pair` ("을/를", "은/는", "이/가", "으로/로") that follows `name`; `을(를)` where no rule knows."""
+    """Return the one of `pair` ("을/를", "은/는", "이/가", "으로/로") that follows `name`; `을(를)` if unknown."""
     after_consonant, _, after_vowel = pair.partition("/")
     ending = ending_of(name)
     if ending is None:
@@ -31,7 +31,7 @@ def particle(name: str, pair: str) -> str:
 
 
 def ending_of(name: str) -> Ending | None:
-    """How the name ends when it is read aloud; None for what ends in no letter or digit that we can read."""
+    """Return the name's ending when it is read aloud; None for what ends in no letter or digit that we can read."""
     bare = name.rstrip(" \u2069\"')]}>.,!?")
     last = bare[-1:]
     if last and _HANGUL_FIRST <= ord(last) <= _HANGUL_LAST:

@@ -15,14 +15,14 @@ _DENIED_FEATURES = ("accelerometer", "camera", "geolocation", "gyroscope", "micr
 
 @cache
 def stylesheet() -> str:
-    """The one stylesheet, exactly as it stands between `<style>` and `</style>` of every page."""
+    """Return the one stylesheet, exactly as it stands between `<style>` and `</style>` of every page."""
     return (TEMPLATES / "style.css").read_text(encoding="utf-8")
 
 
 @cache
 def content_security_policy(*, images: bool = False) -> str:
-    """Nothing may load, run, frame us or be posted elsewhere; only our stylesheet applies, by its SHA-256. With
-    `images` a page shows those that we serve ourselves."""
+    """Return a policy: nothing may load, run, frame us or be posted elsewhere; only our stylesheet applies, by its
+    SHA-256. With `images` a page shows those that we serve ourselves."""
     digest = base64.b64encode(hashlib.sha256(stylesheet().encode()).digest()).decode()
     shown = "img-src 'self'; " if images else ""
     applied = f"{shown}style-src 'sha256-{digest}'"
@@ -31,7 +31,8 @@ def content_security_policy(*, images: bool = False) -> str:
 
 @cache
 def security_headers() -> Mapping[str, str]:
-    """What every answer carries, pages and JSON alike, names in lower case. A page may say its own Referrer-Policy."""
+    """Return the headers of every answer, pages and JSON alike, names in lower case. A page may say its own
+    Referrer-Policy."""
     return MappingProxyType(
         {
             "cache-control": "no-store",
@@ -49,5 +50,5 @@ def security_headers() -> Mapping[str, str]:
 
 @cache
 def raw_security_headers() -> tuple[tuple[bytes, bytes], ...]:
-    """The same as ASGI wants them: they are added to every answer there is."""
+    """Return the same headers in ASGI's form: they are added to every answer there is."""
     return tuple((name.encode("ascii"), value.encode("ascii")) for name, value in security_headers().items())

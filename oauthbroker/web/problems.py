@@ -30,14 +30,14 @@ Handler = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def wants_page(headers: Headers) -> bool:
-    """Whether a person is looking: browsers name text/html in Accept, API clients do not."""
+    """Return whether a person is looking: browsers name text/html in Accept, API clients do not."""
     return "text/html" in headers.get("accept", "").lower()
 
 
 def error_page(
     error: BrokerError, locale: Locale, *, app_name: str | None = None, reference: str = "", status: int | None = None
 ) -> Page:
-    """How an error ends for a person; `reference` is the request id to quote. `status` overrides the code's own."""
+    """Render an error for a person; `reference` is the request id to quote. `status` overrides the code's own."""
     outcome = _OUTCOMES.get(error.code, "failed")
     if isinstance(error, AlreadyConnected):
         outcome, app_name = "connected", error.app_name
@@ -52,8 +52,8 @@ def problem(
     more: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """RFC 9457 with our code, whether to retry, and when. `status` overrides the code's own; `more` are further
-    members."""
+    """Return a problem (RFC 9457) with our code, whether to retry, and when. `status` overrides the code's own; `more`
+    are further members."""
     extra: dict[str, Any] = {
         "detail": error.message(locale),
         "code": error.code.value,
@@ -67,13 +67,13 @@ def problem(
 
 
 def refusal(error: BrokerError, request: Request, locale: Locale, more: Mapping[str, Any] | None = None) -> Response:
-    """The problem as the API answers it, without regard to Accept; `more` are further members."""
+    """Return the problem as the API answers it, without regard to Accept; `more` are further members."""
     note_refusal(request.scope, error)
     return problem(error, locale, more=more)
 
 
 def _headers_of(error: BrokerError) -> dict[str, str]:
-    """What HTTP itself wants said (RFC 9110 sections 10.2.3 and 15.5.2)."""
+    """Return the headers that HTTP demands (RFC 9110 sections 10.2.3 and 15.5.2)."""
     headers: dict[str, str] = {}
     if error.retry_after_seconds is not None:
         headers["retry-after"] = str(error.retry_after_seconds)
@@ -88,7 +88,7 @@ def _problem(status: int, headers: Mapping[str, str], extra: Mapping[str, Any]) 
 
 
 def answer(error: BrokerError, request: Request, default: Locale, *, status: int | None = None) -> Response:
-    """The error in the form and language the caller asked for."""
+    """Return the error in the form and language the caller asked for."""
     note_refusal(request.scope, error)
     locale = locale_of(request.headers.get("accept-language"), default)
     if not wants_page(request.headers):
@@ -99,8 +99,8 @@ def answer(error: BrokerError, request: Request, default: Locale, *, status: int
 
 
 def bare_answer(status: int, request: Request, default: Locale, headers: Mapping[str, str] | None = None) -> Response:
-    """HTTP's own refusals: 404 and 405, whose page says no code, and those without a code: above all the 500 with
-    its reference only."""
+    """Answer with HTTP's own refusals: 404 and 405, whose page says no code, and those without a code: above all the
+    500 with its reference only."""
     code, locale = _OF_HTTP.get(status), locale_of(request.headers.get("accept-language"), default)
     if not wants_page(request.headers):
         if code is None:
@@ -114,7 +114,8 @@ def bare_answer(status: int, request: Request, default: Locale, headers: Mapping
 
 
 def handlers(default: Locale) -> dict[Any, Handler]:
-    """For Starlette's `exception_handlers`: our errors, and its own (404, 405), as pages or problems."""
+    """Return handlers for Starlette's `exception_handlers`: our errors, and its own (404, 405), as pages or
+    problems."""
 
     async def on_broker_error(request: Request, error: Any) -> Response:
         return answer(error, request, default)

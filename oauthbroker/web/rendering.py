@@ -29,7 +29,7 @@ class Page:
     referrer_policy: ReferrerPolicy = "no-referrer"
 
     def response(self, *, set_cookies: Iterable[str] = ()) -> HTMLResponse:
-        """The page with every security header; `set_cookies` are whole values made by `csrf.cookie_header`."""
+        """Return the page with every security header; `set_cookies` are whole values made by `csrf.cookie_header`."""
         brand = BRAND.get()
         headers = {
             **security_headers(),

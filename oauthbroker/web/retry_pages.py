@@ -30,8 +30,8 @@ class RetryPages:
     async def offered(
         self, request: Request, locator: str, refused: BrokerError, *, login: str = ""
     ) -> Response | None:
-        """The page in the place of an error's; None where this browser is offered nothing. `login` is where the wrong
-        account was given, if that was the broker's own login."""
+        """Return the page in the place of an error's; None where this browser is offered nothing. `login` is where the
+        wrong account was given, if that was the broker's own login."""
         if not problems.wants_page(request.headers):
             return None
         offer = await self.retrying.offer(locator, self.browsers.session(request, locator))
@@ -45,7 +45,7 @@ class RetryPages:
         return page.response(set_cookies=new)
 
     async def again(self, request: Request) -> Response:
-        """The button: off to the connect page of the new link, which asks as it always does."""
+        """Redirect to the connect page of the new link, which asks for consent as usual."""
         locator = locator_of(request.path_params["session"])
         await self.browsers.form(request, self.browsers.key(request), _path(locator))
         ticket = await self.retrying.take(locator, self.browsers.session(request, locator))
@@ -57,7 +57,7 @@ def _path(locator: str) -> str:
 
 
 def render_offer(offer: Offer, action: str, token: str, locale: Locale, login: str = "") -> Page:
-    """What went wrong, and the button. It never says which account came."""
+    """Render the error, and the button for another try. It never says which account came."""
     text, error = PAGES[locale], BrokerError(offer.code)
     lead: str = text.code_over_lead if offer.is_of_code else error.message(locale)
     hint: str = text.code_over_hint if offer.is_of_code else text.again_hint

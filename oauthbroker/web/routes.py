@@ -18,7 +18,8 @@ Routes = Callable[[], list[BaseRoute]]
 
 
 def route(path: str, handler: Handler, method: str) -> Route:
-    """One method and no other: Starlette adds HEAD to GET, and a HEAD must not look like a person (case 13)."""
+    """Build a route of one method only: Starlette adds HEAD to GET, and a HEAD must not look like a person (case
+    13)."""
     made = Route(path, handler, methods=[method])
     made.methods = {method}
     return made

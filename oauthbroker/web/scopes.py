@@ -19,7 +19,7 @@ class ScopeLine:
 
 
 def scope_line(provider: str, scope: str, locale: Locale) -> ScopeLine:
-    """A permission in the reader's words. An unknown scope has none: a guess could hide its permissions."""
+    """Return a permission in the reader's words. An unknown scope has none: a guess could hide its permissions."""
     words = SECTIONS[locale]
     return ScopeLine(words.get(f"scopes.{provider}", {}).get(scope) or words["scopes"].get(scope, ""), scope)
 
@@ -30,5 +30,5 @@ def brand_of(provider: str) -> str:
 
 
 def provider_title(provider: str, host: str) -> str:
-    """How people call a provider; where only a protocol's name or a local one is known, the host says it best."""
+    """Return a provider's usual name; where only a protocol's name or a local one is known, the host says it best."""
     return _BRANDS.get(provider, host)

@@ -33,7 +33,7 @@ def time_element(moment: datetime, now: datetime, text: Words) -> Markup:
 
 
 def stamp_element(moment: datetime) -> Markup:
-    """The exact moment itself, in a `<time>`."""
+    """Return the exact moment itself, in a `<time>`."""
     return Markup('<time datetime="{}">{}</time>').format(printed(moment), _exact(moment))
 
 
@@ -51,10 +51,10 @@ def moment_of(field: str) -> datetime | None:
 
 
 def end_of_second(moment: datetime | None) -> datetime | None:
-    """The last moment that is shown as this one: a page shows whole seconds, and lines have microseconds."""
+    """Return the last moment that is shown as this one: a page shows whole seconds, and lines have microseconds."""
     return None if moment is None else moment.replace(microsecond=999_999)
 
 
 def field_of(moment: datetime | None) -> str:
-    """The inverse, for the field's value."""
+    """Return the value of the field: the inverse."""
     return "" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"

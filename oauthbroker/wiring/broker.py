@@ -44,7 +44,7 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
     metrics_folder: Path | None = None,
     workers: int = 1,
 ) -> AsyncIterator[Broker]:
-    """A running broker over a configuration folder, or over a `Bundle` built in code.
+    """Run a broker over a configuration folder, or over a `Bundle` built in code.
 
     `store`, `clock`, `audit` and `log` default to the file store of the settings, the system's clock, a file of JSON
     lines in the store, and JSON on stderr. `background=False` runs no relay and no sweeper, and does not say which

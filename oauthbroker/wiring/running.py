@@ -72,7 +72,7 @@ class Running:
             self.parts.log.warning("recovery goes on in the background")
 
     async def hand_over(self) -> None:
-        """Events that are due reach their queue, where running brokers see them at once."""
+        """Move due events to their queues, where running brokers see them at once."""
         with suppress(BrokerError):
             await self.parts.relay.once()
 

@@ -90,7 +90,8 @@ def _opened(settings: Settings, env: Mapping[str, str], log: FilteringBoundLogge
 
 
 def upgrade_state(keyring: Keyring) -> Literal["done", "waits", "begun"]:
-    """Whether the store is of this version, waits for an upgrade, or is in one that may have been interrupted."""
+    """Return whether the store is of this version, waits for an upgrade, or is in one that may have been
+    interrupted."""
     if keyring.upgrades is not None and keyring.upgrades.under_way:
         return "begun"
     return "waits" if is_behind(keyring, STEPS) else "done"
@@ -118,7 +119,7 @@ def init_store(settings: Settings, clock: Clock) -> tuple[bool, Path]:
 
 
 def key_provider(settings: Settings, env: Mapping[str, str], log: FilteringBoundLogger) -> KeyProvider:
-    """Where the KEK comes from: the environment (with a warning), a systemd credential, or the key file."""
+    """Return the source of the KEK: the environment (with a warning), a systemd credential, or the key file."""
     if env.get(KEY_ENV):
         log.warning("the key comes from the environment, which keeps it readable; use a key file")
         return EnvKek(env[KEY_ENV])
@@ -126,7 +127,7 @@ def key_provider(settings: Settings, env: Mapping[str, str], log: FilteringBound
 
 
 def key_origin(settings: Settings, env: Mapping[str, str]) -> str:
-    """The variable or the path of the file that the key is read from."""
+    """Return the variable or the path of the file that the key is read from."""
     if env.get(KEY_ENV):
         return KEY_ENV
     credential = Path(env[CREDENTIALS_ENV], CREDENTIAL) if env.get(CREDENTIALS_ENV) else None
@@ -134,12 +135,12 @@ def key_origin(settings: Settings, env: Mapping[str, str]) -> str:
 
 
 def _key_free(settings: Settings) -> tuple[Path, ...]:
-    """The folders that are copied together with what the key protects: no key may lie there."""
+    """Return the folders that are copied together with what the key protects: no key may lie there."""
     return tuple(Path(each) for each in (settings.store_root, settings.bundle_root) if each)
 
 
 def with_keys(settings: Settings, env: Mapping[str, str]) -> Settings:
-    """The settings with `key_file` filled in from the environment or the default."""
+    """Return the settings with `key_file` filled in from the environment or the default."""
     return replace(settings, key_file=with_key_file(settings, env))
 
 

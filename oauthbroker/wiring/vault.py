@@ -34,9 +34,9 @@ async def open_vault(
     clock: Clock | None = None,
     upgrading: bool = True,
 ) -> AsyncIterator[Vault]:
-    """The store without a broker: secrets can be set while the configuration still lacks them, and grants be listed
-    in a shell that has none of its values. With `upgrading=False`, for callers that only read, a store of an older
-    version stays as it is. Raises store codes."""
+    """Open the store without a broker: secrets can be set while the configuration still lacks them, and grants be
+    listed in a shell that has none of its values. With `upgrading=False`, for callers that only read, a store of an
+    older version stays as it is. Raises store codes."""
     clock, env = clock or SystemClock(), os.environ if env is None else env
     log = json_log(sys.stderr, clock)
     async with AsyncExitStack() as stack:
@@ -58,8 +58,8 @@ async def open_vault(
 
 
 def look_into(settings: Settings, keyring: Keyring, clock: Clock) -> tuple[Store, Inspection] | None:
-    """The store for a checkup, while a broker may work on it: nothing is written and no lock is taken. None for one
-    that no broker has opened yet. Raises store codes."""
+    """Open the store for a checkup, while a broker may work on it: nothing is written and no lock is taken. None for
+    one that no broker has opened yet. Raises store codes."""
     damaged: list[str] = []
 
     def report(place: str, _: Code) -> None:

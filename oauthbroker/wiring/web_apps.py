@@ -49,7 +49,7 @@ def web_of(parts: Parts) -> Web:
 
 
 def _pages(parts: Parts) -> list[Routes]:
-    """For people, and for operators."""
+    """Return the pages for people, and for operators."""
     settings, clock = parts.settings, parts.clock
 
     def mac(message: bytes) -> bytes:

@@ -1,8 +1,9 @@
 """Find the words that make prose hard to read, in pages, docstrings, comments, messages and templates.
 
-`make check` runs this file. It fails where a file has more hits than prose_left.json allows, and where a file has fewer,
-so that the table only shrinks. `make prose` writes the table anew, unless the total has grown. `ARGS=path` lists the
-hits of the files whose path starts with it. Text in `backticks` is code and is not read.
+In the package, also find docstrings of functions that open without a verb. `make check` runs this file. It fails where
+a file has more hits than prose_left.json allows, and where a file has fewer, so that the table only shrinks.
+`make prose` writes the table anew, unless the total has grown. `ARGS=path` lists the hits of the files whose path
+starts with it. Text in `backticks` is code and is not read.
 """
 
 from __future__ import annotations
@@ -36,6 +37,67 @@ INSTEAD = {
     r"agreements?": "grant",
 }
 WORDS = re.compile("|".join(rf"(?P<w{number}>\b(?:{word})\b)" for number, word in enumerate(INSTEAD)), re.IGNORECASE)
+
+# A function's docstring opens with a verb. These words open a fragment instead; properties may begin with their noun.
+NO_VERB = frozenset(
+    [
+        "a",
+        "all",
+        "also",
+        "alone",
+        "always",
+        "an",
+        "another",
+        "any",
+        "as",
+        "both",
+        "by",
+        "each",
+        "every",
+        "everything",
+        "for",
+        "from",
+        "how",
+        "in",
+        "inside",
+        "into",
+        "it",
+        "its",
+        "like",
+        "no",
+        "not",
+        "nothing",
+        "of",
+        "off",
+        "on",
+        "one",
+        "only",
+        "our",
+        "over",
+        "rfc",
+        "something",
+        "that",
+        "the",
+        "their",
+        "these",
+        "they",
+        "this",
+        "those",
+        "to",
+        "until",
+        "what",
+        "when",
+        "where",
+        "whether",
+        "who",
+        "whom",
+        "whose",
+        "why",
+        "with",
+        "without",
+    ]
+)
+OPENING = "a verb: Return, Yield, Raise, Write"
 
 
 class Hit(NamedTuple):
@@ -72,14 +134,30 @@ def prose(name: str, source: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
+def openings(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, first word) of each docstring of a function that opens without a verb."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or _is_property(node):
+            continue
+        opening = (ast.get_docstring(node) or "Do nothing").split()[0]
+        if opening.strip(",.:;").lower() in NO_VERB or opening[0] in "(0123456789":
+            yield node.body[0].lineno, opening
+
+
+def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any("property" in ast.unparse(each) for each in node.decorator_list)
+
+
 def hits(name: str, source: str) -> list[Hit]:
     """Return the forbidden words of one file, by line."""
     sayings = [*INSTEAD.values()]
-    return sorted(
+    words = [
         Hit(name, line, found[0], sayings[int(str(found.lastgroup)[1:])])
         for line, text in prose(name, source)
         for found in WORDS.finditer(re.sub(r"``?[^`]*``?", "` `", text))
-    )
+    ]
+    begun = openings(source) if name.endswith(".py") and name.startswith("oauthbroker/") else ()
+    return sorted([*words, *(Hit(name, line, word, OPENING) for line, word in begun)])
 
 
 def found(paths: Iterable[Path]) -> list[Hit]:

@@ -47,6 +47,33 @@ def test_names_of_python_are_not_read() -> None:
     assert [] == hits("room.py", 'nobody = whatever("renewed", x.he)\n')
 
 
+@pytest.mark.parametrize(
+    "opening", ["The newest grant.", "Whether it is over.", "204.", "(a, b) of it.", "Whom it names."]
+)
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_docstring_of_a_function_that_opens_without_a_verb_is_found(opening: str, kind: str) -> None:
+    [hit] = hits("oauthbroker/room.py", f'x = 1\n{kind} call():\n    """{opening}"""\n')
+    assert (3, opening.split(maxsplit=1)[0]) == (hit.line, hit.word)
+
+
+def test_a_verb_may_open_a_docstring_and_a_noun_that_of_a_property_or_a_class() -> None:
+    source = """
+class Grant:
+    '''A grant.'''
+
+    def read(self): 'Return the newest grant.'
+
+    @property
+    def name(self): 'The name.'
+
+    @cached_property
+    def part(self): 'The part.'
+
+    def bare(self): ...
+"""
+    assert [] == hits("oauthbroker/room.py", source)
+
+
 NOW = [Hit("a.md", 1, "nobody", "..."), Hit("a.md", 7, "nobody", "..."), Hit("b.md", 2, "nobody", "...")]
 
 

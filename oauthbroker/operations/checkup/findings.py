@@ -178,7 +178,7 @@ def _may_tell(apps: Mapping[str, AppFacts], grant: GrantView) -> list[bool]:
 
 
 def _of_unlisted(living: Sequence[GrantView]) -> list[Finding]:
-    """Scopes that were asked for at several consents in a row and never granted, one finding an app."""
+    """Report scopes that were asked for at several consents in a row and never granted, one finding an app."""
     unlisted: dict[str, Counter[str]] = {}
     for grant in living:
         if grant.unlisted:

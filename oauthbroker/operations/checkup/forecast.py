@@ -81,13 +81,13 @@ class Forecast:
     unknown: Mapping[str, int]
 
     def within(self, now: datetime, days: int) -> tuple[Outlook, ...]:
-        """Those that come for certain in that time."""
+        """Return the ends that are certain in that time."""
         until = now + timedelta(days=days)
         return tuple(it for it in self.outlooks if it.certain and it.when is not None and it.when <= until)
 
 
 def forecast(grants: Iterable[GrantView], apps: Mapping[str, AppFacts], now: datetime) -> Forecast:
-    """Living grants of configured apps, except those of a client that asks for itself."""
+    """Forecast the ends of living grants of configured apps, except those of a client that asks for itself."""
     found: list[Outlook] = []
     unknown: Counter[str] = Counter()
     living = [grant for grant in grants if grant.app in apps and not grant.revoked and not grant.alone]
@@ -104,7 +104,7 @@ def forecast(grants: Iterable[GrantView], apps: Mapping[str, AppFacts], now: dat
 
 
 def _crowded(living: Iterable[GrantView], apps: Mapping[str, AppFacts]) -> set[str]:
-    """The oldest grants beyond what a provider keeps of one account for one client."""
+    """Return the oldest grants beyond what a provider keeps of one account for one client."""
     together: dict[tuple[int, str, str, frozenset[str]], list[GrantView]] = defaultdict(list)
     for grant in living:
         limit = apps[grant.app].limit
@@ -118,7 +118,7 @@ def _crowded(living: Iterable[GrantView], apps: Mapping[str, AppFacts]) -> set[s
 
 
 def _outlook(grant: GrantView, app: AppFacts, now: datetime, *, crowded: bool) -> Outlook | None:
-    """The first that comes."""
+    """Return the end of a grant that comes first."""
 
     def at(when: datetime | None, why: Why, *, certain: bool = True) -> Outlook:
         return Outlook(grant.app, grant.subject, grant.id, when, why, certain)

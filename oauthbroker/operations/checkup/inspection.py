@@ -32,7 +32,7 @@ class Inspection:
     damaged: list[str] = field(default_factory=list)
 
     async def grants(self) -> list[GrantView]:
-        """With when each was used last, as far as it was written."""
+        """Return the grants, with the last use of each as far as it was written."""
         uses = self.repository.shelf("uses", GrantUse.from_plaintext).all() if "uses" in self.kinds else None
         used = {} if uses is None else {use.grant: use.at async for use in uses}
         now = self.clock.now()
@@ -59,5 +59,6 @@ class Inspection:
         return await self.keys.list() if "apikeys" in self.kinds else []
 
     async def secrets(self) -> dict[tuple[str, str], Secret]:
-        """Values too: whether a configuration could be resolved is judged with them."""
+        """Return the stored secrets with their values: whether a configuration could be resolved is judged with
+        them."""
         return await self.repository.secrets.all()

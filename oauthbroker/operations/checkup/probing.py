@@ -58,8 +58,8 @@ class Asked:
 
 @asynccontextmanager
 async def probing(settings: Settings, clock: Clock) -> AsyncIterator[Probe]:
-    """A probe that goes with the block. Providers are asked under the rules of every other request; our own public
-    address may be anywhere."""
+    """Open a probe for the block. Providers are asked under the rules of every other request; our own public address
+    may be anywhere."""
     plain, reach = "plainHttpProvider" in settings.weaken, ProviderNetworks(settings.provider_networks)
     to_providers = Transport(plain_http_loopback=plain, reach=reach)
     to_us = Transport(plain_http_loopback=settings.public_base_url.startswith("http:"), reach=ANYWHERE)
@@ -90,7 +90,7 @@ class Probe:
         return [finding for findings in found for finding in findings]
 
     async def address(self, public_base_url: str) -> list[Finding]:
-        """Whether a broker answers at its public address, as seen from here."""
+        """Return whether a broker answers at its public address, as seen from here."""
         asked = await self._send(self.to_us, ProviderRequest("GET", f"{public_base_url.rstrip('/')}/healthz"))
         if asked.status == 200:
             return [Finding("address", "ok", f"A broker answers at {public_base_url}.")]
@@ -139,8 +139,8 @@ class Probe:
         return metadata.endpoints if relies else Endpoints(), found
 
     async def _metadata(self, app: OAuthApp) -> tuple[ProviderMetadata | None, str, str]:
-        """The document, else why it is of no use, and the issuer that it names instead. The OpenID Connect address
-        first, then RFC 8414's, as a broker does."""
+        """Return the document, else why it is of no use, and the issuer that it names instead. The OpenID Connect
+        address first, then RFC 8414's, as a broker does."""
         why = found = ""
         for url in metadata_addresses(app.endpoints.issuer):
             asked = await self._ask(app, url)
@@ -197,7 +197,8 @@ def _addresses(app: OAuthApp, learned: Endpoints) -> dict[str, str]:
 
 
 def _of_assertion(app: OAuthApp) -> list[Finding]:
-    """Whom a signed assertion is for: a provider that wants another audience says no more than `invalid_client`."""
+    """Report the audience of signed assertions: a provider that wants another audience says no more than
+    `invalid_client`."""
     if app.client.auth_method != "private_key_jwt":
         return []
     text = f"Its client signs assertions for {AUDIENCES[app.client.assertion_audience]}. A provider that answers "

@@ -55,7 +55,7 @@ class KnownHeads:
             self._heads.keep(_digest(head), known)
 
     def _status_and(self, default: Headers) -> bytes:
-        """The server replaces its default headers once a second."""
+        """Return the status line with the default headers. The server replaces its default headers once a second."""
         if default is not self._default:
             self._default = default
             self._lines = b"HTTP/1.1 200 OK\r\n" + b"".join(b"%b: %b\r\n" % pair for pair in default)

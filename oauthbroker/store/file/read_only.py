@@ -42,7 +42,7 @@ class ReadOnlyFs(Fs):
         raise _refused()
 
     def fsync(self, *_: object) -> None:
-        """Nothing was changed."""
+        """Do nothing: nothing was changed."""
 
     def truncate(self, *_: object) -> NoReturn:
         raise _refused()

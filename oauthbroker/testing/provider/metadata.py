@@ -42,7 +42,7 @@ def discovery(state: State, request: Request) -> Answer:  # noqa: ARG001 - every
 
 
 def _par(state: State) -> dict[str, Any]:
-    """RFC 9126 section 5."""
+    """Return the members of RFC 9126 section 5."""
     if state.par == "off":
         return {}
     return {

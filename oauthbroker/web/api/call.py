@@ -47,7 +47,7 @@ class ApiCall(Generic[B, Q, P]):
         return self.caller
 
     async def made(self, target: str | None = None) -> None:
-        """Into the audit log, before the act: who changes what. Raises `storeUnavailable`, and then nothing may
+        """Write the change into the audit log, before the act. Raises `storeUnavailable`, and then nothing may
         happen."""
         if self.caller is None:
             raise BrokerError(Code.UNAUTHENTICATED)
@@ -55,7 +55,7 @@ class ApiCall(Generic[B, Q, P]):
         self.services.audit.write(entry, self.services.clock.now())
 
     async def refused(self, code: Code) -> None:
-        """Into the audit log: who was refused what, as far as it is known."""
+        """Write the refusal into the audit log."""
         await note_refused(self.services, self.caller, self.request, code)
 
 
@@ -64,7 +64,7 @@ AnyCall = ApiCall[Any, Any, Any]
 
 
 async def note_refused(services: Services, caller: Caller | None, request: Request, code: Code) -> None:
-    """Into the audit log: the route as it is declared, and the caller as far as it is known."""
+    """Write a refusal into the audit log: the route as it is declared, and the caller as far as it is known."""
     guest = caller if isinstance(caller, Guest) else None
     entry = CallRefused(
         route=_route(request),
@@ -81,15 +81,15 @@ def _route(request: Request) -> str:
 
 
 def reply(body: Mapping[str, Any], status: int = 200) -> Response:
-    """JSON, spelt as `json.dumps` of the same answer in Python with compact separators and no ASCII escapes."""
+    """Return JSON, spelt as `json.dumps` of the same answer in Python with compact separators and no ASCII escapes."""
     return Response(encoded(body), status, media_type="application/json")
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:
-    """The bytes of `reply`."""
+    """Return the bytes of `reply`."""
     return _ENCODER.encode(body).encode()
 
 
 def nothing() -> Response:
-    """204."""
+    """Return 204, without a body."""
     return Response(status_code=204)

@@ -57,7 +57,7 @@ class Callers:
         raise BrokerError(Code.UNAUTHENTICATED)
 
     def _peer(self, extensions: Mapping[str, Mapping[str, int]]) -> RuntimeCaller:
-        """Whom the socket's own end names (SO_PEERCRED); the server puts it there, no header can."""
+        """Return the user at the socket's other end (SO_PEERCRED). The server sets it; no header can."""
         found = self._users.get(extensions.get(PEER, {}).get("uid", -1))
         if found is None:
             raise BrokerError(Code.UNAUTHENTICATED)
@@ -65,7 +65,7 @@ class Callers:
 
 
 def bearer(request: Request) -> str:
-    """The one bearer token of a request (RFC 6750 section 2.1), or an empty text."""
+    """Return the one bearer token of a request (RFC 6750 section 2.1), or an empty text."""
     return bearer_of(_credentials(request))
 
 
@@ -80,17 +80,17 @@ def bearer_of(sent: list[bytes]) -> str:
 
 
 def ended_turn(request: Request) -> str:
-    """The turn of a token that `Callers.who` answered with `turnEnded`; its `id_of` while it was good."""
+    """Return the turn of a token that `Callers.who` answered with `turnEnded`; its `id_of` while it was good."""
     return f"turn-{TurnToken.parse(bearer(request)).locator}"
 
 
 def id_of(caller: Caller) -> str:
-    """Whom the rate limits count: a key, a turn, or a user of this machine."""
+    """Return the id that rate limits count: a key, a turn, or a user of this machine."""
     return caller.turn_id if isinstance(caller, Guest) else caller.id
 
 
 def may(caller: Caller, allowed: Collection[Who]) -> bool:
-    """Whether a call that is for these is for this caller."""
+    """Return whether this caller has one of the rights."""
     if isinstance(caller, Guest):
         return "turn" in allowed or ("wholeTurn" in allowed and caller.speaks_for_person)
     return not caller.roles.isdisjoint(allowed)

@@ -38,8 +38,8 @@ class Endpoint:
     locale: Locale
 
     async def answer(self, request: Request) -> Response:
-        """(1) who calls (2) how often (3) may they (4) path and query (5) body (6) may they still (7) the call itself.
-        Always JSON.
+        """Answer a call: (1) its caller (2) the rate limit (3) the caller's rights (4) path and query (5) body (6) the
+        rights again (7) the handler. Always JSON.
 
         Raises HTTPException for a method that the path does not have.
         """
@@ -75,7 +75,8 @@ class Endpoint:
         return ApiCall(request, self.services, caller, body, query, path, still)
 
     async def _still(self, request: Request, operation: Operation) -> None:
-        """Whether who called may go on, for calls that take long: keys and turns end meanwhile. Raises as at first."""
+        """Check the caller's rights again in a call that takes long: keys and turns end meanwhile. Raises as at
+        first."""
         if operation.who:
             _judge(await self.callers.who(request), operation)
 

@@ -15,7 +15,7 @@ SettleCall = ApiCall[Settle, NoParameters, EventPath]
 
 
 async def next_event(call: ApiCall[NoParameters, EventsQuery, AgentPath]) -> Response:
-    """One event, or 204 after `wait` seconds without any; a stream for who asks for one."""
+    """Answer with one event, or 204 after `wait` seconds without any; with a stream if the caller accepts one."""
     may_take_long(call.request)
     if wants_stream(call.request):
         return EventStream(call.services, call.request, call.path.agent, call.still)

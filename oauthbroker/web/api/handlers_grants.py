@@ -14,8 +14,8 @@ from oauthbroker.web.api.models import EraseSubject, GrantPath, GrantsQuery, NoP
 
 
 async def list_grants(call: ApiCall[NoParameters, GrantsQuery, NoParameters]) -> Response:
-    """A page in the order of ids. The first reads every grant, because the store keeps no list by app or subject that
-    could be stolen; those that follow it live on that for some seconds."""
+    """List a page of grants in the order of ids. The first reads every grant, because the store keeps no list by app or
+    subject that could be stolen; those that follow it live on that for some seconds."""
     asked = call.query
     app = None if asked.app is None else app_name(asked.app)
     wanted = GrantFilter(app, asked.subject, asked.state, asked.after)
@@ -25,7 +25,7 @@ async def list_grants(call: ApiCall[NoParameters, GrantsQuery, NoParameters]) ->
 
 
 async def grant_record(call: ApiCall[NoParameters, NoParameters, GrantPath]) -> Response:
-    """As the specification prints it, revoked or not, with its secrets masked."""
+    """Return a grant as the specification prints it, revoked or not, with its secrets masked."""
     record = await call.services.grants.record(call.path.grantId)
     if record is None:
         raise BrokerError(Code.GRANT_NOT_FOUND)
@@ -46,7 +46,7 @@ async def end_grant(call: ApiCall[NoParameters, NoParameters, GrantPath]) -> Res
 
 
 async def erase_subject(call: ApiCall[EraseSubject, NoParameters, NoParameters]) -> Response:
-    """Providers are not waited for: while one has to be told, the same call goes on later."""
+    """Erase a subject. Providers are not waited for: while one has to be told, the same call goes on later."""
     erasure, subject = call.services.erasure, call.body.subject
     if call.body.dryRun:
         return reply(Erased(False, await erasure.look(subject)).to_json())

@@ -16,7 +16,7 @@ async def list_queues(call: AnyCall) -> Response:
 
 
 async def list_dead_letters(call: ApiCall[NoParameters, NoParameters, AgentPath]) -> Response:
-    """A queue keeps so many at most that no pages are needed."""
+    """List dead letters. A queue keeps so few that no pages are needed."""
     found = await call.services.dead_letters.dead(call.path.agent)
     return reply({"deadLetters": [letter.to_json() for letter in found]})
 

@@ -21,7 +21,7 @@ SessionCall = ApiCall[NoParameters, NoParameters, SessionPath]
 
 
 async def list_sessions(call: ApiCall[NoParameters, SessionsQuery, NoParameters]) -> Response:
-    """A page in the order of ids; every page reads every session."""
+    """List a page of sessions in the order of ids; every page reads every session."""
     asked = call.query
     every = await call.services.sessions.list(app=asked.app, subject=asked.subject, status=asked.status)
     left = sorted((it for it in every if it.id > (asked.after or "")), key=lambda it: it.id)
@@ -31,7 +31,7 @@ async def list_sessions(call: ApiCall[NoParameters, SessionsQuery, NoParameters]
 
 
 async def session_record(call: SessionCall) -> Response:
-    """As the specification prints it, with its secrets masked, while the store keeps it."""
+    """Return a session as the specification prints it, with its secrets masked, while the store keeps it."""
     record = await call.services.sessions.find(call.path.id)
     if record is None:
         raise BrokerError(Code.NOT_FOUND)
@@ -39,7 +39,7 @@ async def session_record(call: SessionCall) -> Response:
 
 
 async def session_state(call: SessionCall) -> Response:
-    """To a turn that it does not concern it looks like one that there never was."""
+    """Return a session's state. Answers 404 to turns that do not own the session, as for an unknown id."""
     session_id = call.path.id
     outcome = await call.services.outcomes.now(session_id) if await _concerns(call) else SessionOutcome("expired")
     return reply(_outcome(session_id, outcome))
@@ -53,7 +53,7 @@ async def cancel_session(call: SessionCall) -> Response:
 
 
 async def confirm_session(call: AnyCall) -> Response:
-    """The runtime confirms a handle, or relays with a turn's own token a code that was said in its conversation."""
+    """Confirm a handle for the runtime, or relay with a turn's own token a code that was said in its conversation."""
     if isinstance(call.caller, Guest):
         await call.made()  # which session a code is of is not known before it is tried
         outcome = await call.services.parked_codes.relay(call.caller.turn, call.body.channelCode.reveal(), None)
@@ -70,8 +70,8 @@ async def connections_link(call: ApiCall[ConnectionsFor, NoParameters, NoParamet
 
 
 async def _concerns(call: SessionCall) -> bool:
-    """Everything concerns runtimes and operators; a turn, what its own conversation asked for, for its own subjects
-    and with an app that its token may use."""
+    """Return whether a session concerns the caller. All concern runtimes and operators; a turn, what its own
+    conversation asked for, for its own subjects and with an app that its token may use."""
     guest = call.caller
     if not isinstance(guest, Guest):
         return True

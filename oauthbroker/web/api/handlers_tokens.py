@@ -34,7 +34,7 @@ async def report_rejected(call: ApiCall[RejectedToken, NoParameters, NoParameter
 
 
 def ref_of(ref: str | NamedApp) -> str:
-    """As the rooms take it."""
+    """Return the reference in the form that the rooms take."""
     return ref if isinstance(ref, str) else f"{ref.kind}/{ref.name}"
 
 
@@ -49,7 +49,7 @@ async def _answer(call: AnyCall, result: TokenResult) -> Response:
 
 
 async def list_apps(call: AnyCall) -> Response:
-    """All apps; to a turn, those that its token may use, with the scopes it may ask for."""
+    """List all apps; to a turn, those that its token may use, with the scopes it may ask for."""
     apps = call.services.config.bundle.apps
     if not isinstance(call.caller, Guest) or call.caller.declared is None:
         return reply({"apps": [_app(app, app.scopes) for _, app in sorted(apps.items())]})

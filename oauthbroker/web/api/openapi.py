@@ -63,7 +63,7 @@ def described() -> dict[str, Any]:
 
 @cache
 def document() -> dict[str, Any]:
-    """The whole document (OpenAPI 3.1.0)."""
+    """Return the whole document (OpenAPI 3.1.0)."""
     every = (*OPERATIONS, DOCUMENT, *PROBES)
     paths: dict[str, dict[str, Any]] = {}
     for operation in every:
@@ -130,7 +130,7 @@ def schema_of(said: str | list[Any] | Schema) -> Schema:
 
 
 def _closed(schema: Any) -> Any:
-    """A map whose keys have a pattern has no other keys."""
+    """Close maps: one whose keys have a pattern has no other keys."""
     if isinstance(schema, dict):
         closed = {name: _closed(part) for name, part in schema.items()}
         if "patternProperties" in closed:
@@ -170,7 +170,7 @@ def _parameters(model: type[RequestModel], place: str, examples: dict[str, Any])
 
 
 def _without_null(member: dict[str, Any]) -> dict[str, Any]:
-    """A parameter is there or it is not; it is never null."""
+    """Return a parameter's schema without null: a parameter is present or absent."""
     options = [option for option in member.get("anyOf", ()) if option != {"type": "null"}]
     rest = {name: value for name, value in member.items() if name != "anyOf" and value is not None}
     return {**options[0], **rest} if options else rest
@@ -190,7 +190,7 @@ def _responses(operation: Operation, answers: dict[int, dict[str, Any]]) -> dict
 
 
 def codes_of(operation: Operation) -> list[Code]:
-    """Every code that a problem of this call may have."""
+    """Return every code that a problem of this call may have."""
     caller = _CALLER if operation.who else ()
     always = _ALWAYS if operation.handler is not None else ()
     return [*operation.codes, *caller, *(_BODY if operation.bodies else ()), *always]

@@ -33,7 +33,7 @@ class RequestInvalid(BrokerError):
 
 
 async def read_body(request: Request, model: type[M], still: Still) -> M:
-    """The body as `model`. It may have taken its time, so `still` is asked before anything of it is judged. Raises
+    """Read the body as `model`. It may have taken its time, so `still` is asked before anything of it is judged. Raises
     `unsupportedMediaType`, `requestTooLarge`, `requestInvalid`, and what `still` raises."""
     said = next((value for name, value in request.scope["headers"] if name == b"content-type"), b"")
     if not is_json(said):
@@ -44,13 +44,13 @@ async def read_body(request: Request, model: type[M], still: Still) -> M:
 
 
 def is_json(content_type: bytes) -> bool:
-    """Whether a Content-Type says JSON in UTF-8."""
+    """Return whether a Content-Type says JSON in UTF-8."""
     kind, _, parameter = content_type.partition(b";")
     return kind.strip().lower() == _JSON and parameter.strip().lower() in {b"", b"charset=utf-8"}
 
 
 async def _received(request: Request) -> bytes:
-    """The whole body; how large it may be is the gate's to say. Raises ClientDisconnect."""
+    """Return the whole body. The gate has limited its size. Raises ClientDisconnect."""
     message = await request.receive()
     parts = [message.get("body", b"")]
     while message.get("more_body", False):
@@ -62,7 +62,7 @@ async def _received(request: Request) -> bytes:
 
 
 def judged(model: type[M], body: dict[str, Any]) -> M:
-    """JSON as `model`. Raises `requestInvalid`."""
+    """Parse JSON as `model`. Raises `requestInvalid`."""
     try:
         return model.model_validate(body)
     except ValidationError as error:
@@ -71,7 +71,7 @@ def judged(model: type[M], body: dict[str, Any]) -> M:
 
 
 def read_query(request: Request, model: type[M]) -> M:
-    """The query as `model`; a parameter that comes twice has no meaning. Raises `requestInvalid`."""
+    """Read the query as `model`; a parameter that comes twice has no meaning. Raises `requestInvalid`."""
     if not request.scope["query_string"]:
         return cast("M", _unasked(model))
     pairs = request.query_params.multi_items()
@@ -83,12 +83,12 @@ def read_query(request: Request, model: type[M]) -> M:
 
 @cache
 def _unasked(model: type[RequestModel]) -> RequestModel:
-    """What holds where nothing was asked for: models are frozen, one is enough. Raises `requestInvalid`."""
+    """Return the model of no parameters. Models are frozen, one is enough. Raises `requestInvalid`."""
     return _from_strings(model, {})
 
 
 def read_path(request: Request, model: type[M]) -> M:
-    """The variable parts of the path as `model`. Raises `requestInvalid`."""
+    """Read the variable parts of the path as `model`. Raises `requestInvalid`."""
     return _from_strings(model, request.path_params)
 
 
@@ -101,7 +101,8 @@ def _from_strings(model: type[M], fields: dict[str, str]) -> M:
 
 
 def _problems(model: type[RequestModel], error: ValidationError) -> list[dict[str, str]]:
-    """Where, by names of ours alone: what a caller made up, a key or a value, may be a secret in the wrong place."""
+    """Name the place of each error, by our own names only: a caller's key or value may be a secret in the wrong
+    place."""
     ours = _names_in(model)
     found = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_PROBLEMS]
     made = [{"pointer": _pointer(each, ours), "problem": _PROBLEMS.get(each["type"], _sort(each))} for each in found]
@@ -113,7 +114,7 @@ def _sort(problem: ErrorDetails) -> Literal["type", "value"]:
 
 
 def _pointer(problem: ErrorDetails, ours: frozenset[str]) -> str:
-    """RFC 6901 as far as the names are ours; of an unknown field, the object that holds it."""
+    """Return a JSON pointer (RFC 6901) as far as the names are ours; of an unknown field, the object that holds it."""
     steps = problem["loc"][:-1] if problem["type"] == "extra_forbidden" else problem["loc"]
     pointer = ""
     for step in steps:

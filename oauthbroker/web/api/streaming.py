@@ -33,7 +33,7 @@ STREAM = "text/event-stream"
 
 
 def leased(delivery: EventLease) -> dict[str, Any]:
-    """What the caller needs to handle an event, and to settle it."""
+    """Return an event with its lease, which settles it."""
     return {
         "event": delivery.to_json(),
         "lease": delivery.lease,
@@ -44,7 +44,7 @@ def leased(delivery: EventLease) -> dict[str, Any]:
 
 @asynccontextmanager
 async def watching(request: Request) -> AsyncIterator[asyncio.Event]:
-    """An event that is set once the caller has gone. Its body has been read by then: nothing else can come."""
+    """Yield an event that is set once the caller has gone. Its body has been read by then: nothing else can come."""
     gone = asyncio.Event()
 
     async def watch() -> None:
@@ -87,7 +87,7 @@ class OneEvent(Response):
 async def lease_for(
     services: Services, agent: str, wait: float, gone: asyncio.Event, still: Still
 ) -> EventLease | None:
-    """The agent's next event, or None after `wait` seconds, when `gone` is set, or when the broker is ending.
+    """Lease the agent's next event, or None after `wait` seconds, when `gone` is set, or when the broker is ending.
 
     However this call ends, an event that it did not hand over is given back. Raises what `still` raises.
     """
@@ -118,7 +118,7 @@ async def _give_back_late(leasing: asyncio.Future[EventLease | None]) -> None:
 
 
 async def _give_back(delivery: EventLease) -> None:
-    """Where the store does not work now, the lease ends by itself."""
+    """Give the lease back. If the store does not work now, it ends by itself."""
     with suppress(BrokerError):
         await delivery.give_back()
 
@@ -147,7 +147,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _stream(self, send: Send, gone: asyncio.Event) -> None:
-        """A comment at once, so that the caller knows it is connected, and whenever nothing else was to be said."""
+        """Send events. A comment is sent at once, so that the caller knows it is connected, and in every pause."""
         clock, life = self._services.clock, self._services.life
         said = clock.monotonic() - HEARTBEAT_SECONDS
         while not (gone.is_set() or life.stopping):
@@ -198,7 +198,7 @@ class EventStream(Response):
 
 
 def message_of(delivery: EventLease) -> bytes:
-    """One message of the stream."""
+    """Return one message of the stream."""
     data = json.dumps(leased(delivery), ensure_ascii=False, separators=(",", ":"))
     return f"id: {delivery.id}\nevent: {delivery.type}\ndata: {data}\n\n".encode()
 

@@ -45,7 +45,7 @@ def locale_of(accept_language: str | None, default: Locale) -> Locale:
 
 
 def _weight(parameter: str) -> float:
-    """A qvalue: 1 when there is none, 0 (not wanted) when it cannot be read."""
+    """Return a qvalue: 1 when there is none, 0 (not wanted) when it cannot be read."""
     name, _, value = parameter.strip().partition("=")
     if not name:
         return 1.0

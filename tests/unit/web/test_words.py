@@ -73,7 +73,7 @@ def test_every_word_is_used():
 @pytest.mark.parametrize(
     ("file", "before", "after"),
     [
-        ("pages.py", "PAGES[locale].connect_title", "PAGES[locale].conect_title"),
+        ("consent_views.py", "PAGES[locale].connect_title", "PAGES[locale].conect_title"),
         ("next_step.py", "text.code_title", "text.login_key"),
         ("templates/admin_login.html", "text.login_key", "text.footer"),
     ],
