@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from json.encoder import encode_basestring_ascii
 from typing import Any, dataclass_transform
 
 from oauthbroker.core.clock import to_iso
@@ -292,11 +293,20 @@ def line_of(entry: AuditEntry, at: datetime) -> str:
 def rest_of(entry: LineType, name: Naming | None = None) -> str:
     """Format all but the time, without the closing brace. With `name`, grants and conversations are written as
     pseudonyms."""
-    body: dict[str, Any] = {"type": entry.type_name()}
+    body = f'"type":{_json(entry.type_name())}'
     for member, value in vars(entry).items():
         kind = _keyed(member, value) if name is not None else None
-        body[member] = value if name is None or kind is None else name(kind, str(value))
-    return _JSON.encode(body)[1:-1]
+        body += f',"{member}":{_json(value if name is None or kind is None else name(kind, str(value)))}'
+    return body
+
+
+def _json(value: object) -> str:
+    """Return the JSON of a member's value. An encoder, which is made anew each time, is left to unusual ones."""
+    if type(value) is str:
+        return encode_basestring_ascii(value)
+    if value is None:
+        return "null"
+    return ("true" if value else "false") if type(value) is bool else _JSON.encode(value)
 
 
 def _keyed(member: str, value: object) -> str | None:

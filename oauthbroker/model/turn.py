@@ -171,7 +171,12 @@ def _is_whole(turn: Turn) -> bool:
         return False
     if turn.locale is not None and known_locale(turn.locale) is None:
         return False
-    return all(isinstance(each, Mapping) for each in (turn.origin, auth.actor, auth.subjects))
+    return _is_mapping(turn.origin) and _is_mapping(auth.actor) and _is_mapping(auth.subjects)
+
+
+def _is_mapping(given: object) -> bool:
+    """Return whether it is a mapping. Nearly all are plain dictionaries, which need no look at a registry."""
+    return type(given) is dict or isinstance(given, Mapping)
 
 
 def _read(read: Callable[[Any], Any], given: object) -> Any:

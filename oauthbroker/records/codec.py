@@ -49,10 +49,9 @@ def members(record: Any) -> dict[str, Any]:
 
 def made(kind: type[T], data: Mapping[str, Any], **apart: Any) -> T:
     """Make a record from its members. Raises KeyError, TypeError, ValueError."""
-    for attribute, name, optional, _, _, read in _members_of(kind):
+    for attribute, name, optional, read in _readers_of(kind):
         if name in data or not optional:
-            value = data[name]
-            apart[attribute] = value if read is _same else read(value)
+            apart[attribute] = data[name] if read is None else read(data[name])
     return kind(**apart)
 
 
@@ -72,6 +71,15 @@ def _plan(kind: Any) -> tuple[_Member, ...]:
 
 
 _members_of: Callable[[Any], tuple[_Member, ...]] = cache(_plan)
+
+
+def _reading(kind: Any) -> tuple[tuple[str, str, bool, Form | None], ...]:
+    """Return what `made` needs of each member; None as the form of a value that is taken as it is."""
+    plan = _members_of(kind)
+    return tuple((each.attribute, each.name, each.optional, None if each.read is _same else each.read) for each in plan)
+
+
+_readers_of: Callable[[Any], tuple[tuple[str, str, bool, Form | None], ...]] = cache(_reading)
 
 
 def _forms(type_: Any) -> tuple[Form, Form]:

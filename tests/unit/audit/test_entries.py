@@ -8,9 +8,11 @@ from dataclasses import fields, replace
 from datetime import datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oauthbroker import audit
-from oauthbroker.audit import AuthorizationRequested, TokenIssued, line_of, rest_of
+from oauthbroker.audit import AuthorizationRequested, TokenIssued, TokensDropped, line_of, rest_of
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -152,3 +154,13 @@ async def test_every_token_that_leaves_is_entered_with_grant_agent_and_tool(
     assert ["AuthorizationRequested", "ConnectStarted", "Connected", "TokenIssued"] == [
         type(entry).__name__ for entry in harness.audit.entries
     ]
+
+
+@given(st.text(), st.none() | st.text(), st.booleans(), st.sampled_from(["a\ud800b", 'a"b\\c', "\n\x00\x7f\u2028", ""]))
+def test_an_entry_is_written_as_json_writes_it(agent: str, tool: str | None, degraded: bool, odd: str) -> None:
+    for entry in (
+        TokenIssued(odd, "sha256:0", agent, tool, degraded, None, odd),
+        TokensDropped("mail", odd, agent, degraded),
+    ):
+        words = {"type": type(entry).__name__, **vars(entry)}
+        assert json.dumps(words, separators=(",", ":"))[1:-1] == rest_of(entry)
