@@ -73,8 +73,11 @@ class Line:
             if not self.wire.ended:
                 self.connection.data_received(part)
                 await asyncio.sleep(0)
-        cycle = self.connection.cycle
         async with asyncio.timeout(SECONDS):
+            while self.connection._hold is not None:
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(0)
+            cycle = self.connection.cycle
             while cycle is not before and not cycle.response_complete and not self.wire.ended and not self._is_stuck():
                 await asyncio.sleep(0)
         self.at_once += cycle is before and self.wire.said.startswith(b"HTTP/1.1 200")

@@ -26,12 +26,14 @@ from oauthbroker.observability.metrics import Metric
 from oauthbroker.serving.http1 import warm_connection
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, Harness, global_app, running, user_app
-from tests.kit.wire import Line
+from tests.kit.wire import Line, a_listener
 from tests.story.api.kit import TOOLS, Callers
 
 HOST = "127.0.0.1:8420"
 ASK = b'{"oauthAppRef":"OAuthApp/mail","scopes":["read"]}'
 PER_MINUTE = 60_000
+TURN_SECONDS = 300
+SETTLED = 10  # steps of the event loop
 REQUEST_ID = re.compile(rb"x-request-id: [A-Za-z0-9_-]{16}\r\n")
 
 
@@ -195,13 +197,19 @@ class Traces:
 
 
 async def said_thrice(harness: Harness, web: Any, data: bytes) -> tuple[list[Any], int]:
-    """The answers to the same request, three times on one connection, with their traces; and how many came at once."""
-    line, traces, found = Line(web), Traces(harness), list[Any]()
+    """The answers to the same request, three times on one connection, or on the next one of the listener, with their traces; and how many came at once."""
+    listener, traces, found = a_listener(web), Traces(harness), list[Any]()
+    line, at_once = Line(listener), 0
     for _ in range(3):
+        if line.wire.ended:
+            at_once += line.at_once
+            line = Line(listener)
         answer = await line.say(data)
+        for _ in range(SETTLED):  # the bytes behind a request are read after its answer
+            await asyncio.sleep(0)
         found.append((REQUEST_ID.subn(b"", answer), traces.new()))
     await line.close()
-    return found, line.at_once
+    return found, at_once + line.at_once
 
 
 async def compared(harness: Harness, data: bytes) -> int:
@@ -336,6 +344,47 @@ async def test_what_is_remembered_of_a_head_has_no_token(line: Line) -> None:
     assert line.data.partition(b"Bearer ")[2].partition(b"\r\n")[0] not in kept
 
 
+async def test_a_connection_for_probes_answers_nothing_at_once(line: Line) -> None:
+    line.connection._seat = "probe"
+    await line.say(line.data)
+    assert 0 == line.at_once
+
+
+async def test_a_refreshed_token_takes_the_place_of_the_one_before(harness: Harness, api: Callers, line: Line) -> None:
+    token = line.data.partition(b"Bearer ")[2].partition(b"\r\n")[0].decode()
+    old = json.loads((await line.say(line.data)).partition(b"\r\n\r\n")[2])["accessToken"]
+    rejected = {"oauthAppRef": "mail", "accessToken": old}
+    answer = await api.holding(token).post("/v1/tokens/rejected", rejected, allow=["access token"])
+    new = answer.json()["accessToken"]
+    assert new != old
+    line.at_once = 0
+    for _ in range(3):
+        assert new == json.loads((await line.say(line.data)).partition(b"\r\n\r\n")[2])["accessToken"]
+    assert 0 < line.at_once
+
+
+async def test_a_tool_that_asks_for_another_account_is_refused_as_by_the_general_way(
+    harness: Harness, api: Callers
+) -> None:
+    token = (await tokens_of(harness, api))["Tool/mail"]
+    assert await compared(harness, request(token))
+    body = ASK.replace(b"}", b',"switchAccount":true}')
+    line = Line(harness.broker.web)
+    for data in (request(token), request(token), request(token, body), request(token, body)):
+        answer = await line.say(data)
+    assert b'"notAllowed"' in answer
+    await line.close()
+
+
+async def test_a_call_that_the_general_way_answers_is_counted_once(harness: Harness, api: Callers, line: Line) -> None:
+    limits = harness.broker.doors.both.state.warm_tokens._limits  # type: ignore[attr-defined]
+    (before,) = [left for _, (left, _) in limits._known._buckets.items() if left != int(PER_MINUTE / 6) - 1]
+    assert await harness.broker.revoke("mail", subject=ALICE)
+    await line.say(line.data)
+    assert 0 == line.at_once
+    assert before - 1 in [left for _, (left, _) in limits._known._buckets.items()]
+
+
 async def end_elsewhere(harness: Harness, turn_id: str) -> None:
     parts = harness.parts
     shelf = harness.repository.shelf("turns", parts.turns.shelf._read)
@@ -347,7 +396,7 @@ async def end_here(harness: Harness, turn_id: str) -> None:
 
 
 async def let_it_expire(harness: Harness, _: str) -> None:
-    harness.clock.advance(harness.broker.bundle.settings.limits.turn_seconds)
+    harness.clock.advance(TURN_SECONDS)
 
 
 async def set_the_clock_back(harness: Harness, _: str) -> None:
@@ -399,7 +448,7 @@ async def call_too_often(harness: Harness, turn_id: str) -> None:
 async def test_what_ends_is_refused_on_the_next_request_of_an_open_connection(
     harness: Harness, api: Callers, end: Callable[[Harness, str], Awaitable[None]], status: int, code: str
 ) -> None:
-    begun = await api.begin()
+    begun = await api.begin(ttlSeconds=TURN_SECONDS)
     data, line = request(begun["toolTokens"]["Tool/both"]), Line(harness.broker.web)
     for _ in range(4):
         assert (await line.say(data)).startswith(b"HTTP/1.1 200 OK\r\n")
