@@ -16,6 +16,7 @@ import pytest
 
 from oauthbroker.testing import Account, Browser, Canaries, Client, IdentityProvider
 from oauthbroker.testing.provider.person import go_through
+from tests.e2e import typescript
 from tests.kit import installed
 from tests.kit.cli import REPOSITORY, Desk, environment, free_port, serving
 from tests.kit.docs_shell import LINK, Program, agree, blocks, program, section, with_shims
@@ -126,18 +127,11 @@ async def running_python(desk: Desk, env: Mapping[str, str]) -> AsyncIterator[Pr
 @asynccontextmanager
 async def running_typescript(desk: Desk, env: Mapping[str, str]) -> AsyncIterator[Program]:
     [block] = blocks("ts")
-    home = installed.TYPESCRIPT_HOME
-    folder = home / "build" / "readme"  # inside the package, where its own name is known
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "story.ts").write_text(block, "utf-8")
-    (folder / "tsconfig.json").write_text(
-        '{"extends": "../../tsconfig.json", "compilerOptions": {"rootDir": ".", "outDir": "out"}, "include": ["story.ts"]}'
-    )
-    for project in ("tsconfig.build.json", "build/readme"):
-        tsc = (str(installed.node()), "node_modules/typescript/bin/tsc", "-p", project)
-        async with program(*tsc, cwd=home, env=dict(os.environ)) as compiler:
-            assert "" == await compiler.end()
-    async with program(str(installed.node()), str(folder / "out" / "story.js"), cwd=desk.folder, env=env) as node:
+    project = '{"extends": "../../tsconfig.json", "compilerOptions": {"rootDir": ".", "outDir": "out"}, "include": ["story.ts"]}'
+    story = typescript.BUILD / "readme" / "out" / "story.js"  # inside the package, where its own name is known
+    await typescript.client_built()
+    await typescript.compiled("build/readme", story, {"story.ts": block, "tsconfig.json": project})
+    async with program(str(installed.node()), str(story), cwd=desk.folder, env=env) as node:
         yield node
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import re
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -18,33 +16,11 @@ from starlette.routing import Route
 
 from oauthbroker.model.settings import Settings
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock, connect_through
-from tests.kit import installed
+from tests.e2e.typescript import HOME, client_built, compiled, node
 from tests.kit.running_broker import BASE, Harness, global_app, running, user_app
 from tests.story.api.clients import TOOLS, listening
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-HOME = installed.TYPESCRIPT_HOME
-PATIENCE = 240.0
-
-
-async def node(*arguments: str, **env: str) -> str:
-    """Runs Node in the client's folder; what it printed. Fails with that, if Node did."""
-    process = await asyncio.create_subprocess_exec(
-        str(installed.node()), *arguments, cwd=HOME, env={**_plain_environment(), **env},
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    try:
-        said, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert 0 == process.returncode, said.decode()
-    return said.decode()
-
-
-def _plain_environment() -> Mapping[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(("OAUTHBROKER_", "PERSON_"))}
 
 
 @asynccontextmanager
@@ -67,23 +43,23 @@ async def test_the_compiler_takes_it_also_where_there_is_no_node(project: str) -
 
 
 async def test_what_the_pages_on_it_show_compiles() -> None:
-    folder = HOME / "build" / "pages"  # inside the package, where its own name is known
-    folder.mkdir(parents=True, exist_ok=True)
+    sources: dict[str, str] = {}
     for number, page in enumerate((HOME / "README.md", HOME.parents[1] / "docs" / "clients.md")):
         [block] = re.findall(r"```ts\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
-        (folder / f"page{number}.ts").write_text(block, "utf-8")
+        sources[f"page{number}.ts"] = block
     options = {"rootDir": ".", "outDir": "out", "noEmit": True, "noUnusedLocals": False}
     project = {"extends": "../../tsconfig.json", "compilerOptions": options, "include": ["*.ts"]}
-    (folder / "tsconfig.json").write_text(json.dumps(project))
-    await node("node_modules/typescript/bin/tsc", "-p", "tsconfig.build.json")
-    assert "" == await node("node_modules/typescript/bin/tsc", "-p", "build/pages")
+    await client_built()
+    await compiled(
+        "build/pages", sources={**sources, "tsconfig.json": json.dumps(project)}
+    )  # finds the client by its name
 
 
 async def test_its_own_tests_pass_against_a_real_broker(
     identity_provider: IdentityProvider, test_clock: TestClock, canaries: Canaries
 ) -> None:
     apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
-    await node("node_modules/typescript/bin/tsc", "-p", "tsconfig.json")
+    await compiled("tsconfig.json", HOME / "build" / "test")
     with socket.create_server(("127.0.0.1", 0)) as door:
         host = f"127.0.0.1:{door.getsockname()[1]}"
         settings = Settings(BASE, weaken=frozenset({"plainHttpProvider"}), allowed_hosts=(host,))
@@ -103,7 +79,7 @@ async def test_its_own_tests_pass_against_a_real_broker(
 
 
 async def test_what_is_packed_is_built_and_has_no_dependency() -> None:
-    await node("node_modules/typescript/bin/tsc", "-p", "tsconfig.build.json")
+    await client_built()
     said = await node(
         "--input-type=module", "-e", "import('@oauthbroker/client').then((m) => console.log(Object.keys(m).join()))"
     )
