@@ -130,7 +130,7 @@ ROOTS = (
     RetryService,
 )
 PARTS = frozenset({
-    "Callback", "Clock", "Connect", "Discovery", "Logins", "Opening", "ParkedCodes", "Queues", "RefreshTransaction", "Repository", "SharedGrants", "BulkRevocation", "RecordStore", "Survey",
+    "Callback", "Clock", "Connect", "Discovery", "Finish", "Logins", "Opening", "ParkedCodes", "Queues", "RefreshTransaction", "Repository", "SharedGrants", "BulkRevocation", "RecordStore", "Survey",
     "Sweep", "Troubles",
 })  # fmt: skip
 """Rooms below the surface that its objects hold; nobody outside calls them."""
