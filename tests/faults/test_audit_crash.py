@@ -6,127 +6,16 @@ like an attack, to `verify` and to the next process.
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from oauthbroker.audit.file import AuditFile
-from oauthbroker.audit.trail import FileTrail
-from oauthbroker.testing.crashfs import Crash
-from tests.kit.audit import AT, ENTRY, KEYS, anchor_of_an_older_version, die, kinds, verdict, write
-
-CALLS = ("write", "pwrite", "fsync", "ftruncate", "rename", "mkdir")
-MOST_CALLS = 400
-
-
-@dataclass
-class Disk:
-    """Stops the machine at the `left`-th change below `root`. Remembers what a loss of power cannot take any longer."""
-
-    root: Path
-    left: int
-    contents: dict[int, bytes] = field(default_factory=dict)  # by inode
-    names: dict[Path, dict[str, int]] = field(default_factory=dict)  # by folder
-    torn: tuple[int, int, bytes] | None = None  # an overwriting that was cut off: inode, offset, what was to come
-
-    def __post_init__(self) -> None:
-        for folder in (self.root, *(path for path in self.root.rglob("*") if path.is_dir())):
-            self.sync_folder(folder)
-        for path in self.root.rglob("*.*"):
-            self.contents[path.stat().st_ino] = path.read_bytes()
-
-    def sync_folder(self, folder: Path) -> None:
-        self.names[folder] = {path.name: path.stat().st_ino for path in folder.iterdir()}
-
-    def install(self, patch: pytest.MonkeyPatch) -> None:
-        for name in CALLS:
-            patch.setattr(os, name, self._hooked(name, getattr(os, name)))
-        patch.setattr(os, "open", self._opened(os.open))
-
-    def _hooked(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
-            if name == "pwrite" and self.left == 0:
-                self.torn = (os.fstat(args[0]).st_ino, args[2], args[1])
-            self._step()
-            done = real(*args)
-            if name == "fsync":
-                self._synced(args[0])
-            return done
-
-        return call
-
-    def _opened(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(path: Any, flags: int, *args: Any) -> Any:
-            if flags & os.O_CREAT and not Path(path).exists():
-                self._step()
-            return real(path, flags, *args)
-
-        return call
-
-    def _step(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Crash
-
-    def _synced(self, descriptor: int) -> None:
-        found, path = os.fstat(descriptor), Path(f"/proc/self/fd/{descriptor}")
-        if path.is_dir():
-            self.sync_folder(path.resolve())
-        else:
-            self.contents[found.st_ino] = path.read_bytes()
-
-    def clones(self, place: Path) -> Iterator[tuple[Path, bool]]:
-        """The disks after the crash: (folder, whether the power was lost)."""
-        alive = {path.stat().st_ino: path.read_bytes() for path in self.root.rglob("*.*")}
-        yield shutil.copytree(self.root, place / "killed"), False
-        yield self._power_lost(place / "nothing unsynced", self.contents), True
-        yield self._power_lost(place / "all data", alive), True
-        if self.torn is not None:
-            inode, offset, data = self.torn
-            old = alive[inode].ljust(offset, b"\0")
-            half = data[:60]
-            yield (
-                self._power_lost(place / "torn", {**alive, inode: old[:offset] + half + old[offset + len(half) :]}),
-                True,
-            )
-
-    def _power_lost(self, clone: Path, contents: dict[int, bytes]) -> Path:
-        self._make(clone, self.root, contents)
-        return clone
-
-    def _make(self, clone: Path, folder: Path, contents: dict[int, bytes]) -> None:
-        clone.mkdir()
-        for name, inode in self.names.get(folder, {}).items():
-            if folder / name in self.names or (folder / name).is_dir():
-                self._make(clone / name, folder / name, contents)
-            else:
-                (clone / name).write_bytes(contents.get(inode, b""))
-
-
-@dataclass
-class Story:
-    """What a log was given: acknowledged entries, and how many of them were anchored."""
-
-    root: Path
-    logs: list[AuditFile] = field(default_factory=list)
-    acknowledged: list[str] = field(default_factory=list)
-    anchored: int = 0
-
-    def opened(self) -> AuditFile:
-        self.logs.append(AuditFile(self.root, KEYS, most_bytes=1000))
-        return self.logs[-1]
-
-    def enter(self, log: AuditFile, count: int = 1) -> None:
-        for _ in range(count):
-            agent = f"agent-{len(self.acknowledged)}"
-            log.write(replace(ENTRY, agent=agent), AT)
-            self.acknowledged.append(agent)
+from tests.faults.audit_crash_kit import MOST_CALLS, Story, crashed, sweep
+from tests.faults.audit_crashes import random_story
+from tests.kit.audit import AT, ENTRY, KEYS, anchor_of_an_older_version, die, verdict, write
 
 
 def take(story: Story) -> None:
@@ -135,7 +24,7 @@ def take(story: Story) -> None:
     one.take()
     story.enter(one)
     story.enter(other)
-    close(story, one, other)
+    story.close(one, other)
 
 
 def take_again(story: Story) -> None:
@@ -143,13 +32,13 @@ def take_again(story: Story) -> None:
     for _ in range(2):
         log = story.opened()
         story.enter(log)
-        close(story, log)
+        story.close(log)
     killed = story.opened()
     story.enter(killed)
     die(killed)
     log = story.opened()
     story.enter(log)
-    close(story, log)
+    story.close(log)
 
 
 def rotate(story: Story) -> None:
@@ -158,13 +47,20 @@ def rotate(story: Story) -> None:
     for _ in range(4):
         story.enter(one)
         story.enter(other)
-    close(story, one, other)
+    story.close(one, other)
 
 
-def close(story: Story, *logs: AuditFile) -> None:
-    for log in logs:
-        log.close()
-    story.anchored = len(story.acknowledged)
+def write_rolls(story: Story) -> None:
+    """Two processes write the roll by turns while both go on; the one that ends leaves its slot to a third."""
+    one, other = story.opened(), story.opened()
+    for _ in range(2):
+        for log in (one, other):
+            story.enter(log)
+            story.keep(log)
+    story.close(other)
+    third = story.opened()
+    story.enter(third)
+    story.close(one, third)
 
 
 def of_an_older_version(root: Path) -> None:
@@ -176,6 +72,7 @@ STORIES: dict[str, tuple[Callable[[Path], object], Callable[[Story], None]]] = {
     "take": (lambda _: None, take),
     "take again": (lambda _: None, take_again),
     "rotate": (lambda _: None, rotate),
+    "write rolls": (lambda _: None, write_rolls),
     "upgrade": (of_an_older_version, take),
     "upgrade and rotate": (of_an_older_version, rotate),
 }
@@ -185,41 +82,74 @@ STORIES: dict[str, tuple[Callable[[Path], object], Callable[[Story], None]]] = {
 @pytest.mark.case("63")
 @pytest.mark.parametrize("name", STORIES)
 async def test_a_crash_at_any_change_loses_no_acknowledged_entry_and_looks_like_no_attack(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path
 ) -> None:
-    prepare, tell = STORIES[name]
-    for number in range(MOST_CALLS):
-        place = tmp_path / str(number)
-        root = place / "live"
-        root.mkdir(parents=True)
-        prepare(root)
-        story, disk, is_over = Story(root), Disk(root, number), False
-        with monkeypatch.context() as patch:
-            disk.install(patch)
-            with suppress(Crash):
-                tell(story)
-                is_over = True
-        for log in story.logs:
-            die(log)
-        for clone, is_dark in disk.clones(place):
-            await look(clone, story.acknowledged[: story.anchored] if is_dark else story.acknowledged)
-        shutil.rmtree(place)
-        if is_over:
-            assert number > 20
-            return
-    raise AssertionError("the story does not end")
+    assert await sweep(tmp_path, *STORIES[name]) > 20
 
 
-async def look(clone: Path, expected: list[str]) -> None:
-    """The log is sound, or has not begun; all entries are there, once; the next process goes on with all slots."""
-    had_lines = any(path.stat().st_size for path in clone.rglob("*.jsonl"))
-    assert (await verdict(clone)).sound or not had_lines, clone
-    logs = [AuditFile(clone, KEYS) for _ in range(3)]
+@pytest.mark.slow
+@pytest.mark.case("63")
+async def test_a_crash_in_a_random_life_of_slots_loses_no_acknowledged_entry(tmp_path: Path) -> None:
+    assert await sweep(tmp_path, lambda _: None, random_story(20261122, steps=12)) > 20
+
+
+def two_slots(root: Path) -> None:
+    """Two processes that have ended, whose slots the roll knows."""
+    logs = [AuditFile(root, KEYS) for _ in range(2)]
     for log in logs:
         log.write(ENTRY, AT)
     for log in logs:
         log.close()
-    found = await verdict(clone)
-    assert found.sound, (clone, kinds(found))
-    there = [line.fields["agent"] for line in await FileTrail(clone, KEYS).tail(1000, type="TokenIssued")]
-    assert dict.fromkeys(expected, 1).items() <= {agent: there.count(agent) for agent in there}.items()
+
+
+def remove_a_slot(clone: Path) -> None:
+    shutil.rmtree(clone / "audit" / "001")
+
+
+def empty_a_slot(clone: Path) -> None:
+    (clone / "audit" / "001" / "audit.jsonl").write_bytes(b"")
+
+
+def cut_a_slot(clone: Path) -> None:
+    path = clone / "audit" / "001" / "audit.jsonl"
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+
+
+def go_on(story: Story) -> None:
+    """The next process takes slot 0, rotates it, and ends."""
+    log = story.opened()
+    story.enter(log, 6)
+    story.keep(log)
+    story.enter(log)
+    story.close(log)
+
+
+@pytest.mark.slow
+@pytest.mark.case("63")
+@pytest.mark.parametrize("remove", [remove_a_slot, empty_a_slot, cut_a_slot], ids=lambda each: each.__name__)
+async def test_a_slot_that_is_removed_after_a_crash_at_any_change_is_missed(
+    tmp_path: Path, remove: Callable[[Path], None]
+) -> None:
+    """No crash takes back what the roll knew: also not while the other slot is taken, rotated and anchored."""
+    assert await looks_after_removal(tmp_path, remove) > 10
+
+
+@pytest.mark.slow
+async def test_a_roll_that_forgets_other_slots_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oauthbroker.audit.roll._newest", lambda *rolls: dict(rolls[-1]))
+    with pytest.raises(AssertionError):
+        await looks_after_removal(tmp_path, remove_a_slot)
+
+
+async def looks_after_removal(place: Path, remove: Callable[[Path], None]) -> int:
+    for number in range(MOST_CALLS):
+        _, disk, is_over = crashed(place / str(number) / "live", number, two_slots, go_on)
+        for clone, _ in disk.clones(place / str(number)):
+            assert (await verdict(clone)).sound, (number, clone.name)
+            remove(clone)
+            assert not (await verdict(clone)).sound, (number, clone.name)
+            write(clone)
+            assert not (await verdict(clone)).sound, "the next process does not hide it"
+        if is_over:
+            return number
+    raise AssertionError("the story does not end")
