@@ -46,9 +46,10 @@ class _ParsedPart:
 class _Damaged(Exception):
     """A part cannot be opened, or is missing. The queue is rebuilt under its lock."""
 
-    def __init__(self, number: int, code: Code) -> None:
-        super().__init__(number)
-        self.number, self.code = number, code
+    def __init__(self, code: Code | None) -> None:
+        """`code` is None if the part is missing."""
+        super().__init__(code)
+        self.code = code
 
 
 class QueueStorage:
@@ -173,7 +174,7 @@ class QueueStorage:
         """Return a listed segment. A process that crashed may have listed it and not have written it."""
         segment = await self._part(agent, number, Segment.from_plaintext)
         if segment is None and whole:
-            raise _Damaged(number, Code.RECORD_CORRUPT)
+            raise _Damaged(None)
         return segment or Segment(agent, number)
 
     async def _old(self, agent: str) -> Index | None:
@@ -196,7 +197,7 @@ class QueueStorage:
             was_there = held is not None
             held = await self._opened(agent, number, read)
             if held is None and was_there and number == HEAD:  # no head is ever deleted
-                raise _Damaged(number, Code.RECORD_CORRUPT)
+                raise _Damaged(None)
         part: P | None = held.part if held is not None else None  # type: ignore[assignment]
         return part
 
@@ -210,7 +211,7 @@ class QueueStorage:
                 raise
             damaged = error.code
         if damaged is not None:
-            raise _Damaged(number, damaged)
+            raise _Damaged(damaged)
         if entry is None:
             return None
         part = opened(read, entry)
@@ -222,35 +223,37 @@ class QueueStorage:
     async def _rebuilt(self, agent: str) -> Index:
         """Rebuild the index from the stored events. An event whose segment or head still opens keeps its place and
         state. Others lose their leases and counts, so they may be delivered again. No event is lost."""
-        head, segments = await self._left(agent)
+        head, segments, bad = await self._left(agent)
         found = [each for each in segments.values() if each is not None]
         settled = (*head.settled, *(each for segment in found for each in segment.settled))
         known = {item.id for segment in found for item in segment.items}
         known |= {item.id for item in head.dead} | {each.id for each in settled if each.done}
         kept = {event.id: event async for event in self._repository.events.all() if event.target.agent_name == agent}
         lost = sorted((event for event in kept.values() if event.id not in known), key=lambda event: event.order)
+        begun = HEAD if not segments else max(segments) if len(lost) <= 1 else None
+        for number, code in bad.items():
+            if code is not None or number != begun:  # a crash leaves a part without its first version
+                self._parts.report(agent, number, code or Code.RECORD_CORRUPT)
         items = _in_order([*segments.values(), None], kept, lost)
         return Index.rebuilt(agent, dataclasses.replace(head, settled=settled), segments, items)
 
-    async def _left(self, agent: str) -> tuple[Head, dict[int, Segment | None]]:
-        """Return the head, empty if it cannot be read, and the segments that it lists, or all. None for one that cannot
-        be read. Reports each damage."""
-        head, damaged = None, Code.RECORD_CORRUPT
+    async def _left(self, agent: str) -> tuple[Head, dict[int, Segment | None], dict[int, Code | None]]:
+        """Return the head, empty if it cannot be read, the segments that it lists, or all, and the fault of each
+        bad part: its code, or None for a missing one. A segment that cannot be read is None."""
+        head, bad = None, dict[int, Code | None]()
         try:
             head = await self._part(agent, HEAD, Head.from_plaintext)
-        except _Damaged as bad:
-            damaged = bad.code
+        except _Damaged as damaged:
+            bad[HEAD] = damaged.code
         if head is None:
-            self._parts.report(agent, HEAD, damaged)
-            return Head(agent), {each.number: each for each in await self._segments(agent)}
+            return Head(agent), {each.number: each for each in await self._segments(agent)}, {HEAD: None, **bad}
         segments: dict[int, Segment | None] = {}
         for number in head.segments:
             try:
                 segments[number] = await self._segment(agent, number, whole=True)
-            except _Damaged as bad:
-                segments[number] = None
-                self._parts.report(agent, number, bad.code)
-        return head, segments
+            except _Damaged as damaged:
+                segments[number], bad[number] = None, damaged.code
+        return head, segments, bad
 
     async def _segments(self, agent: str) -> list[Segment]:
         """Return the readable segments of an agent, also those in no list. Parses only what names the agent."""

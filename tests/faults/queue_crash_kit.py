@@ -220,7 +220,8 @@ class Interrupted:
 
 async def check(store: Store, clock: TestClock, known: Interrupted) -> None:
     """Check what a new process finds. Raises AssertionError."""
-    queues = queues_on(store, clock)
+    reported = list[str]()
+    queues = StoreQueues(Repository(store, lambda place, _: reported.append(place)), clock, LIMITS, Metrics())
     certain = known.before.leases & known.after.leases
     assert certain == await queues.unsettled(AGENT, certain), "a lease holds until it ends"
     for lease, number, done in known.before.settled:
@@ -236,6 +237,7 @@ async def check(store: Store, clock: TestClock, known: Interrupted) -> None:
     for instance in range(INSTANCES):
         _check_order(known, [number for number in delivered if number % INSTANCES == instance], instance)
     await _check_left(store, queues, len(dead))
+    assert [] == reported, "a crash is no damage"
     for number in known.numbers:
         if all("gone" != model.place(number) or number in model.gone for model in (known.before, known.after)):
             assert not await queues.enqueue(event(number)), f"{number} was known"
