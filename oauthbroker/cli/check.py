@@ -19,7 +19,7 @@ from oauthbroker.cli.lacking import NOTHING, Lacking, lacking, tell_lacking
 from oauthbroker.cli.options import AsJson
 from oauthbroker.cli.text import counted, table
 from oauthbroker.config import ConfigProblem, ConfigRefused, Loaded, load
-from oauthbroker.config.loading import AppDraft, LoginDraft
+from oauthbroker.config.drafts import AppDraft, LoginDraft
 from oauthbroker.config.problems import Problems
 from oauthbroker.config.skipped import LeftAlone
 from oauthbroker.model.apps import OAuthApp

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from oauthbroker.config.loading import Loaded, load, load_settings
+from oauthbroker.config.drafts import Loaded
+from oauthbroker.config.loading import load, load_settings
 from oauthbroker.config.problems import ConfigProblem, ConfigRefused, SourcePlace
 from oauthbroker.config.resolving import resolve
 from oauthbroker.config.values import Source

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 
-from oauthbroker.config.loading import AppDraft, Loaded, LoginDraft
+from oauthbroker.config.drafts import AppDraft, Loaded, LoginDraft
 from oauthbroker.config.problems import Problems
 from oauthbroker.config.room_resources import RoomDraft
 from oauthbroker.config.settings import KEY_FILE_ENV, key_flaw, with_key_file
