@@ -18,7 +18,6 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.turn_token import BegunTurn, narrow
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.forms import examples
 from tests.kit.running_broker import ALICE, BASE, BOB, SCOPES, TEAM, Harness, global_app, running, turn, user_app
 
 APPS = ("mail", "files", "team")
@@ -120,7 +119,7 @@ async def test_a_token_of_alices_turn_never_yields_bobs_token(
                 assert person in world.owners[answer["accessToken"]]
                 assert _allows(tool, steps, request)
 
-        @settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
         @given(st.sampled_from(list(PEOPLE)), st.sampled_from([None, *TOOLS]), narrowings, asks)
         def law(person: str, tool: str | None, steps: list[dict[str, Any]], request: dict[str, Any]) -> None:
             asyncio.run_coroutine_threadsafe(holds(person, tool, steps, request), loop).result(30)
