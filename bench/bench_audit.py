@@ -16,9 +16,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from oauthbroker.audit import TokenIssued, line_of
+from oauthbroker.audit import TokenIssued
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.formatting import line_of
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.store.names import labelled_mac
 

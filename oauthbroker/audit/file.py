@@ -9,9 +9,10 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from oauthbroker.audit import AuditEntry, Naming, rest_of
+from oauthbroker.audit import AuditEntry
 from oauthbroker.audit.chain import MOST_LINE, AuditKeys
 from oauthbroker.audit.folder import NAME, SLOTS, folder_of, is_named, open_locked, open_to_read
+from oauthbroker.audit.formatting import Naming, rest_of
 from oauthbroker.audit.lines import AuditTrail
 from oauthbroker.audit.port import AuditWriter, RepeatedWrite
 from oauthbroker.audit.roll import Anchor, read_or_begin

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypedDict, Unpack
 
-from oauthbroker.audit import Naming
+from oauthbroker.audit.formatting import Naming
 from oauthbroker.core.clock import from_iso
 from oauthbroker.model.token_request import AppRef, app_name
 

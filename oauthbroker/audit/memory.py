@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Unpack
 
-from oauthbroker.audit import AuditEntry, Naming, rest_of
+from oauthbroker.audit import AuditEntry
 from oauthbroker.audit.chain import members
+from oauthbroker.audit.formatting import Naming, rest_of
 from oauthbroker.audit.lines import AuditLine, AuditTrail, Which, line_from, parsed
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import to_iso

@@ -7,7 +7,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Literal
 
-from oauthbroker.audit import AuditEntry, AuditGap, Naming
+from oauthbroker.audit import AuditEntry, AuditGap
+from oauthbroker.audit.formatting import Naming
 from oauthbroker.audit.lines import AuditTrail
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.audit.slot import Tell

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
-from oauthbroker.audit import AuditEntry, Naming
+from oauthbroker.audit import AuditEntry
+from oauthbroker.audit.formatting import Naming
 from oauthbroker.audit.lines import AuditTrail, NoTrail
 from oauthbroker.core.errors import Code
 

@@ -13,7 +13,6 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from oauthbroker.audit import rest_of
 from oauthbroker.audit.chain import (
     START,
     AuditKeys,
@@ -40,6 +39,7 @@ from oauthbroker.audit.folder import (
     tail_of,
     unlock,
 )
+from oauthbroker.audit.formatting import rest_of
 from oauthbroker.audit.roll import Anchor, Anchors, Roll, read_or_begin, write_roll
 
 _UNKNOWN = -1

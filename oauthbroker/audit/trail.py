@@ -12,9 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar, Unpack
 
-from oauthbroker.audit import Naming
 from oauthbroker.audit.chain import AuditKeys, ChainHead
 from oauthbroker.audit.folder import existing_slots, slots_with_lines
+from oauthbroker.audit.formatting import Naming
 from oauthbroker.audit.lines import AuditLine, Sought, Which, parsed
 from oauthbroker.audit.roll import read_roll
 from oauthbroker.audit.slot_trail import Budget, SlotFollow, SlotTrail

@@ -47,7 +47,7 @@ PARTS = (
     Part("Brokers killed during refreshes", "tests.faults.storm", {"kills": 1000}, ("--only", "siege")),
     Part("Calls cancelled at every await", "tests.faults.storm", {"cancels": 20_000}, ("--only", "cancels")),
     Part("Rights that end in another process", "tests.faults.interleavings", {"rounds": 6_000}),
-    Part("Queues that crash at each change", "tests.faults.queue_crashes", {"crashes": 6_000}),
+    Part("Queues that crash at each change", "tests.faults.queue_crashes", {"crashes": 1_500}),
     Part("Slots of the audit log that crash", "tests.faults.audit_crashes", {"crashes": 3_000}),
     Part("Mixed load for minutes", "bench.soak", {"minutes": 6.0}),
 )

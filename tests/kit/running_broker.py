@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from oauthbroker import Turn, TurnAuth
-from oauthbroker.audit import line_of
+from oauthbroker.audit.formatting import line_of
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import Clock

@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 import pytest
 
-from oauthbroker.audit import AuditEntry, AuditGap, TokenIssued, rest_of
+from oauthbroker.audit import AuditEntry, AuditGap, TokenIssued
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.formatting import rest_of
 from oauthbroker.audit.lines import AuditLine
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.audit.trail import FileTrail

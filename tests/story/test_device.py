@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.audit import line_of
+from oauthbroker.audit.formatting import line_of
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import Owner
 from oauthbroker.model.habits import Revocation

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from oauthbroker.audit import line_of
 from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.formatting import line_of
 from oauthbroker.authorization.pages_service import Step
 from oauthbroker.config import ConfigRefused, load, resolve
 from oauthbroker.core.errors import BrokerError, Code

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from oauthbroker import Ready, open_broker
-from oauthbroker.audit import line_of
+from oauthbroker.audit.formatting import line_of
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.room_resources import RoomResource, RoomResources

@@ -10,11 +10,11 @@ from typing import Any
 import httptools
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from oauthbroker.core.errors import Code, Locale
+from oauthbroker.serving.http1.flow_control import UNTIL_THE_END, HeldFlow
 from oauthbroker.serving.http1.head_parser import CHUNKS, HEAD_LIMIT, Malformed, judge, refusal_bytes
 from oauthbroker.serving.http1.known_heads import KnownHeads
 from oauthbroker.serving.http1.lingering import PartingTransport
@@ -42,30 +42,6 @@ class DoorConfig(uvicorn.Config):
         super().__init__(
             web, **options, timeout_keep_alive=IDLE_SECONDS, timeout_graceful_shutdown=max(1, round(grace_seconds))
         )
-
-
-class _UntilTheEnd(int):
-    """The length that an answer without Content-Length still lacks: never too small, and never reduced."""
-
-    def __lt__(self, other: int) -> bool:
-        return False
-
-    def __sub__(self, other: int) -> _UntilTheEnd:
-        return self
-
-
-_UNTIL_THE_END = _UntilTheEnd()
-
-
-class _Flow(FlowControl):
-    """Flow control: reads on while the application waits for the body or the end, unless a further request is held
-    (`held`)."""
-
-    held = False
-
-    def resume_reading(self) -> None:
-        if not self.held:
-            super().resume_reading()
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -99,7 +75,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         terms = self._terms
         super().connection_made(PartingTransport(transport, self.loop, terms.write_seconds, self._body_is_coming))
-        self.flow: _Flow = _Flow(self.transport)
+        self.flow: HeldFlow = HeldFlow(self.transport)
         if terms.over:  # accepted before shutdown began, and created only now
             self.transport.abort()
             return
@@ -212,7 +188,7 @@ class HttpConnection(HttpToolsProtocol):
         if self.expect_100_continue or self._body_left == CHUNKS:
             self.cycle.keep_alive = False
         if self.scope["http_version"] == "1.0":  # HTTP/1.0 has no chunks and no 100-continue
-            self.cycle.chunked_encoding, self.cycle.expected_content_length = False, _UNTIL_THE_END
+            self.cycle.chunked_encoding, self.cycle.expected_content_length = False, UNTIL_THE_END
             self.cycle.waiting_for_100_continue = False
 
     def on_header(self, name: bytes, value: bytes) -> None:

@@ -8,7 +8,8 @@ from datetime import datetime
 
 import pytest
 
-from oauthbroker.audit import AuditEntry, CallMade, ConnectionsOpened, DeadLetterChanged, RequestWithdrawn, line_of
+from oauthbroker.audit import AuditEntry, CallMade, ConnectionsOpened, DeadLetterChanged, RequestWithdrawn
+from oauthbroker.audit.formatting import line_of
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.results import Ready

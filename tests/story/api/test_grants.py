@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.audit import line_of
+from oauthbroker.audit.formatting import line_of
 from oauthbroker.records import grant_id
 from oauthbroker.store.port import Entry
 from tests.kit.running_broker import ALICE, TEAM, Harness, turn

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.audit import line_of
+from oauthbroker.audit.formatting import line_of
 from oauthbroker.cli.grants import newest_first
 from oauthbroker.core.clock import from_iso, printed, to_iso
 from oauthbroker.model.results import AuthorizationRequired

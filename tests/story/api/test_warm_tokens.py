@@ -16,7 +16,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from oauthbroker.access.turns import Turns
-from oauthbroker.audit import line_of
+from oauthbroker.audit.formatting import line_of
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import ToolAuth

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker import audit
-from oauthbroker.audit import AuthorizationRequested, TokenIssued, TokensDropped, line_of, rest_of
+from oauthbroker.audit import AuthorizationRequested, TokenIssued, TokensDropped
+from oauthbroker.audit.formatting import line_of, rest_of
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret

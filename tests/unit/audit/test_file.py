@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.audit import folder as audit_folder
-from oauthbroker.audit import line_of
 from oauthbroker.audit.chain import Spelling
 from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.formatting import line_of
 from oauthbroker.audit.slot import Slot
 from oauthbroker.core.clock import to_iso
 from oauthbroker.core.errors import BrokerError, Code

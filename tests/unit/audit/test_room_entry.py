@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.audit import AuditEntry, TurnEnded, rest_of
+from oauthbroker.audit import AuditEntry, TurnEnded
 from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.formatting import rest_of
 from oauthbroker.audit.memory import AuditList, ListTrail
 from oauthbroker.audit.room_entry import RoomEntry, RoomTypes, is_of_room
 from oauthbroker.core.errors import BrokerError, Code

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from oauthbroker.audit import rest_of
 from oauthbroker.audit.chain import START, ChainHead, LogBegan, Mac, next_line
 from oauthbroker.audit.file import AuditFile
+from oauthbroker.audit.formatting import rest_of
 from oauthbroker.audit.roll import HALF, Anchor
 from oauthbroker.audit.verdict import MOST_BREAKS, WHAT
 from oauthbroker.audit.verify import verify

@@ -1,0 +1,49 @@
+"""Format audit entries as JSON, with pseudonyms in place of grants and conversations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from json.encoder import encode_basestring_ascii
+
+from oauthbroker.audit import AuditEntry, LineType
+from oauthbroker.core.clock import to_iso
+
+_JSON = json.JSONEncoder(separators=(",", ":"))
+
+Naming = Callable[[str, str], str]
+"""(kind, value) -> a pseudonym that only brokers with this store's keys can compute."""
+
+
+def line_of(entry: AuditEntry, at: datetime) -> str:
+    """Format one JSON line without a chain: `at`, `type`, then the entry's own fields."""
+    return f'{{"at":"{to_iso(at)}",{rest_of(entry)}}}\n'
+
+
+def rest_of(entry: LineType, name: Naming | None = None) -> str:
+    """Format all but the time, without the closing brace. With `name`, grants and conversations are written as
+    pseudonyms."""
+    body = f'"type":{_json(entry.type_name())}'
+    for member, value in vars(entry).items():
+        kind = _keyed(member, value) if name is not None else None
+        body += f',"{member}":{_json(value if name is None or kind is None else name(kind, str(value)))}'
+    return body
+
+
+def _json(value: object) -> str:
+    """Return the JSON of a member's value. An encoder, which is made anew each time, is left to unusual ones."""
+    if type(value) is str:
+        return encode_basestring_ascii(value)
+    if value is None:
+        return "null"
+    return ("true" if value else "false") if type(value) is bool else _JSON.encode(value)
+
+
+def _keyed(member: str, value: object) -> str | None:
+    """Return the pseudonym's kind for a member; None for one that is written in clear."""
+    if value is None:
+        return None
+    if member == "target":
+        return "grant" if str(value).startswith("sha256:") else None
+    return member if member in {"grant", "instance"} else None
