@@ -84,12 +84,12 @@ def _unsampled(name: str, table: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def _row(item: pytest.Item) -> list[Hashable]:
-    """Return the values of a row as far as they are words or numbers, and otherwise their places in the table."""
+    """Return the values of a row, and the identity of those that are no words or numbers: pytest numbers them by row."""
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return []
     call = item.callspec
     plain = (str, int, type(None))
-    return [value if isinstance(value, plain) else (call.indices[name],) for name, value in call.params.items()]
+    return [value if isinstance(value, plain) else (id(value),) for value in call.params.values()]
 
 
 def pytest_report_header(config: pytest.Config) -> str:
