@@ -22,9 +22,11 @@ from tests.kit import forms
 @pytest.mark.parametrize("row", range(40))
 def test_a_table(row): pass
 
+class Attack: pass
+
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("page", "abcdef")
-@pytest.mark.parametrize("attack", range(9))
+@pytest.mark.parametrize("attack", [Attack() for _ in range(9)])
 def test_a_cross(page, attack): pass
 
 def test_alone(): assert forms.is_long() is {long}
