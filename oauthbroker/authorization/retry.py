@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from oauthbroker.authorization.connect import Connect
-from oauthbroker.authorization.opening import Opening, Wish
+from oauthbroker.authorization.session_opening import Opening, Wish
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.model.apps import OAuthApp

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from oauthbroker.audit import ConnectionsOpened, PageAction
 from oauthbroker.audit.port import AuditWriter
-from oauthbroker.authorization.opening import Opening, Wish
+from oauthbroker.authorization.session_opening import Opening, Wish
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp

@@ -25,8 +25,8 @@ from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.redeem import Redeemer
 from oauthbroker.protocol.refresh import RefreshRefused
 from oauthbroker.records import Grant
+from oauthbroker.refresh.after_failure import Failures
 from oauthbroker.refresh.circuit import Circuits
-from oauthbroker.refresh.failures import Failures
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.writeback import Refreshed, Writeback
 from oauthbroker.repository.repository import Lease, Repository, Versioned

@@ -10,7 +10,7 @@ from typing import Protocol
 from oauthbroker.audit import TokenIssued, TokenRejected
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.connect import Connect
-from oauthbroker.authorization.opening import Opening, Wish
+from oauthbroker.authorization.session_opening import Opening, Wish
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, place_of
 from oauthbroker.core.secret import Secret

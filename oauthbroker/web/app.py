@@ -19,7 +19,7 @@ from oauthbroker.web.access_log import AccessLog
 from oauthbroker.web.api.warm_tokens import WarmTokens
 from oauthbroker.web.branding import Brand, Branded
 from oauthbroker.web.forwarded import Proxies
-from oauthbroker.web.headers import Guard, allowed_hosts, own_hosts
+from oauthbroker.web.guard import Guard, allowed_hosts, own_hosts
 from oauthbroker.web.routes import Routes
 
 

@@ -17,8 +17,8 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oauthbroker.model.settings import Branding, Logo, Settings
-from oauthbroker.web.policy import security_headers
 from oauthbroker.web.routes import route
+from oauthbroker.web.security_headers import security_headers
 
 FOLDER = "/brand"
 DAY = 86_400

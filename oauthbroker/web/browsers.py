@@ -16,8 +16,8 @@ from oauthbroker.core.clock import SET_BACK, Clock
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.model.settings import Settings
 from oauthbroker.web import csrf
-from oauthbroker.web.policy import security_headers
 from oauthbroker.web.routes import read_form
+from oauthbroker.web.security_headers import security_headers
 from oauthbroker.web.words import locale_of
 
 CSRF_FIELD = "csrf"

@@ -19,8 +19,8 @@ from oauthbroker.operations.gauges import Gauges
 from oauthbroker.web.api.caller import Callers, address_of, known, may
 from oauthbroker.web.forwarded import is_local
 from oauthbroker.web.limits import RequestLimits
-from oauthbroker.web.policy import security_headers
 from oauthbroker.web.routes import route
+from oauthbroker.web.security_headers import security_headers
 
 if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily

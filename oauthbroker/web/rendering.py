@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse
 from oauthbroker.core.errors import Locale
 from oauthbroker.web.branding import BRAND
 from oauthbroker.web.display import HOST_LIMIT, counted, isolated, phrase
-from oauthbroker.web.policy import TEMPLATES, content_security_policy, security_headers, stylesheet
+from oauthbroker.web.security_headers import TEMPLATES, content_security_policy, security_headers, stylesheet
 from oauthbroker.web.words import PAGES
 
 ReferrerPolicy = Literal["no-referrer", "same-origin"]

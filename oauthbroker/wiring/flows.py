@@ -10,9 +10,9 @@ from oauthbroker.authorization.device import DeviceCodes
 from oauthbroker.authorization.exchange import Exchange
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.authorization.login import Logins
-from oauthbroker.authorization.opening import Opening
 from oauthbroker.authorization.parked_codes import ParkedCodes
 from oauthbroker.authorization.polling import Polling
+from oauthbroker.authorization.session_opening import Opening
 from oauthbroker.authorization.sweep import Sweep
 from oauthbroker.protocol.redeem import Redeemer
 from oauthbroker.refresh.background import BackgroundRefresh

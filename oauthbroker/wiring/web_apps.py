@@ -15,9 +15,9 @@ from oauthbroker.web.branding import logo_routes
 from oauthbroker.web.browsers import Browsers
 from oauthbroker.web.connections_pages import ConnectionsPages
 from oauthbroker.web.consent_pages import ConsentPages
-from oauthbroker.web.health import Readiness, health_routes
 from oauthbroker.web.limits import RequestLimits
 from oauthbroker.web.metrics_page import Scrape, metrics_routes, operators_only
+from oauthbroker.web.probes import Readiness, health_routes
 from oauthbroker.web.retry_pages import RetryPages
 from oauthbroker.web.routes import Routes
 from oauthbroker.wiring.parts import Parts

@@ -26,7 +26,7 @@ from oauthbroker.serving.server import Server, served
 from oauthbroker.serving.terms import Terms
 from oauthbroker.web.access_log import AccessLog
 from oauthbroker.web.forwarded import Proxies
-from oauthbroker.web.headers import Guard, may_take_long
+from oauthbroker.web.guard import Guard, may_take_long
 from oauthbroker.web.problems import handlers
 
 HOST = "broker.example"

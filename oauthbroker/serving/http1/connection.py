@@ -23,7 +23,7 @@ from oauthbroker.serving.seats import Seat
 from oauthbroker.serving.terms import Terms
 from oauthbroker.web.access_log import uvicorn_options
 from oauthbroker.web.app import warm_tokens_of
-from oauthbroker.web.headers import PEER, PROBES
+from oauthbroker.web.guard import PEER, PROBES
 
 IDLE_SECONDS = 5  # between two requests of one connection
 LINGERING = 64  # refused connections that still get an answer; further ones are closed at once

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.file.entries import EntryFiles, Taken
+from oauthbroker.store.file.entry_files import EntryFiles, Taken
 from oauthbroker.store.file.folders import Folders, open_folders
 from oauthbroker.store.file.fs import Fs, failure
 from oauthbroker.store.file.locks import Locks

@@ -16,7 +16,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Role, Settings, Who
 from oauthbroker.model.turn_token import PREFIX as TURN_PREFIX
 from oauthbroker.model.turn_token import TurnToken
-from oauthbroker.web.headers import PEER
+from oauthbroker.web.guard import PEER
 from oauthbroker.web.limits import RequestLimits
 
 

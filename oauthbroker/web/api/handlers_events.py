@@ -9,7 +9,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.web.api.call import ApiCall, nothing
 from oauthbroker.web.api.models import AgentPath, EventPath, EventsQuery, NoParameters, Settle
 from oauthbroker.web.api.streaming import STREAM, EventStream, OneEvent, lease_for, watching
-from oauthbroker.web.headers import may_take_long
+from oauthbroker.web.guard import may_take_long
 
 SettleCall = ApiCall[Settle, NoParameters, EventPath]
 

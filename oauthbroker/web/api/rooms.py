@@ -23,7 +23,7 @@ from oauthbroker.web.api.caller import id_of
 from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.models import NoParameters
 from oauthbroker.web.api.operations import OPERATIONS, Handler, Method, Operation
-from oauthbroker.web.headers import may_take_long
+from oauthbroker.web.guard import may_take_long
 
 METADATA = "/.well-known/"
 _STEP = r"/(?:[A-Za-z0-9._-]+|\{[A-Za-z_]\w*\})"

@@ -24,9 +24,9 @@ from oauthbroker.web.api.caller import TURN_BEARER, bearer_of
 from oauthbroker.web.api.handlers_tokens import ref_of
 from oauthbroker.web.api.models import TokenRequest
 from oauthbroker.web.api.reading import is_json, judged
-from oauthbroker.web.headers import is_ours
+from oauthbroker.web.guard import is_ours
 from oauthbroker.web.limits import RequestLimits
-from oauthbroker.web.policy import raw_security_headers
+from oauthbroker.web.security_headers import raw_security_headers
 
 ROUTE = "/v1/tokens"
 LONGEST_BODY = 2048

@@ -14,8 +14,8 @@ import pytest
 from oauthbroker.serving.http1.connection import LINGERING
 from oauthbroker.serving.http1.head_parser import HEAD_LIMIT, MOST_HEADERS
 from oauthbroker.serving.seats import SPARE
-from oauthbroker.web.headers import BODY_LIMIT
-from oauthbroker.web.policy import security_headers
+from oauthbroker.web.guard import BODY_LIMIT
+from oauthbroker.web.security_headers import security_headers
 from tests.kit.raw_http import HOST, Said, Site, a_site, get
 
 

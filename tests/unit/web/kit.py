@@ -22,7 +22,7 @@ from oauthbroker.observability.metrics import Metrics
 from oauthbroker.testing.clock import TestClock
 from oauthbroker.web.access_log import AccessLog
 from oauthbroker.web.consent_views import ConnectView
-from oauthbroker.web.headers import Guard, allowed_hosts
+from oauthbroker.web.guard import Guard, allowed_hosts
 from oauthbroker.web.problems import handlers
 from oauthbroker.web.rendering import Page
 

@@ -9,8 +9,8 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.web.consent_views import Outcome, render_connect, render_interstitial, render_outcome
-from oauthbroker.web.policy import stylesheet
 from oauthbroker.web.rendering import Page
+from oauthbroker.web.security_headers import stylesheet
 from tests.unit.web.kit import HOSTILE_TEXTS, NOW, Document, a_view, tags_and_attributes
 
 URL = "https://slack.com/oauth/v2/authorize?client_id=1&scope=a%20b&state=xyz"

@@ -32,8 +32,8 @@ from oauthbroker.web.connections_views import (
     render_ending,
     render_invitation,
 )
-from oauthbroker.web.policy import stylesheet
 from oauthbroker.web.rendering import Page
+from oauthbroker.web.security_headers import stylesheet
 from oauthbroker.web.times import time_element, told
 from oauthbroker.web.words import CONNECTIONS
 from tests.unit.records import kit

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import Environment, nodes
 
-from oauthbroker.web.policy import TEMPLATES
 from oauthbroker.web.scopes import provider_title, scope_line
+from oauthbroker.web.security_headers import TEMPLATES
 from oauthbroker.web.words import SECTIONS, Words, locale_of
 
 WEB = TEMPLATES.parent

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.store.file.entries import EntryFiles
+from oauthbroker.store.file.entry_files import EntryFiles
 from oauthbroker.store.file.stamp import Stamp
 from oauthbroker.store.seal import HEADER
 

@@ -13,8 +13,8 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Life
 from oauthbroker.operations.health import HealthCheck
-from oauthbroker.web.policy import security_headers
 from oauthbroker.web.routes import Handler, route
+from oauthbroker.web.security_headers import security_headers
 
 STOPPING = "stopping"
 FRESH_SECONDS = 1.0  # probes cost a write; no more than one a second, however many ask

@@ -13,9 +13,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.web.headers import BODY_LIMIT, PEER, TARGET_LIMIT, Guard, allowed_hosts, may_take_long, own_hosts
-from oauthbroker.web.policy import security_headers
+from oauthbroker.web.guard import BODY_LIMIT, PEER, TARGET_LIMIT, Guard, allowed_hosts, may_take_long, own_hosts
 from oauthbroker.web.problems import handlers
+from oauthbroker.web.security_headers import security_headers
 from tests.unit.web.kit import Document, a_site, ask
 
 PAGE = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")]

@@ -18,8 +18,8 @@ from structlog.typing import FilteringBoundLogger
 from oauthbroker.core.errors import BrokerError, Code, Locale, place_of
 from oauthbroker.web.access_log import request_id
 from oauthbroker.web.forwarded import HEARSAY, Proxies
-from oauthbroker.web.policy import raw_security_headers
 from oauthbroker.web.problems import answer, bare_answer
+from oauthbroker.web.security_headers import raw_security_headers
 
 TARGET_LIMIT = 8 * 1024  # bytes of path, and of query
 REFUSAL_LIMIT = 32 * 1024  # of a query with an `error`: some providers send a whole page as its description (case 8)
