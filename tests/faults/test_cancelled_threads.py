@@ -41,6 +41,7 @@ OWNING_NOTHING = {
     "wiring/parts.py": "reads other processes' circuits; its lock is released on the thread",
     "web/metrics_page.py": "reads other processes' figures; its lock is released on the thread",
     "audit/trail.py": "reads the log",
+    "cli/doctor_place.py": "asks the running broker once, in a process that ends with it",
     "cli/demo/agent.py": "the demo's request, in a process that ends with it",
 }
 

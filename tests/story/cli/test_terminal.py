@@ -57,7 +57,9 @@ class Terminal:
 
     def _read(self, seconds: float) -> bool | None:
         """True for something, None for nothing yet, False when the command has left the terminal."""
-        if not select.select([self._ours], [], [], seconds)[0]:
+        ready = select.poll()  # `select.select` knows no descriptor above 1023
+        ready.register(self._ours, select.POLLIN)
+        if not ready.poll(seconds * 1000):
             return None
         try:
             data = os.read(self._ours, 65536)
