@@ -53,7 +53,6 @@ class Traces:
     turns: list[str] = field(default_factory=list)
     visits: list[str] = field(default_factory=list)
     uses: list[str] = field(default_factory=list)
-    known: set[str] = field(default_factory=set)  # the ids of all grants
 
     @property
     def to_tell(self) -> int:
@@ -147,16 +146,19 @@ class Erasure:
         return Erased(done, found)
 
     async def _begun(self, subject: str) -> Traces:
-        """Find the records that may bring others about."""
+        """Find the records that may bring others about, and the uses, also those of grants that are gone."""
         if not is_subject(subject):
             raise BrokerError(Code.REQUEST_INVALID, note="not a subject")
-        found = Traces(subject)
+        found, known = Traces(subject), set[str]()
+        used = [use.grant async for use in self.uses.all()]  # before the grants: a later one may be of a new grant
         async for grant in self.repository.grants():
-            found.known.add(grant.record.id)
+            known.add(grant.record.id)
             if grant.record.subject == subject:
                 found.grants.append(grant.record)
             elif _names(grant.record, subject):
                 found.named_in.append(grant.record.id)
+        own = {grant.id for grant in found.grants}
+        found.uses = [grant_id for grant_id in used if grant_id in own or grant_id not in known]
         async for session in self.repository.sessions():
             if session.record.subject == subject or session.record.resume.is_of(subject):
                 found.sessions.append(session)
@@ -171,20 +173,20 @@ class Erasure:
             if (held := await readable(self.repository.grant(app, seen.subject))) is not None:
                 there[app] = held
         sessions = [await readable(self.repository.session(held.record.locator)) for held in seen.sessions]
-        found = Traces(seen.subject, [held.record for held in there.values()], seen.named_in, turns=seen.turns)
+        found = Traces(
+            seen.subject, [held.record for held in there.values()], seen.named_in, turns=seen.turns, uses=seen.uses
+        )
         found.sessions = [held for held in sessions if held is not None]
-        found.known = seen.known | {grant.id for grant in found.grants}
         await self._add_the_rest(found)
         return found
 
     async def _add_the_rest(self, found: Traces) -> None:
-        """Find the events, browser sessions and uses. Revocations send events: these are looked for after them."""
-        subject, own = found.subject, {grant.id for grant in found.grants}
+        """Find the events and browser sessions. Revocations send events: these are looked for after them."""
+        subject = found.subject
         async for event in self.repository.events.all():
             if event.payload.get("subject") == subject or event.target.is_of(subject):
                 found.events.append(event)
         found.visits = [it.locator async for it in self.visits.shelf.all() if subject in dict(it.subjects).values()]
-        found.uses = [use.grant async for use in self.uses.all() if use.grant in own or use.grant not in found.known]
 
     async def _stop(self, found: Traces) -> None:
         """Keep new grants from coming: end the subject's turns, and withdraw its open authorizations."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from oauthbroker.events.port import EventLease
 from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.records import AgentEvent, Retired
 from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.revocation.bulk import BulkRevocation, Pair, RevocationFigures
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -306,6 +307,37 @@ async def test_concurrent_erasures_of_one_subject_write_no_record_twice(
         written.append(fs.calls["create_file"] - before)
     assert written[0] == written[1]
     await process.die()
+
+
+@pytest.fixture
+def during_the_wait(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Awaitable[None]]]:
+    """What happens once the providers know of a revocation, while a busy one might still be waited for."""
+    steps: list[Callable[[], Awaitable[None]]] = []
+    end = BulkRevocation.end
+
+    async def slow_end(revocations: BulkRevocation, pairs: Iterable[Pair], **more: Any) -> RevocationFigures:
+        figures = await end(revocations, pairs, **more)
+        for step in steps:
+            await step()
+        return figures
+
+    monkeypatch.setattr(BulkRevocation, "end", slow_end)
+    return steps
+
+
+async def test_the_use_of_a_grant_that_others_make_meanwhile_stays(
+    harness: Harness, during_the_wait: list[Callable[[], Awaitable[None]]]
+) -> None:
+    async def bob_connects() -> None:
+        await harness.connected("mail", "bob", turn(user=BOB))
+        await harness.parts.uses.write(everything=True)
+
+    await harness.connected()
+    during_the_wait.append(bob_connects)
+    assert (await harness.broker.erase(ALICE)).done
+    kept = await harness.grant("mail", BOB)
+    assert kept is not None
+    assert [kept.id] == [use.grant async for use in harness.parts.uses.all()]
 
 
 class ReadStore(MemoryStore):
