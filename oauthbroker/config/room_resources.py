@@ -71,7 +71,7 @@ def _check(resource: Written[Any], seen: _SeenByRoom) -> None:
         resource.reader.check(resource, seen)
     except ConfigRefused:  # too many problems
         raise
-    except Exception as error:  # noqa: BLE001  (code of another package: anything may happen)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)
         report_broken(resource.reader, resource.document, resource.problems, error)
 
 

@@ -133,7 +133,7 @@ def written(document: Document, problems: Problems, kinds: Kinds = OURS) -> list
     return found
 
 
-def report_broken(reader: Reader, document: Document, problems: Problems, error: Exception) -> None:
+def report_broken(reader: Reader, document: Document, problems: Problems, error: BaseException) -> None:
     """Report that code of a room raised, by the exception's type alone: its text may quote the resource."""
     what = f"the room {reader.room} could not read this resource: {type(error).__name__}"
     problems.add(document.value_at(("kind",)), "kind", what, "update the package of the room, or remove its name")
@@ -195,10 +195,10 @@ class _Shaping:
             return self.validate(reader.model, spec, ("spec",))
         except ConfigRefused:  # too many problems
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if not reader.room:
                 raise
-            broken = error
+            broken: BaseException = error
         report_broken(reader, self.document, self.problems, broken)
         return None, set()
 

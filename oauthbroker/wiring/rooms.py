@@ -76,7 +76,7 @@ class Seat:
             found.append(_ENDED)
         try:
             said = [] if self.opened.findings is None else [*self.opened.findings()]
-        except Exception:  # noqa: BLE001  (code of another package: anything may happen)
+        except (Exception, SystemExit):  # noqa: BLE001  (code of another package: anything may happen)
             return [*found, _BROKEN]
         return [*found, *(each if isinstance(each, RoomFinding) else _BROKEN for each in said[:MOST_FINDINGS])]
 

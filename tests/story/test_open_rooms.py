@@ -325,7 +325,7 @@ async def test_a_round_waits_for_a_lock_of_the_store_as_other_background_work_do
 # findings
 
 FINDS = (
-    "found = []\n\n\ndef finds():\n    for each in found:\n        if isinstance(each, Exception):\n            raise each\n"
+    "found = []\n\n\ndef finds():\n    for each in found:\n        if isinstance(each, BaseException):\n            raise each\n"
     "    return found\n\n\ndef more(broker):\n    return {'findings': finds}\n"
 )
 
@@ -349,7 +349,7 @@ async def test_a_finding_makes_health_red_until_it_is_gone(rooms: Rooms) -> None
         assert {"status": "ok"} == harness.broker.health().to_json()
 
 
-@pytest.mark.parametrize("found", ["ValueError('s3cret of a room')", "17", "None"])
+@pytest.mark.parametrize("found", ["ValueError('s3cret of a room')", "SystemExit(3)", "17", "None"])
 async def test_findings_that_fail_are_a_finding_themselves(rooms: Rooms, found: str) -> None:
     rooms.add("garden", f"{FINDS}\nfound.append({found})\n")
     rooms.add("orchard", f"{FINDS}\nfound.append(RoomFinding(code='dry', text='No rain.', todo='Water it.'))\n")

@@ -225,33 +225,37 @@ def test_two_rooms_may_read_one_tool(tmp_path: Path):
     assert ("spec.colour", "not text") == (problem.path, problem.what)
 
 
-RAISING = {
-    "a check": "KINDS = (ResourceKind(kind='Manual', model=Spec, check=lambda it, all: 1 / 0),)",
-    "a validator": """
+CHECK = """
+def explode(*resources):
+    raise {error}("planted")
+
+
+KINDS = (ResourceKind(kind='Manual', model=Spec, check=explode),)"""
+VALIDATOR = """
 from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 
 def explode(value: Any) -> Any:
-    raise ZeroDivisionError(f"planted {value}")
+    raise {error}(f"planted {{value}}")
 
 
 class Odd(Strict):
     pages: Annotated[int, BeforeValidator(explode)] | None = None
 
 
-KINDS = (ResourceKind(kind='Manual', model=Odd),)""",
-}
+KINDS = (ResourceKind(kind='Manual', model=Odd),)"""
 
 
-@pytest.mark.parametrize("kinds", RAISING.values(), ids=RAISING)
-def test_code_of_a_room_that_raises_is_a_problem_beside_the_others(tmp_path: Path, kinds: str):
-    text = f"{HEADER}{kinds}\nROOM = Room(name='other', kinds='other:KINDS')\n"
+@pytest.mark.parametrize("error", ["ZeroDivisionError", "SystemExit"])
+@pytest.mark.parametrize("kinds", [CHECK, VALIDATOR], ids=["a check", "a validator"])
+def test_code_of_a_room_that_raises_is_a_problem_beside_the_others(tmp_path: Path, kinds: str, error: str):
+    text = f"{HEADER}{kinds.format(error=error)}\nROOM = Room(name='other', kinds='other:KINDS')\n"
     app = edited(APP, ("flow: authorizationCode", "flow: nothing"))
     with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
         found = problems_in(write(tmp_path / "config", broker=named("other"), app=app, manual=MANUAL))
     assert {
-        "the room other could not read this resource: ZeroDivisionError",
+        f"the room other could not read this resource: {error}",
         "not one of the words known here",
     } <= {each.what for each in found}
     assert "planted" not in str([str(each) for each in found])
