@@ -71,6 +71,8 @@ def _members_of(room: str, entry: type[RoomEntry]) -> Members:
         hints = get_type_hints(entry)
     except Exception:  # noqa: BLE001  (a name that the room's module lacks)
         hints = {"": object}
+    if not is_of_room(entry.type_name()) or not all(map(str.isascii, hints)):
+        raise _refused(room, f"the audit entry {entry.__name__!a} and its members are named with A-Z, a-z, 0-9 and _")
     members = {name: _options(hint) for name, hint in hints.items() if get_origin(hint) is not ClassVar}
     for name, options in members.items():
         if name in _TAKEN or not options <= _LOGGABLE:

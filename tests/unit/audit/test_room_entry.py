@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import new_class
 from typing import Any
 
 import pytest
@@ -46,6 +47,10 @@ class WithMac(RoomEntry, room="garden"):
 
 class WithList(RoomEntry, room="garden"):
     tools: list[str]
+
+
+def entry_class(name: str, member: str) -> type:
+    return new_class(name, (RoomEntry,), {"room": "garden"}, lambda body: body.update(__annotations__={member: int}))
 
 
 def types(*known: type) -> RoomTypes:
@@ -92,6 +97,15 @@ def test_a_type_whose_members_may_not_stand_in_the_log_is_refused(kind: type) ->
     assert Code.CONFIG_INVALID is refused.code
     assert "the room garden" in str(refused)
     assert kind.__name__ in str(refused)
+
+
+@pytest.mark.parametrize(
+    "kind", [entry_class("Größe", "depth"), entry_class("Size", "größe"), entry_class("_Hidden", "depth")]
+)
+def test_a_name_that_no_reader_of_the_log_knows_is_refused(kind: type) -> None:
+    refused = refusal(lambda: types(Dug, kind))
+    assert Code.CONFIG_INVALID is refused.code
+    assert f"the room garden: the audit entry {kind.__name__!a}" in str(refused)
 
 
 @pytest.mark.parametrize("given", [(TurnEnded,), (int,), (RoomEntry,), Dug("x", 1), "Dug", None, (None,)])
