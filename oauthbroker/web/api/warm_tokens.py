@@ -8,6 +8,7 @@ general way answers, and nothing has happened before.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from oauthbroker.access.turns import Turns, token_digest
@@ -93,9 +94,11 @@ class WarmTokens:
         if ready is None:
             self._limits.give_back(guest.turn_id)
             return None
-        answer = self._encoded(head.digest, body, ready)
-        self._log.end(begun, ROUTE, "POST", 200)
-        return b"content-length: %d%b%b\r\n\r\n%b" % (len(answer), self._fixed, begun.id.encode(), answer)
+        text = self._encoded(head.digest, body, ready)
+        answer = b"content-length: %d%b%b\r\n\r\n%b" % (len(text), self._fixed, begun.id.encode(), text)
+        with suppress(OSError, ValueError):  # a full, closed or broken log costs no answer
+            self._log.end(begun, ROUTE, "POST", 200)
+        return answer
 
     def _encoded(self, digest: bytes, body: bytes, ready: Ready) -> bytes:
         """Return the JSON of an answer, from memory while it is the same object."""

@@ -4,6 +4,8 @@ metrics. A right that ended a moment ago is refused on the very next request of 
 from __future__ import annotations
 
 import asyncio
+import errno
+import io
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,9 +24,11 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.turn_token import narrow
+from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.serving.http1 import warm_connection
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from oauthbroker.web.access_log import RequestLog
 from tests.kit.running_broker import ALICE, Harness, global_app, running, user_app
 from tests.kit.wire import Line, a_listener
 from tests.story.api.kit import TOOLS, Callers
@@ -342,6 +346,36 @@ async def test_what_is_remembered_of_a_head_has_no_token(line: Line) -> None:
     kept = repr(line.connection._heads._heads.items()).encode()
     assert b"WarmHead" in kept
     assert line.data.partition(b"Bearer ")[2].partition(b"\r\n")[0] not in kept
+
+
+class FailingStream(io.StringIO):
+    """A stream that takes nothing."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error, self.asked = error, 0
+
+    def write(self, _: str) -> int:
+        self.asked += 1
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error", [BrokenPipeError(errno.EPIPE, "gone"), OSError(errno.ENOSPC, "full"), ValueError("closed file")]
+)
+async def test_a_log_that_takes_no_line_costs_no_answer(
+    harness: Harness, line: Line, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    expected = REQUEST_ID.subn(b"", await line.say(line.data))
+    warm, stream = harness.broker.doors.both.state.warm_tokens, FailingStream(error)  # type: ignore[attr-defined]
+    log = RequestLog(harness.clock, json_log(stream, harness.clock), harness.broker.metrics)
+    monkeypatch.setattr(warm, "_log", log)
+    line.at_once, traces = 0, Traces(harness)
+    for _ in range(2):
+        assert expected == REQUEST_ID.subn(b"", await line.say(line.data))
+    _, audited, counts = traces.new()
+    assert (2, 2, 2) == (line.at_once, stream.asked, len(audited))
+    assert 2 == counts[Metric.HTTP_REQUESTS, ("/v1/tokens", "POST", "2xx")]
 
 
 async def test_a_connection_for_probes_answers_nothing_at_once(line: Line) -> None:
