@@ -159,26 +159,34 @@ class Erasure:
                 found.named_in.append(grant.record.id)
         own = {grant.id for grant in found.grants}
         found.uses = [grant_id for grant_id in used if grant_id in own or grant_id not in known]
+        await self._add_requests(found)
+        return found
+
+    async def _add_requests(self, found: Traces) -> None:
+        """Find the turns and the authorizations."""
+        subject = found.subject
+        found.turns = [record.id async for record in self.turns.shelf.all() if record.turn.resume_target.is_of(subject)]
         async for session in self.repository.sessions():
             if session.record.subject == subject or session.record.resume.is_of(subject):
                 found.sessions.append(session)
-        found.turns = [record.id async for record in self.turns.shelf.all() if record.turn.resume_target.is_of(subject)]
-        return found
 
     async def _again(self, seen: Traces) -> Traces:
-        """Read the records again that were seen, with the grants that came since, and find the others."""
+        """Stop what began while providers were waited for, and find the others. Read the grants that were seen again,
+        after the sessions that bring new ones, and find these by their tag."""
+        now = Traces(seen.subject, named_in=seen.named_in, uses=seen.uses)
+        await self._add_requests(now)
+        await self._stop(now)
+        now.turns = sorted({*seen.turns, *now.turns})
+        sessions = [await readable(self.repository.session(held.record.locator)) for held in now.sessions]
+        now.sessions = [held for held in sessions if held is not None]
         tagged = self.repository.grants_with(seen.subject)
-        there = {held.record.app: held async for held in tagged if held.record.subject == seen.subject}
+        there = {held.record.app: held.record async for held in tagged if held.record.subject == seen.subject}
         for app in {grant.app for grant in seen.grants} - there.keys():
             if (held := await readable(self.repository.grant(app, seen.subject))) is not None:
-                there[app] = held
-        sessions = [await readable(self.repository.session(held.record.locator)) for held in seen.sessions]
-        found = Traces(
-            seen.subject, [held.record for held in there.values()], seen.named_in, turns=seen.turns, uses=seen.uses
-        )
-        found.sessions = [held for held in sessions if held is not None]
-        await self._add_the_rest(found)
-        return found
+                there[app] = held.record
+        now.grants = list(there.values())
+        await self._add_the_rest(now)
+        return now
 
     async def _add_the_rest(self, found: Traces) -> None:
         """Find the events and browser sessions. Revocations send events: these are looked for after them."""
