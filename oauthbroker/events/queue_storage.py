@@ -61,6 +61,8 @@ class QueueStorage:
         self._cache = Bounded[tuple[str, int], _ParsedPart](
             CACHED, most_bytes=CACHED_BYTES, size_of=lambda held: held.size
         )
+        self._begun: set[str] = set()  # agents that have parts: no head is ever deleted, a missing one is damage
+        self._looked, self._looking = False, asyncio.Lock()
 
     @asynccontextmanager
     async def changing(self, agent: str, *, has_events: bool = False) -> AsyncIterator[Index]:
@@ -84,7 +86,8 @@ class QueueStorage:
         between waits for all of it: else bodies without a place would stay until the next start."""
         for event in bodies:
             await self._repository.events.keep(event)
-        try:
+        lost = True
+        with suppress(Conflict):
             if plan.first is not None or plan.last is not None:
                 await self._drop(agent, plan.before)
             if plan.first is not None:
@@ -93,9 +96,6 @@ class QueueStorage:
                 await self._put(agent, segment.number, segment)
             if plan.last is not None:
                 await self._put(agent, HEAD, plan.last)
-        except Conflict:
-            lost = True
-        else:
             lost = False
         if lost:
             raise BrokerError(Code.STORE_LOCKED, note="the queue was changed without its lock")
@@ -113,6 +113,7 @@ class QueueStorage:
         expect = held.entry.generation if held is not None else await self._generation(agent, number)
         entry = await self._parts.put(agent, number, body, expect=expect)
         self._cache.keep((agent, number), _ParsedPart(part, entry.without_body(), len(body)))
+        self._begun.add(agent)
 
     async def _generation(self, agent: str, number: int) -> int:
         """Return the generation that the next version must expect: 0 for a part that is missing or damaged."""
@@ -157,9 +158,22 @@ class QueueStorage:
         """Return the index. Called under the queue's lock, so that each listed part must be there."""
         with suppress(_Damaged):
             index = await self._found(agent)
-            if index.head != Head(agent) or not (has_events or await self._segments(agent)):
+            if index.head == Head(agent) and not (has_events or self._looked):
+                await self._look()
+                index = await self._found(agent)
+            if index.head != Head(agent) or not has_events:
                 return index
         return await self._rebuilt(agent)
+
+    async def _look(self) -> None:
+        """Find the agents that have segments, once for all: parts that come later are noted as they are seen."""
+        async with self._looking:
+            if self._looked:
+                return
+            async for entry in self._parts.scan():
+                with suppress(BrokerError):
+                    self._begun.add(opened(Segment.from_plaintext, entry).agent)
+            self._looked = True
 
     async def _found(self, agent: str, *, whole: bool = True) -> Index:
         """Return the index as stored. Raises `_Damaged` if a part cannot be opened, or is missing and `whole` is true;
@@ -194,12 +208,10 @@ class QueueStorage:
     async def _part(self, agent: str, number: int, read: Callable[[bytes], P]) -> P | None:
         held = self._cache.get((agent, number))
         if held is None or not self._parts.unchanged(held.entry):
-            was_there = held is not None
             held = await self._opened(agent, number, read)
-            if held is None and was_there and number == HEAD:  # no head is ever deleted
+            if held is None and number == HEAD and agent in self._begun:
                 raise _Damaged(None)
-        part: P | None = held.part if held is not None else None  # type: ignore[assignment]
-        return part
+        return held.part if held is not None else None  # type: ignore[return-value]
 
     async def _opened(self, agent: str, number: int, read: Callable[[bytes], P]) -> _ParsedPart | None:
         self._cache.pop((agent, number))
@@ -218,6 +230,7 @@ class QueueStorage:
         in_place(entry, self._parts.key(part.agent or agent, part.number if isinstance(part, Segment) else HEAD))
         held = _ParsedPart(part, entry.without_body(), len(entry.body))
         self._cache.keep((agent, number), held)
+        self._begun.add(agent)
         return held
 
     async def _rebuilt(self, agent: str) -> Index:
@@ -240,14 +253,13 @@ class QueueStorage:
     async def _left(self, agent: str) -> tuple[Head, dict[int, Segment | None], dict[int, Code | None]]:
         """Return the head, empty if it cannot be read, the segments that it lists, or all, and the fault of each
         bad part: its code, or None for a missing one. A segment that cannot be read is None."""
-        head, bad = None, dict[int, Code | None]()
+        head, bad, segments = None, dict[int, Code | None](), dict[int, Segment | None]()
         try:
             head = await self._part(agent, HEAD, Head.from_plaintext)
         except _Damaged as damaged:
             bad[HEAD] = damaged.code
         if head is None:
             return Head(agent), {each.number: each for each in await self._segments(agent)}, {HEAD: None, **bad}
-        segments: dict[int, Segment | None] = {}
         for number in head.segments:
             try:
                 segments[number] = await self._segment(agent, number, whole=True)

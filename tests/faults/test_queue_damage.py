@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from oauthbroker.observability.metrics import Metrics
 from oauthbroker.repository.queue_parts import HEAD
 from oauthbroker.repository.repository import Repository
 from oauthbroker.store.file.file_store import FileStore
+from oauthbroker.store.port import Entry
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_file_store
 from tests.faults.queue_crash_kit import AGENT, INSTANCES, LIMITS, LONG, drained, event, small_segments
@@ -136,3 +138,43 @@ async def test_a_queue_with_a_bad_part_delivers_every_event_in_order_and_reports
     assert [] == await drained(queues)
     assert await queues.enqueue(event(50))
     assert [50] == await drained(queues)
+
+
+@pytest.fixture
+def scans(place: Place, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds that the store was read through for."""
+    found, scan = list[str](), place.store.scan
+
+    def counted(kind: str, **skip: Any) -> AsyncIterator[Entry]:
+        found.append(kind)
+        return scan(kind, **skip)
+
+    monkeypatch.setattr(place.store, "scan", counted)
+    return found
+
+
+async def test_new_and_unknown_agents_take_one_reading_of_all_queues(place, scans):
+    queues = place.queues
+    await asyncio.gather(*(queues.enqueue(kit.event(number, agent=f"agent {number}")) for number in range(12)))
+    for number in range(12):
+        assert not await queues.ack(f"unknown {number}", event(number).id, "lease")
+    assert ["queues"] == scans
+    assert [1] * 12 == [each.waiting for each in await queues.depths()]
+
+
+@pytest.mark.case("65", "67")
+@pytest.mark.parametrize("look", ["cold", "looked", "warm", "evicted"])
+async def test_a_missing_head_is_found_by_the_next_event(place, look):
+    queues = await filled(place)
+    if look in {"cold", "looked"}:
+        queues = place.queues
+    if look == "looked":
+        await queues.enqueue(kit.event(100, agent="stranger"))
+    elif look == "evicted":
+        queues._storage._cache.clear()
+    missing(place, place.file(HEAD))
+    assert await queues.enqueue(event(50))
+    async with asyncio.timeout(30):
+        delivered = await drained(queues)
+    assert sorted([*range(1, 11), 50]) == sorted(each for each in delivered if each)
+    assert [code for _, code in place.reported if code == Code.RECORD_CORRUPT]
