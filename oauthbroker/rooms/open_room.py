@@ -130,8 +130,19 @@ class RoomFinding:
     def __post_init__(self) -> None:
         if not _CODE.fullmatch(self.code):
             raise ValueError("the code of a finding is a word such as `serverSilent`")
+        if not all(isinstance(each, str) and _is_unicode(each) for each in (self.text, self.todo)):
+            raise ValueError("a sentence of a finding is text that UTF-8 can hold")
         if max(len(self.text), len(self.todo)) > MOST_TEXT:
             raise ValueError(f"a sentence of a finding has at most {MOST_TEXT} characters")
+
+
+def _is_unicode(text: str) -> bool:
+    """Tell whether a text has no half of a surrogate pair, which no JSON document may hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Finds(Protocol):

@@ -69,16 +69,18 @@ class Seat:
             if flaw is not None:
                 self._log.error("a room has not taken the new configuration", error=flaw)
 
-    def findings(self) -> list[RoomFinding]:
-        """Return the findings of the room, and whether it works at all."""
+    def findings(self, scrubber: Scrubber) -> list[RoomFinding]:
+        """Return the findings of the room, and whether it works at all. They are without any token that the broker
+        handed out."""
         found = [_BEHIND] if self._is_behind else []
         if self._task is not None and self._task.done():
             found.append(_ENDED)
         try:
             said = [] if self.opened.findings is None else [*self.opened.findings()]
+            own = [_scrubbed(each, scrubber) for each in said[:MOST_FINDINGS]]
         except (Exception, SystemExit):  # noqa: BLE001  (code of another package: anything may happen)
             return [*found, _BROKEN]
-        return [*found, *(each if isinstance(each, RoomFinding) else _BROKEN for each in said[:MOST_FINDINGS])]
+        return [*found, *own]
 
     async def repeat(self, background: Background) -> None:
         """Do background work until this task is cancelled, also where a round ignores that. A round does not wait long
@@ -145,8 +147,8 @@ class OpenRooms:
         self._tasks = {asyncio.create_task(work) for work in works}
 
     def findings(self) -> dict[str, RoomFinding]:
-        """Return the findings of all rooms by `<room>.<code>`, without any token that the broker handed out."""
-        return {f"{seat.name}.{each.code}": self._scrubbed(each) for seat in self._seats for each in seat.findings()}
+        """Return the findings of all rooms by `<room>.<code>`."""
+        return {f"{seat.name}.{each.code}": each for seat in self._seats for each in seat.findings(self.scrubber)}
 
     async def reload(self) -> None:
         """Tell the rooms of the configuration that is now in use. Never raises: health and log name a room that
@@ -172,8 +174,11 @@ class OpenRooms:
     def _resources(self, room: str) -> RoomResources:
         return self.config.bundle.rooms.get(room, RoomResources())
 
-    def _scrubbed(self, found: RoomFinding) -> RoomFinding:
-        return replace(found, text=self.scrubber.text(found.text), todo=self.scrubber.text(found.todo))
+
+def _scrubbed(found: object, scrubber: Scrubber) -> RoomFinding:
+    if not isinstance(found, RoomFinding):
+        return _BROKEN
+    return replace(found, text=scrubber.text(found.text), todo=scrubber.text(found.todo))
 
 
 async def _ended(task: asyncio.Task[Any], patience: float) -> bool:

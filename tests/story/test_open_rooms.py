@@ -349,13 +349,18 @@ async def test_a_finding_makes_health_red_until_it_is_gone(rooms: Rooms) -> None
         assert {"status": "ok"} == harness.broker.health().to_json()
 
 
-@pytest.mark.parametrize("found", ["ValueError('s3cret of a room')", "SystemExit(3)", "17", "None"])
+@pytest.mark.parametrize(
+    "found", ["ValueError('s3cret of a room')", "SystemExit(3)", "17", "None", "wrong(['a'])", "wrong('\\ud800')"]
+)
 async def test_findings_that_fail_are_a_finding_themselves(rooms: Rooms, found: str) -> None:
-    rooms.add("garden", f"{FINDS}\nfound.append({found})\n")
+    wrong = "def wrong(text):\n    made = RoomFinding(code='dry', text='', todo='')\n    object.__setattr__(made, 'text', text)\n    return made"
+    rooms.add("garden", f"{FINDS}\n\n{wrong}\n\n\nfound.append({found})\n")
     rooms.add("orchard", f"{FINDS}\nfound.append(RoomFinding(code='dry', text='No rain.', todo='Water it.'))\n")
     async with rooms.running() as harness:
         assert ("garden.findingsFailed", "orchard.dry") == harness.broker.health().problems
         assert CANARY not in repr(harness.broker.health())
+        said = json.loads((await Browser(apps={BASE: harness.broker.web}).open(f"{BASE}/healthz")).text)
+        assert ["garden.findingsFailed", "orchard.dry"] == said["problems"]
 
 
 async def test_findings_are_bounded_and_hold_no_token_that_was_handed_out(rooms: Rooms) -> None:
@@ -370,8 +375,8 @@ async def test_findings_are_bounded_and_hold_no_token_that_was_handed_out(rooms:
         assert token not in repr(health)
 
 
-@pytest.mark.parametrize("more", [{"code": "two words"}, {"code": ""}, {"code": "Dry"}, {"code": "a.b"}, {"text": "x" * 301}, {"todo": "x" * 301}])  # fmt: skip
-def test_a_finding_is_a_word_and_two_short_sentences(more: dict[str, str]) -> None:
+@pytest.mark.parametrize("more", [{"code": "two words"}, {"code": ""}, {"code": "Dry"}, {"code": "a.b"}, {"text": "x" * 301}, {"todo": "x" * 301}, {"text": ["No rain."]}, {"todo": None}, {"text": "\ud800"}, {"todo": "\udfff"}])  # fmt: skip
+def test_a_finding_is_a_word_and_two_short_sentences(more: dict[str, Any]) -> None:
     from oauthbroker import RoomFinding
 
     with pytest.raises(ValueError, match="finding"):
