@@ -70,7 +70,7 @@ class WarmTokens:
 
     def head(self, headers: Headers, *, judge_host: bool) -> WarmHead | None:
         """Return a head of a POST to the route if `answer` may answer its requests: as the gate, `Callers` and
-        `read_body` judge it. None for any other."""
+        `read_body` judge it, with a turn token that was admitted. None for any other."""
         said = dict(headers)
         named = [name for name, _ in headers]
         if not all(named.count(name) == 1 for name in (b"authorization", b"content-type", b"content-length")):
@@ -82,7 +82,8 @@ class WarmTokens:
             return None
         if not length.isdigit() or len(length) > 4 or int(length) > LONGEST_BODY:
             return None
-        return WarmHead(token_digest(token.encode("utf-8", "surrogatepass")), int(length))
+        digest = token_digest(token.encode("utf-8", "surrogatepass"))
+        return None if self._turns.holder(digest) is None else WarmHead(digest, int(length))
 
     def answer(self, head: WarmHead, body: bytes) -> bytes | None:
         """Return the header lines after the status line, and the body. None where the general way has to answer."""

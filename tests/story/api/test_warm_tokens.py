@@ -26,7 +26,7 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.model.turn_token import narrow
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metric
-from oauthbroker.serving.http1 import warm_connection
+from oauthbroker.serving.http1 import known_heads, warm_connection
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.web.access_log import RequestLog
 from tests.kit.running_broker import ALICE, Harness, global_app, running, user_app
@@ -346,6 +346,28 @@ async def test_what_is_remembered_of_a_head_has_no_token(line: Line) -> None:
     kept = repr(line.connection._heads._heads.items()).encode()
     assert b"WarmHead" in kept
     assert line.data.partition(b"Bearer ")[2].partition(b"\r\n")[0] not in kept
+
+
+@pytest.mark.case("79")
+async def test_what_strangers_send_takes_no_place_of_a_known_head(
+    harness: Harness, api: Callers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_heads, "MOST", 100)
+    listener, tokens = a_listener(harness.broker.web), await tokens_of(harness, api)
+    line, stranger = Line(listener), Line(listener)
+    for _ in range(2):
+        await line.say(request(tokens["turn"]))
+    known, before = [head for head, _ in listener.heads._heads.items()], line.at_once
+    assert 1 == len(known)
+    for token in [tokens["forged"], tokens["ended"], *(f"oabt.{number}" for number in range(200))]:
+        if stranger.wire.ended:
+            stranger = Line(listener)
+        assert re.match(rb"HTTP/1.1 4(01|29) ", await stranger.say(request(token)))
+    assert known == [head for head, _ in listener.heads._heads.items()]
+    await line.say(request(tokens["turn"]))
+    assert 1 == line.at_once - before
+    await line.close()
+    await stranger.close()
 
 
 class FailingStream(io.StringIO):
