@@ -3,11 +3,14 @@ without deciding anew."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from oauthbroker.audit import TokenIssued
 from oauthbroker.audit.port import RepeatedWrite
+from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.results import Ready
 from oauthbroker.model.turn import Turn
@@ -16,13 +19,15 @@ from oauthbroker.records import Grant
 from oauthbroker.records.provider_data import told_to_tools
 from oauthbroker.repository.repository import Entry
 
+OWN_BYTES = 1024  # an issuance and its parts, without their texts
 Words = tuple[str, tuple[str, ...] | None, int | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Issuance:
     """A token of one version of a grant. `write` keeps its audit entry once more, and it is counted under `counted`.
-    `since` and `until` bound the times at which the decision is the same."""
+    `since` and `until` bound the times at which the decision is the same. `text` is its printed answer, which ends
+    with it."""
 
     app: OAuthApp
     subject: str
@@ -34,6 +39,7 @@ class Issuance:
     ready: Ready
     since: datetime
     until: datetime
+    text: Secret | None = None
 
     def fits(self, turn: Turn, app: OAuthApp | None) -> bool:
         """Return whether the configuration and the turn's subject are the same. A runtime may exchange the subjects of
@@ -41,9 +47,25 @@ class Issuance:
         auth = turn.auth
         return self.app is app and auth is not None and auth.subjects.get(self.app.subject_mode) == self.subject
 
+    def size_with(self, words: Words) -> int:
+        """Return about how many bytes it takes with its key: its texts twice, for the audit entry's line and `text`."""
+        entry, ready = self.entry, self.ready
+        names = entry.app, entry.grant, entry.agent, entry.tool, entry.turn, entry.instance
+        data = (repr(each) for each in (*ready.provider_data, *ready.provider_data.values()))
+        texts = (ready.access_token.reveal(), *ready.scopes, *names, *data, words[0], *(words[1] or ()))
+        return OWN_BYTES + 2 * sum(sys.getsizeof(text) for text in texts)
+
+    def printed_by(self, printer: Callable[[Ready], str]) -> str:
+        """Return the answer as the printer prints it, the first time only. Call it with one printer."""
+        if self.text is None:
+            self.text = Secret(printer(self.fresh()))
+        return self.text.reveal()
+
     def fresh(self) -> Ready:
-        """Return an answer of its own. A tool may change the provider's data in one, and that reaches no other
-        answer."""
+        """Return an answer of its own if it has data of the provider. A tool may change that in one answer, and it
+        reaches no other."""
+        if not self.ready.provider_data:
+            return self.ready
         return replace(self.ready, provider_data=told_to_tools(self.app, self.grant))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -16,14 +16,7 @@ from oauthbroker.core.errors import BrokerError, Code, place_of
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.links import connect_link, private_page
-from oauthbroker.model.results import (
-    AuthorizationRequired,
-    Failed,
-    Ready,
-    Reason,
-    TokenResult,
-    invitation,
-)
+from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, Reason, TokenResult, invitation
 from oauthbroker.model.scope_ceiling import ScopeNeed, union_in_app_order
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.turn import checked_target, locale_of
@@ -38,6 +31,7 @@ from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Entry, Repository
 from oauthbroker.tokens.decision import AskPerson, Decision, RefreshToken, Refuse, UseToken, decide, is_early, settle
 from oauthbroker.tokens.issuance import Issuance, words_of
+from oauthbroker.tokens.issued import Issuances
 from oauthbroker.tokens.token_call import Caller, Calls, TokenCall
 
 _READY = Timing.TOKEN_CALL, ("ready",)
@@ -66,10 +60,18 @@ class OAuthManager:
     uses: UseLog
     scrubber: Scrubber
     log: Log
+    issuances: Issuances = field(default_factory=Issuances)
 
     def issue_again(
         self, caller: Caller, app_name: str, scopes: Sequence[str] | None, min_ttl_seconds: int | None
     ) -> Ready | None:
+        """Do `reissue`, and return the answer."""
+        issuance = self.reissue(caller, app_name, scopes, min_ttl_seconds)
+        return None if issuance is None else issuance.fresh()
+
+    def reissue(
+        self, caller: Caller, app_name: str, scopes: Sequence[str] | None, min_ttl_seconds: int | None
+    ) -> Issuance | None:
         """Answer a token call that was answered before, at the cost of one look at the grant's version and one audit
         entry. None if anything may have changed or fails: `get_access_token` decides then, and reports it.
 
@@ -84,12 +86,13 @@ class OAuthManager:
                 return None
             now, version = self.clock.now(), issuance.version
             if version is None or not issuance.since <= now < issuance.until or not self.repository.is_newest(version):
+                caller.issued.pop(words, None)  # type: ignore[arg-type]
                 return None
-            ready = self._issue(issuance, now)
+            self._issue(issuance, now)
         except Exception:  # noqa: BLE001  (the general way meets it again)
             return None
         self.metrics.note(_READY, self.clock.monotonic() - began)
-        return ready
+        return issuance
 
     async def get_access_token(
         self,
@@ -236,13 +239,14 @@ class OAuthManager:
         since, until = token.usable(call.need.enough(token), grant.updated_at)
         counted = Metric.TOKENS_READY, (grant.app,)
         write = self.audit.repeated(entry)
-        issuance = Issuance(app, call.subject, grant, version, entry, write, counted, ready, since, until)
-        answer = self._issue(issuance, self.clock.now())
-        if call.words is not None and version is not None and not degraded:
-            caller.remember(call.words, issuance)
-        return answer
+        known = None if version is None else version.without_body()
+        issuance = Issuance(app, call.subject, grant, known, entry, write, counted, ready, since, until)
+        self._issue(issuance, self.clock.now())
+        if call.words is not None and known is not None and not degraded:
+            self.issuances.keep(caller.issued, call.words, issuance)
+        return issuance.fresh()
 
-    def _issue(self, issuance: Issuance, now: datetime) -> Ready:
+    def _issue(self, issuance: Issuance, now: datetime) -> None:
         """Issue a token. The audit entry comes first: no entry, no token."""
         entry = issuance.entry
         issuance.write(now)
@@ -251,7 +255,6 @@ class OAuthManager:
         self.metrics.count(issuance.counted)
         if issuance.app.refresh_ahead_seconds:
             self.background.in_use(issuance.app, issuance.grant)
-        return issuance.ready if not issuance.ready.provider_data else issuance.fresh()
 
     async def _ask(
         self, caller: Caller, call: TokenCall, grant: Grant | None, reason: Reason

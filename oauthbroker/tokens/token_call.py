@@ -12,10 +12,10 @@ from oauthbroker.model.scope_ceiling import ScopeNeed, resolve_scopes
 from oauthbroker.model.subject import resolve_subject
 from oauthbroker.model.turn import Turn, whole_turn
 from oauthbroker.tokens.decision import Need
-from oauthbroker.tokens.issuance import Issuance, Words, words_of
+from oauthbroker.tokens.issuance import Words, words_of
+from oauthbroker.tokens.issued import Issued
 
 MAX_MIN_TTL = 10 * 365 * 24 * 3600
-MOST_REMEMBERED = 16  # issued tokens of one caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Caller:
     private_links: bool = False
     narrowed: bool = False
     turn_holds: Callable[[], Awaitable[None]] | None = field(default=None, compare=False, repr=False)
-    issued: dict[Words, Issuance] = field(default_factory=dict, compare=False, repr=False)
+    issued: Issued = field(default_factory=Issued, compare=False, repr=False)
 
     @property
     def speaks_for_person(self) -> bool:
@@ -67,12 +67,6 @@ class Caller:
         except Exception:  # noqa: BLE001  (the general way of a call meets it again and reports it)
             return False
         return True
-
-    def remember(self, words: Words, issuance: Issuance) -> None:
-        """Cache an issued token: tools repeat the same call."""
-        if len(self.issued) >= MOST_REMEMBERED:
-            self.issued.clear()
-        self.issued[words] = issuance
 
 
 @dataclass(frozen=True, slots=True)

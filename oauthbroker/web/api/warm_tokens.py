@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from oauthbroker.access.turns import Turns, token_digest
 from oauthbroker.core.bounded import Bounded
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import decode_object
 from oauthbroker.model.results import Ready
 from oauthbroker.model.token_request import app_name
@@ -32,7 +31,6 @@ from oauthbroker.web.security_headers import raw_security_headers
 ROUTE = "/v1/tokens"
 LONGEST_BODY = 2048
 MOST_BODIES = 1_000
-MOST_ANSWERS, MOST_BYTES = 10_000, 4 * 1024 * 1024
 Headers = Sequence[tuple[bytes, bytes]]
 Words = tuple[str, tuple[str, ...] | None, int | None]
 
@@ -45,15 +43,6 @@ class WarmHead:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """A result and its JSON, with the size of that."""
-
-    ready: Ready
-    text: Secret
-    size: int
-
-
 class WarmTokens:
     """The warm calls of one application. `hosts` are those that it answers for; `limits` are those of its API."""
 
@@ -62,9 +51,6 @@ class WarmTokens:
     ) -> None:
         self._hosts, self._turns, self._manager, self._limits, self._log = hosts, turns, manager, limits, log
         self._bodies = Bounded[bytes, Words](MOST_BODIES)
-        self._answers = Bounded[tuple[bytes, bytes], _Answer](
-            MOST_ANSWERS, most_bytes=MOST_BYTES, size_of=lambda kept: kept.size
-        )
         fixed = [(b"content-type", b"application/json"), *raw_security_headers()]
         self._fixed = b"".join(b"\r\n%b: %b" % pair for pair in fixed) + b"\r\nx-request-id: "
 
@@ -88,37 +74,33 @@ class WarmTokens:
     def answer(self, head: WarmHead, body: bytes) -> bytes | None:
         """Return the header lines after the status line, and the body. None where the general way has to answer."""
         begun, guest = self._log.begin(), self._turns.holder(head.digest)
-        words = None if guest is None else self._bodies.get(body) or self._words(body)
+        known = None if guest is None else self._bodies.get(body)
+        words = known if guest is None or known is not None else _words(body)
         if guest is None or words is None or not self._limits.admits(guest.turn_id):
             return None
-        ready = self._manager.issue_again(guest, *words)
-        if ready is None:
+        issuance = self._manager.reissue(guest, *words)
+        if issuance is None:
             self._limits.give_back(guest.turn_id)
             return None
-        text = self._encoded(head.digest, body, ready)
+        if known is None:
+            self._bodies.keep(body, words)
+        text = issuance.printed_by(_printed).encode()
         answer = b"content-length: %d%b%b\r\n\r\n%b" % (len(text), self._fixed, begun.id.encode(), text)
         with suppress(OSError, ValueError):  # a full, closed or broken log costs no answer
             self._log.end(begun, ROUTE, "POST", 200)
         return answer
 
-    def _encoded(self, digest: bytes, body: bytes, ready: Ready) -> bytes:
-        """Return the JSON of an answer, from memory while it is the same object."""
-        kept = self._answers.get((digest, body))
-        if kept is not None and kept.ready is ready:
-            return kept.text.reveal().encode()
-        answer = encoded(ready.to_json())
-        self._answers.keep((digest, body), _Answer(ready, Secret(answer.decode()), len(answer)))
-        return answer
 
-    def _words(self, body: bytes) -> Words | None:
-        """Return what the body asks for, which its bytes alone say. None if it is invalid or asks for more."""
-        try:
-            asked = judged(TokenRequest, decode_object(body, Code.REQUEST_INVALID))
-            scopes = None if asked.scopes is None else tuple(asked.scopes)
-            words = app_name(ref_of(asked.oauthAppRef)), scopes, asked.minTtlSeconds
-        except BrokerError:
-            return None
-        if asked.switchAccount:
-            return None
-        self._bodies.keep(body, words)
-        return words
+def _printed(ready: Ready) -> str:
+    return encoded(ready.to_json()).decode()
+
+
+def _words(body: bytes) -> Words | None:
+    """Return what the body asks for, which its bytes alone say. None if it is invalid or asks for more."""
+    try:
+        asked = judged(TokenRequest, decode_object(body, Code.REQUEST_INVALID))
+        scopes = None if asked.scopes is None else tuple(asked.scopes)
+        words = app_name(ref_of(asked.oauthAppRef)), scopes, asked.minTtlSeconds
+    except BrokerError:
+        return None
+    return None if asked.switchAccount else words

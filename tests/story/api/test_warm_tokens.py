@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import io
 import json
 import re
@@ -19,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from oauthbroker.access.turns import Turns
 from oauthbroker.audit.formatting import line_of
+from oauthbroker.core.bounded import Bounded
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import ToolAuth
@@ -28,6 +30,7 @@ from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.serving.http1 import known_heads, warm_connection
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from oauthbroker.tokens.issuance import Issuance
 from oauthbroker.web.access_log import RequestLog
 from tests.kit.running_broker import ALICE, Harness, global_app, running, user_app
 from tests.kit.wire import Line, a_listener
@@ -417,6 +420,41 @@ async def test_a_refreshed_token_takes_the_place_of_the_one_before(harness: Harn
     for _ in range(3):
         assert new == json.loads((await line.say(line.data)).partition(b"\r\n\r\n")[2])["accessToken"]
     assert 0 < line.at_once
+
+
+def holders_of(token: str) -> list[object]:
+    """The objects of remembered answers that hold a token, or its answer as it is printed."""
+    issuances = [each for each in gc.get_objects() if isinstance(each, Issuance)]
+    texts = [each.text for each in issuances if each.text is not None and token in each.text.reveal()]
+    return [*texts, *(each for each in issuances if token in each.ready.access_token.reveal())]
+
+
+async def test_with_its_turn_a_remembered_answer_ends(harness: Harness, api: Callers) -> None:
+    begun, line = await api.begin(), Line(harness.broker.web)
+    for _ in range(3):
+        answer = await line.say(request(begun["turnToken"]))
+    assert 0 < line.at_once
+    token = json.loads(answer.partition(b"\r\n\r\n")[2])["accessToken"]
+    assert holders_of(token)
+    assert await harness.broker.turns.end(begun["turnId"])
+    gc.collect()
+    assert [] == holders_of(token)
+    kept = [each for each in gc.get_objects() if isinstance(each, Bounded)]
+    texts = [text for each in kept for _, value in each.items() if (text := getattr(value, "text", None))]
+    assert not any(isinstance(text, Secret) and token in text.reveal() for text in texts)
+    await line.close()
+
+
+async def test_a_body_that_asks_in_vain_is_not_remembered(harness: Harness, api: Callers, line: Line) -> None:
+    warm = harness.broker.doors.both.state.warm_tokens  # type: ignore[attr-defined]
+    before = len(warm._bodies)
+    assert 0 < before
+    for number in range(5):
+        body = json.dumps({"oauthAppRef": "mail", "scopes": [f"no{number}"]}).encode()
+        line.data = request(line.data.partition(b"Bearer ")[2].partition(b"\r\n")[0].decode(), body)
+        for _ in range(3):
+            await line.say(line.data)
+    assert before == len(warm._bodies)
 
 
 async def test_a_tool_that_asks_for_another_account_is_refused_as_by_the_general_way(

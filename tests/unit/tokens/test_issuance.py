@@ -20,6 +20,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle, ToolAuth
 from oauthbroker.model.habits import Habits
 from oauthbroker.model.results import Failed, Ready, TokenResult
+from oauthbroker.model.turn_token import narrow
 from oauthbroker.observability.metrics import Metric, Timing
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
@@ -27,7 +28,8 @@ from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tokens.context import OAuthContext
 from oauthbroker.tokens.decision import Need, UseToken, decide
-from oauthbroker.tokens.token_call import MOST_REMEMBERED, Caller
+from oauthbroker.tokens.issued import MOST_REMEMBERED, Issuances
+from oauthbroker.tokens.token_call import Caller
 from tests.kit.running_broker import ALICE, BOB, Harness, global_app, running, turn, user_app
 from tests.kit.samples import NOW, grant_with, token_with
 
@@ -237,6 +239,46 @@ async def test_what_is_remembered_has_an_end_and_is_no_part_of_the_caller(harnes
     assert 0 < len(caller.issued) <= MOST_REMEMBERED
     assert Caller(turn(ALICE)) == caller
     assert repr(Caller(turn(ALICE))) == repr(caller)
+
+
+@pytest.fixture
+async def narrow_room(harness: Harness) -> int:
+    """The bytes of a broker that remembers little."""
+    most = 100_000
+    object.__setattr__(harness.parts.manager, "issuances", Issuances(most))
+    return most
+
+
+async def test_a_tool_that_narrows_its_token_without_end_is_remembered_in_the_same_room(
+    harness: Harness, narrow_room: int
+) -> None:
+    token = (await harness.broker.turns.begin(turn())).token
+    contexts = []
+    for number in range(120):
+        narrowed = narrow(token, expires_at=harness.clock.now() + timedelta(seconds=60 + number))
+        contexts.append(harness.broker.oauth_for(await harness.broker.turns.admit(narrowed.reveal())))
+        for seconds in range(MOST_REMEMBERED):
+            assert isinstance(await contexts[-1].get_access_token("mail", min_ttl_seconds=seconds), Ready)
+    kept = [pair for context in contexts for pair in caller_of(context).issued.items()]
+    assert MOST_REMEMBERED <= len(kept) < 120 * MOST_REMEMBERED
+    assert sum(issuance.size_with(words) for words, issuance in kept) <= narrow_room
+    for context in (contexts[0], contexts[-1]):
+        assert isinstance(await context.get_access_token("mail"), Ready)
+        assert again(harness, context) is not None
+
+
+async def test_an_issuance_that_fills_the_room_alone_is_not_remembered(harness: Harness) -> None:
+    object.__setattr__(harness.parts.manager, "issuances", Issuances(100))
+    context = harness.broker.oauth(turn())
+    assert isinstance(await context.get_access_token("mail"), Ready)
+    assert not caller_of(context).issued
+
+
+async def test_what_no_longer_holds_is_forgotten_on_the_next_call(harness: Harness) -> None:
+    context = await remembered(harness)
+    assert await harness.broker.revoke("mail", subject=ALICE)
+    assert "authorization_required" == code_of(await context.get_access_token("mail"))
+    assert not caller_of(context).issued
 
 
 ODD_SCOPES: list[Any] = [None, [], (), ["read"], ("read",), {"read"}, "read", ["read", "write"], [1], [True], ["x"]]
