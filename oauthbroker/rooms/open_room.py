@@ -167,6 +167,32 @@ class OpenRoom:
     on_reload: Follows | None = None
 
 
+def flaw_of(opened: object) -> str | None:
+    """Tell which part of what a room yielded has a wrong type. The code that uses it later would name no room."""
+    if not isinstance(opened, OpenRoom):
+        return f"it yields no OpenRoom, but an object of the type {type(opened).__name__}"
+    if not _are(opened.routes, RoomRoute):
+        return "`routes` is a list of RoomRoute"
+    if not _are(opened.background, Background):
+        return "`background` is a list of Background"
+    for route in opened.routes:
+        if not (isinstance(route.path, str) and isinstance(route.method, str) and _are(route.who, str, Collection)):
+            return "the path and method of a route are texts, and `who` is a list of texts"
+        if not callable(route.handler):
+            return f"the handler of {route.method} {route.path} is no function"
+    for each in opened.background:
+        if not (isinstance(each.name, str) and isinstance(each.seconds, int | float) and callable(each.work)):
+            return "background work has a text for its name, a number of seconds and a function"
+    if not all(each is None or callable(each) for each in (opened.findings, opened.on_reload)):
+        return "`findings` and `on_reload` are functions"
+    return None
+
+
+def _are(given: Any, kind: type, many: type = Sequence) -> bool:
+    is_such = isinstance(given, many) and not isinstance(given, str)
+    return is_such and all(isinstance(each, kind) for each in given)
+
+
 class OpensRoom(Protocol):
     """Open a room for a `Broker` that is about to serve. The block ends before the broker closes."""
 

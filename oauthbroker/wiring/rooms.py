@@ -19,7 +19,7 @@ from oauthbroker.model.room_resources import RoomResources
 from oauthbroker.observability.scrubber import Scrubber
 from oauthbroker.rooms.declaration import Room
 from oauthbroker.rooms.discovery import declared, named
-from oauthbroker.rooms.open_room import Background, OpenRoom, OpensRoom, RoomFinding, RoomRoute
+from oauthbroker.rooms.open_room import Background, OpenRoom, OpensRoom, RoomFinding, RoomRoute, flaw_of
 
 OPEN_SECONDS, RELOAD_SECONDS, CLOSE_SECONDS = 30.0, 10.0, 5.0  # for each room; then it is cancelled
 CANCEL_SECONDS = 2.0
@@ -97,8 +97,8 @@ class Seat:
     ) -> None:
         try:
             async with opens(broker, resources) as opened:
-                if not isinstance(opened, OpenRoom):
-                    raise TypeError("not an OpenRoom")
+                if (flaw := flaw_of(opened)) is not None:
+                    raise BrokerError(Code.CONFIG_INVALID, note=flaw)
                 ready.set_result(opened)
                 await self._closing.wait()
         except SystemExit:

@@ -151,9 +151,27 @@ FAILING = {
     "is cancelled": ("raise asyncio.CancelledError", Code.CONFIG_INVALID, "cancelled"),
     "does not end": ("await asyncio.sleep(3600)", Code.CONFIG_INVALID, "not within"),
     "ignores its end": (STUBBORN, Code.CONFIG_INVALID, "not within"),
-    "yields something else": ("yield 17", Code.CONFIG_INVALID, "TypeError at "),
+    "yields something else": ("yield 17", Code.CONFIG_INVALID, "it yields no OpenRoom, but an object of the type int"),
+    **{
+        f"has a wrong {what}": (f"yield OpenRoom({given})", Code.CONFIG_INVALID, why)
+        for what, given, why in (
+            ("list of routes", "routes=None", "`routes` is a list"),
+            ("route", "routes=[object()]", "`routes` is a list"),
+            ("path", "routes=[RoomRoute(method='GET', path=None, handler=print, who=())]", "the path and method of"),
+            ("method", "routes=[RoomRoute(method=[], path='/v1/garden', handler=print, who=())]", "the path and method of"),
+            ("who", "routes=[RoomRoute(method='GET', path='/v1/garden', handler=print, who='')]", "`who` is a list"),
+            ("caller", "routes=[RoomRoute(method='GET', path='/v1/garden', handler=print, who=[[]])]", "`who` is a list"),
+            ("handler", "routes=[RoomRoute(method='GET', path='/v1/garden', handler=None, who=())]", "GET /v1/garden is no"),
+            ("list of work", "background=None", "`background` is a list"),
+            ("item of work", "background=[print]", "`background` is a list"),
+            ("work", "background=[Background(name='dig', seconds=1, work=None)]", "background work has"),
+            ("name of work", "background=[Background(name=1, seconds=1, work=print)]", "background work has"),
+            ("findings", "findings=[]", "`findings` and `on_reload`"),
+            ("on_reload", "on_reload=17", "`findings` and `on_reload`"),
+        )
+    },
     "has a bad route": (
-        "yield OpenRoom(routes=[RoomRoute(method='GET', path='/v1/tokens', handler=None, who=())])",
+        "yield OpenRoom(routes=[RoomRoute(method='GET', path='/v1/tokens', handler=print, who=())])",
         Code.CONFIG_INVALID, "GET /v1/tokens",
     ),
     "has bad background work": (
