@@ -170,7 +170,7 @@ class QueueStorage:
         async with self._looking:
             if self._looked:
                 return
-            async for entry in self._parts.scan():
+            async for entry in self._parts.scan({self._parts.key(*each) for each in self._cache}):
                 with suppress(BrokerError):
                     self._begun.add(opened(Segment.from_plaintext, entry).agent)
             self._looked = True

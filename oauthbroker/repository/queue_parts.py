@@ -5,7 +5,7 @@ All lie in one folder, so that the sync of a later part makes an earlier one dur
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, suppress
 
 from oauthbroker.core.errors import BrokerError, Code
@@ -62,10 +62,10 @@ class QueueParts:
         """Report a part that cannot be read."""
         self._on_damage(f"{KIND}/{self.key(agent, number).name[:8]}", code)
 
-    def scan(self) -> AsyncIterator[Entry]:
-        """Yield every readable part of every agent."""
-        order = event_order.place(self._store)
-        return self._store.scan(KIND, skip=lambda key: key == order)
+    def scan(self, known: Collection[Key] = ()) -> AsyncIterator[Entry]:
+        """Yield every readable part of every agent but the `known` ones."""
+        left_out = {event_order.place(self._store), *known}
+        return self._store.scan(KIND, skip=lambda key: key in left_out)
 
     async def sync(self) -> None:
         """Make earlier writes durable, whose own sync may have failed."""
