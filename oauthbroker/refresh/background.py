@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 
 from oauthbroker.core.bounded import Bounded
 from oauthbroker.core.clock import Clock
@@ -43,11 +44,11 @@ class BackgroundRefresh:
         """Note that a token of this grant was handed out. It will be refreshed ahead of its end, each grant at a random
         moment, so that tokens that end in the same second are not refreshed in one."""
         pair = (grant.app, grant.subject)
-        known = self._watched.get(pair)
-        if known is not None and known[0].token is grant.token:
-            return
-        token = grant.token
+        known, token = self._watched.get(pair), grant.token
         if token is None or token.expires_at is None:
+            return
+        seen = None if known is None else known[0].token
+        if seen is not None and seen.access_token is token.access_token and seen.expires_at == token.expires_at:
             return
         ahead = min(app.refresh_ahead_seconds, (token.lifetime_seconds or app.refresh_ahead_seconds) / 2)
         left = (token.expires_at - self._clock.now()).total_seconds()
@@ -104,7 +105,10 @@ class BackgroundRefresh:
 
     async def _refresh_unless_newer(self, seen: Grant, this_round: Round) -> bool:
         held = await self._repository.grant(seen.app, seen.subject)
-        if held is None or held.record.token != seen.token:
+        token = None if held is None else held.record.token
+        if held is None or token is None or seen.token is None:
+            return False
+        if replace(token, refresh_token=None) != replace(seen.token, refresh_token=None):
             return False
         alone = held.record.flow == "client_credentials"
         return (alone or bool(held.record.refresh_tokens)) and await self._refresh(held, this_round)

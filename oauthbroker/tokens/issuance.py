@@ -17,6 +17,7 @@ from oauthbroker.model.turn import Turn
 from oauthbroker.observability.metrics import Counted
 from oauthbroker.records import Grant
 from oauthbroker.records.provider_data import told_to_tools
+from oauthbroker.records.refresh_state import RefreshState
 from oauthbroker.repository.repository import Entry
 
 OWN_BYTES = 1024  # an issuance and its parts, without their texts
@@ -67,6 +68,12 @@ class Issuance:
         if not self.ready.provider_data:
             return self.ready
         return replace(self.ready, provider_data=told_to_tools(self.app, self.grant))
+
+
+def as_issued(app: OAuthApp, grant: Grant) -> Grant:
+    """Return the grant with what an issuance needs of it: no refresh token, and only the data that tools get."""
+    token = None if grant.token is None else replace(grant.token, refresh_token=None)
+    return replace(grant, token=token, refresh_state=RefreshState(), outbox=(), provider_data=told_to_tools(app, grant))
 
 
 def words_of(app_name: str, scopes: object, ttl: object) -> Words | None:

@@ -30,7 +30,7 @@ from oauthbroker.refresh.background import BackgroundRefresh
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Entry, Repository
 from oauthbroker.tokens.decision import AskPerson, Decision, RefreshToken, Refuse, UseToken, decide, is_early, settle
-from oauthbroker.tokens.issuance import Issuance, words_of
+from oauthbroker.tokens.issuance import Issuance, as_issued, words_of
 from oauthbroker.tokens.issued import Issuances
 from oauthbroker.tokens.token_call import Caller, Calls, TokenCall
 
@@ -240,7 +240,8 @@ class OAuthManager:
         counted = Metric.TOKENS_READY, (grant.app,)
         write = self.audit.repeated(entry)
         known = None if version is None else version.without_body()
-        issuance = Issuance(app, call.subject, grant, known, entry, write, counted, ready, since, until)
+        seen = as_issued(app, grant)
+        issuance = Issuance(app, call.subject, seen, known, entry, write, counted, ready, since, until)
         self._issue(issuance, self.clock.now())
         if call.words is not None and known is not None and not degraded:
             self.issuances.keep(caller.issued, call.words, issuance)

@@ -274,6 +274,17 @@ async def test_an_issuance_that_fills_the_room_alone_is_not_remembered(harness: 
     assert not caller_of(context).issued
 
 
+async def test_no_refresh_token_is_remembered(harness: Harness) -> None:
+    context = await remembered(harness)
+    grant = await harness.grant()
+    assert grant is not None
+    assert grant.refresh_tokens
+    (issuance,) = caller_of(context).issued.values()
+    assert () == tuple(issuance.grant.refresh_tokens)
+    assert issuance.version is not None
+    assert b"" == issuance.version.body
+
+
 async def test_what_no_longer_holds_is_forgotten_on_the_next_call(harness: Harness) -> None:
     context = await remembered(harness)
     assert await harness.broker.revoke("mail", subject=ALICE)
