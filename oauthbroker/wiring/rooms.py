@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -21,7 +22,7 @@ from oauthbroker.rooms.declaration import Room
 from oauthbroker.rooms.discovery import declared, named
 from oauthbroker.rooms.open_room import Background, OpenRoom, OpensRoom, RoomFinding, RoomRoute, flaw_of
 
-OPEN_SECONDS, RELOAD_SECONDS, CLOSE_SECONDS = 30.0, 10.0, 5.0  # for each room; then it is cancelled
+OPEN_SECONDS, RELOAD_SECONDS, CLOSE_SECONDS = 30.0, 10.0, 5.0  # the last for all rooms together
 CANCEL_SECONDS = 2.0
 MOST_FINDINGS = 16
 _SEE = "Look at the log of the broker and at the documentation of the room."
@@ -53,12 +54,14 @@ class Seat:
             raise self._refused(self._task)
         self.opened = ready.result()
 
-    async def close(self) -> None:
-        if self._task is None:
-            return
+    def end(self) -> set[asyncio.Task[None]]:
+        """Tell the room to close. Return its task, if it has one."""
         self._closing.set()
-        if not await _ended(self._task, CLOSE_SECONDS):
-            self._log.error("a room does not close")
+        return set() if self._task is None else {self._task}
+
+    def note_open(self) -> None:
+        """Log that the room has not closed."""
+        self._log.error("a room does not close")
 
     async def follow(self, resources: RoomResources) -> None:
         """Tell the room of a new configuration."""
@@ -157,14 +160,18 @@ class OpenRooms:
             await seat.follow(self._resources(seat.name))
 
     async def close(self) -> None:
-        """End the background work, then the rooms, the last one first."""
+        """End the background work, then the rooms, the last one first. Together they are waited for as long as one."""
         for task in self._tasks:
             task.cancel()
-        for task in self._tasks:
-            if not await _ended(task, CANCEL_SECONDS):
-                self.log.error("background work of a room does not end")
-        for seat in reversed(self._seats):
-            await seat.close()
+        for _ in await _still_running(self._tasks, CANCEL_SECONDS):
+            self.log.error("background work of a room does not end")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                for seat in reversed(self._seats):
+                    await _wait(seat.end())
+        ends = {task: seat for seat in self._seats for task in seat.end()}
+        for task in await _still_running(ends.keys(), CANCEL_SECONDS):
+            ends[task].note_open()
 
     async def _open(self, room: Room, broker: object) -> None:
         seat = Seat(room.name, self.log)
@@ -183,12 +190,23 @@ def _scrubbed(found: object, scrubber: Scrubber) -> RoomFinding:
 
 async def _ended(task: asyncio.Task[Any], patience: float) -> bool:
     """Wait for a task, then cancel it. Tell whether it has ended: code of a room may ignore both."""
+    return not await _still_running({task}, patience)
+
+
+async def _still_running(tasks: Collection[asyncio.Task[Any]], patience: float) -> set[asyncio.Task[Any]]:
+    """Wait for all tasks at once, then cancel them. Return those that have not ended."""
     try:
-        await asyncio.wait({task}, timeout=patience)
+        await _wait(tasks, patience)
     finally:
-        task.cancel()
-    await asyncio.wait({task}, timeout=CANCEL_SECONDS)
-    return task.done()
+        for task in tasks:
+            task.cancel()
+    await _wait(tasks, CANCEL_SECONDS)
+    return {task for task in tasks if not task.done()}
+
+
+async def _wait(tasks: Collection[asyncio.Task[Any]], patience: float | None = None) -> None:
+    if tasks:
+        await asyncio.wait(tasks, timeout=patience)
 
 
 async def _flaw(work: Callable[[], Awaitable[object]]) -> str | None:

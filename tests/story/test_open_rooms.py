@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -327,6 +328,43 @@ async def test_a_round_that_ignores_its_end_does_not_hold_up_the_broker(rooms: R
         await until(lambda: 1 in rooms.heard("garden"))
     assert logged(harness, "background work of a room does not end")
     assert ("close",) == rooms.heard("garden")[-1]
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_many_that_ignore_their_end_are_waited_for_as_long_as_one(
+    rooms: Rooms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[int] = []
+
+    async def counted(tasks: Any, **more: Any) -> Any:
+        waits.append(len(tasks))
+        return await asyncio.wait(tasks, **more)
+
+    bound = """while 'free' not in heard:
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                pass"""
+    names = ("garden", "orchard", "meadow")
+    for name in names:
+        rooms.add(
+            name,
+            f"async def work():\n        heard.append(1)\n        {bound}\n\n\n"
+            "@asynccontextmanager\nasync def open_room(broker, resources):\n"
+            "    yield OpenRoom(background=[Background(name='dig', seconds=1, work=work)])\n"
+            f"    if True:\n        {bound}\n",
+        )
+    async with rooms.running() as harness:
+        await until(lambda: all(1 in rooms.heard(name) for name in names))
+        monkeypatch.setattr(wiring, "asyncio", SimpleNamespace(**{**vars(asyncio), "wait": counted}))
+        try:
+            await harness.parts.rooms.close()
+        finally:
+            for name in names:
+                rooms.module(name).heard.append("free")
+        assert [3, 3, 1, 3, 3] == waits  # works, cancelled works, the last room, all rooms, cancelled rooms
+        assert 3 == len(logged(harness, "background work of a room does not end"))
+        assert set(names) == {line["room"] for line in logged(harness, "a room does not close")}
 
 
 async def test_a_round_waits_for_a_lock_of_the_store_as_other_background_work_does(rooms: Rooms) -> None:
