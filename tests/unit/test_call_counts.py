@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.results import Ready
 from oauthbroker.model.settings import Settings
+from oauthbroker.observability import tracing
 from oauthbroker.repository.repository import Repository
 from oauthbroker.store.names import labelled_mac
 from oauthbroker.testing.stores import open_file_store
@@ -31,6 +33,12 @@ from tests.kit.wire import Line
 
 SECONDS = 30.0
 BODY = b'{"oauthAppRef":"OAuthApp/mail","scopes":["read"]}'
+
+
+@pytest.fixture(autouse=True)
+def untraced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count as in a process without OpenTelemetry, also where another test has imported it."""
+    monkeypatch.delitem(sys.modules, tracing._API, raising=False)
 
 
 @pytest.fixture
