@@ -26,7 +26,7 @@ Disk = Literal["real", "coarse", "forged"]
 
 EACH = 8  # rights of each kind
 BUSY = 3  # of these change all the time; the others rest for long between two changes
-LASTING = "idp:user:LASTING"  # the subject whose grant nobody ends
+LASTING = "idp:user:LASTING"  # the subject whose grant stays
 APP = "mail"
 MANY = 10**7
 WIDTH = 8

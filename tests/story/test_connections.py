@@ -262,7 +262,9 @@ async def test_switching_the_account_goes_by_the_connect_page_and_changes_who_ag
         assert before is not None
         assert after is not None
         assert (ALICE, BOB) == (before.authorized_by, after.authorized_by)
-        assert ["auth.granted"] == [event["type"] for event in await harness.events()], "to whoever asked last"
+        assert ["auth.granted"] == [event["type"] for event in await harness.events()], (
+            "to the conversation that asked last"
+        )
 
 
 async def test_where_the_account_is_the_subject_no_other_account_is_offered(harness: Harness) -> None:

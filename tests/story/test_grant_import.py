@@ -1,4 +1,4 @@
-"""Moving harness: whatever grants a broker has, another one that takes them over serves the same tokens."""
+"""Move: another broker that takes over the grants of one serves the same tokens."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ async def test_who_reads_too_often_is_told_when_to_come_back_and_others_are_serv
             answers = [await get(harness, bearer=bearer, client=client) for _ in range(12)]
             assert [served] * 10 + [429] * 2 == [answer.status for answer in answers]
             assert ("rateLimited", "1") == (answers[-1].json["code"], answers[-1].headers["retry-after"])
-        assert 200 == (await get(harness, bearer=other, client="192.0.2.9")).status, "a stranger keeps nobody out"
+        assert 200 == (await get(harness, bearer=other, client="192.0.2.9")).status, "a stranger keeps no caller out"
         test_clock.advance(1)
         assert 200 == (await get(harness, bearer=one)).status
 

@@ -1,5 +1,5 @@
 """Add-on rooms of a running broker: opened, closed, told of a reload, worked for, asked for findings, and audited.
-Whatever a room does wrong, the broker serves and ends."""
+The broker serves and ends, although its rooms do wrong."""
 
 from __future__ import annotations
 

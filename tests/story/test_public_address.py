@@ -180,7 +180,7 @@ async def test_a_session_of_another_configuration_dies_at_the_callback(
     async def then(harness: Harness, way: Any) -> None:
         asked, person, url = way
         assert_error_page(await person.follow(url), Code.STATE_EXPIRED)
-        assert 0 == harness.idp.count("token"), "the code goes to nobody"
+        assert 0 == harness.idp.count("token"), "the code is not redeemed"
         assert "expired" == (await harness.session(asked)).status
         assert asked.auth_session_id != (await harness.ask_link()).auth_session_id
 

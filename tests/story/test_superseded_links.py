@@ -38,7 +38,7 @@ async def test_asking_again_leaves_a_session_in_mid_exchange_alone(identity_prov
         await hold.arrived()
         again = await harness.ask_link()
         assert again.auth_session_id != asked.auth_session_id
-        assert [again.auth_session_id] == await links(harness), "a link that somebody is redeeming leads nowhere"
+        assert [again.auth_session_id] == await links(harness), "a link that is being redeemed leads nowhere"
         hold.release()
         assert 303 == (await returning).status
         assert "completed" == (await harness.session(asked)).status

@@ -56,7 +56,7 @@ async def test_reporting_the_others_token_yields_ones_own_and_refreshes_neither(
     answer = await people[me].callers[token].post("/v1/tokens/rejected", body, allow=MAY_SHOW)
     assert ("ready", people[me].access_token) == (answer.json()["status"], answer.json()["accessToken"])
     assert people[other].access_token not in answer.text
-    assert asked == harness.idp.count("token"), "nobody's token was renewed for it"
+    assert asked == harness.idp.count("token"), "no token was refreshed for it"
     for each in people.values():
         assert each.access_token == await token_of(each.callers[token])
 
