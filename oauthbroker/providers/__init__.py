@@ -7,14 +7,14 @@ write one.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Annotated, Any, Final, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from oauthbroker.core.shipped_yaml import shipped_yaml
 from oauthbroker.model.apps import AssertionAudience, AuthMethod, Flow, IdentitySource
 from oauthbroker.model.habits import Habits, Revocation
 from oauthbroker.providers.quirks import Quirks
@@ -189,16 +189,32 @@ class _InMode(Preset):
         return []
 
 
+class Presets(Mapping[str, Preset]):
+    """Every preset by name. A file is read when its preset is asked for: most processes need one or two of them.
+
+    Raises pydantic's ValidationError if a shipped file is wrong, which a test rules out.
+    """
+
+    def __init__(self) -> None:
+        shipped = [file for file in resources.files(__name__).iterdir() if file.name.endswith(".yaml")]
+        self._files = dict(sorted((file.name.removesuffix(".yaml"), file) for file in shipped))
+        self._read: dict[str, Preset] = {}
+
+    def __getitem__(self, name: str) -> Preset:
+        if name not in self._read:
+            self._read[name] = Preset.model_validate(shipped_yaml(self._files[name]))
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
 @functools.cache
-def presets() -> dict[str, Preset]:
-    """Return every preset by name. Raises pydantic's ValidationError if a shipped file is wrong, which a test rules
-    out."""
-    found: dict[str, Preset] = {}
-    for file in resources.files(__name__).iterdir():
-        if file.name.endswith(".yaml"):
-            preset = Preset.model_validate(yaml.safe_load(file.read_text("utf-8")))
-            found[preset.name] = preset
-    return dict(sorted(found.items()))
+def presets() -> Presets:
+    return Presets()
 
 
 def _paths(fields: Mapping[str, Any]) -> list[str]:

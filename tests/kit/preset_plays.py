@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from oauthbroker.core.shipped_yaml import shipped_yaml
 from oauthbroker.model.apps import Flow
 from oauthbroker.providers import Preset, presets
 
@@ -140,9 +140,7 @@ class Programme(_Form):
 @cache
 def programmes() -> dict[str, Programme]:
     """By provider. Read once: there are scores of files, and every worker of a run asks for them several times."""
-    found = (
-        Programme.model_validate(yaml.safe_load(file.read_text("utf-8"))) for file in sorted(FOLDER.glob("*.yaml"))
-    )
+    found = (Programme.model_validate(shipped_yaml(file)) for file in sorted(FOLDER.glob("*.yaml")))
     return {it.provider: it for it in found}
 
 

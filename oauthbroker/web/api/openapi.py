@@ -8,11 +8,11 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, get_args
 
-import yaml
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from starlette.responses import Response
 
 from oauthbroker.core.errors import Code
+from oauthbroker.core.shipped_yaml import shipped_yaml
 from oauthbroker.core.words import LOCALES
 from oauthbroker.model.apps import Flow
 from oauthbroker.model.results import Reason
@@ -57,7 +57,7 @@ class _Schemas(GenerateJsonSchema):
 @cache
 def described() -> dict[str, Any]:
     """Return openapi.yaml: the schemas of answers, and the words and examples of each operation."""
-    words: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("openapi.yaml").read_text("utf-8"))
+    words: dict[str, Any] = shipped_yaml(Path(__file__).with_name("openapi.yaml"))
     return words
 
 
