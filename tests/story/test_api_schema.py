@@ -13,6 +13,7 @@ import pytest
 import schemathesis
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.parameters import ParameterLocation
+from schemathesis.core.result import Ok
 from schemathesis.generation.feedback import FeedbackSources
 from schemathesis.pytest._test_builder import build_operation_test
 from schemathesis.specs.openapi.checks import (
@@ -56,6 +57,7 @@ def test_every_answer_is_one_that_the_document_knows_and_no_secret_is_in_it(oper
     """Its cases are built here: `schema.parametrize()` builds the cases of all operations when each worker collects."""
     schema = schemathesis.openapi.from_dict(document()).include(name=operation)
     [found] = schema.get_all_operations()
+    assert isinstance(found, Ok), found
     judged = build_operation_test(
         config=schema.config, operation=found.ok(), test_func=_judge, given_kwargs={}, feedback=FeedbackSources()
     )
