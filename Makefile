@@ -25,6 +25,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(VENV)/.runtime
 DEV := $(VENV)/.dev
+PEERS := .venv-peers
 NODE := tests/e2e/node/node_modules/.package-lock.json
 TYPESCRIPT := clients/typescript/node_modules/.package-lock.json
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
@@ -35,7 +36,7 @@ SHARED := -n $(WORKERS) --dist worksteal --durations=10
 # compiled, also where the environment asks for no byte code.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-fast test-slow test-e2e node check fix bench soak kills storm cases prose rooms providers pins clean
+.PHONY: help demo test test-fast test-slow test-e2e node check fix bench peers soak kills storm cases prose rooms providers pins clean
 .DEFAULT_GOAL := help
 
 help:
@@ -81,8 +82,18 @@ fix: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(DEV)
-	$(BIN)/python bench/run.py $(ARGS)
+# The peers' pins differ from ours, so they live in an environment of their own. Without a network their rows say so.
+peers: $(DEV)
+	@$(MAKE) --no-print-directory $(PEERS)/.installed \
+		|| echo "WITHOUT PEERS: their packages could not be installed, and their rows will say so" >&2
+
+$(PEERS)/.installed: requirements/peers.txt
+	@./requirements/venv "$(PYTHON)" $(PEERS)
+	$(PEERS)/bin/python -m pip --disable-pip-version-check --no-input -qq install --require-hashes -r requirements/peers.txt
+	@touch $@
+
+bench: $(DEV) peers
+	$(BIN)/python -m bench.run $(ARGS)
 
 soak: $(DEV)
 	$(BIN)/python -m bench.soak $(ARGS)
@@ -114,7 +125,7 @@ pins: $(VENV)/bin/python
 	./requirements/compile $(CURDIR)/$(BIN)/python $(ARGS)
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) $(PEERS) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
 	rm -rf tests/e2e/node/node_modules clients/typescript/{node_modules,build,dist}
 	find oauthbroker tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 

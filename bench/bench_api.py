@@ -7,7 +7,6 @@ worker, kept connections, and a process of its own that asks; the rows take turn
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import io
 import json
@@ -17,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +30,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bench.bench_token_call import SUBJECT, app, grant
+from bench.figures import parser, show
 from oauthbroker import Turn, TurnAuth, open_broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.apps import Bundle
@@ -44,6 +44,7 @@ from oauthbroker.serving.terms import Terms
 from oauthbroker.testing.stores import open_file_store
 from oauthbroker.web.access_log import uvicorn_options
 
+HOST = "127.0.0.1:8420"
 BODY = b'{"oauthAppRef":"OAuthApp/mail","scopes":["read"]}'
 TURN = Turn("planner", "thread", auth=TurnAuth(subjects={"user": SUBJECT}))
 GRANTS = {"mail": {"status": "ready", "accessToken": "t" * 900, "tokenType": "Bearer", "scopes": ["read", "write"]}}
@@ -133,10 +134,10 @@ class Caller(asyncio.Protocol):
             self._done.set_result(None)
 
 
-async def load(place: str, connections: int, seconds: float) -> None:
+async def load(place: str, connections: int, seconds: float, host: str) -> None:
     """The child's part; the token comes by stdin."""
     token, taken, loop = sys.stdin.readline().strip(), list[float](), asyncio.get_running_loop()
-    head = f"POST /v1/tokens HTTP/1.1\r\nHost: 127.0.0.1:8420\r\nAuthorization: Bearer {token}\r\n"
+    head = f"POST /v1/tokens HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
     request = f"{head}Content-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
     began, ends = time.perf_counter(), [loop.create_future() for _ in range(connections)]
     for end in ends:
@@ -151,7 +152,7 @@ async def load(place: str, connections: int, seconds: float) -> None:
 
 
 async def measure(row: Row, token: str, connections: int, seconds: float) -> None:
-    command = [sys.executable, "-m", "bench.bench_api", "--load", row.place, str(connections), str(seconds)]
+    command = [sys.executable, "-m", "bench.bench_api", "--load", row.place, str(connections), str(seconds), HOST]
     child = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     spent = time.process_time()
     said, _ = await child.communicate(f"{token}\n".encode())
@@ -162,18 +163,21 @@ async def measure(row: Row, token: str, connections: int, seconds: float) -> Non
     row.cpu.append(spent / found["count"] * 1e6)
 
 
-def show(rows: list[Row], connections: int, way: str) -> None:
-    """The median of the rounds, and how ours stands to each: requests a second for many, the time of one for one."""
-    ours = rows[-1]
+def show_rows(rows: list[Row], way: str) -> None:
+    """Print requests a second, the time of one and its CPU time; ours beside each of the others."""
+    *others, ours = rows
     for row in rows:
-        figure = {"name": f"{row.name}, {connections} over {way}", "value": round(statistics.median(row.rates))}
-        figure |= {"unit": "requests/s", "p50 us": round(statistics.median(row.p50))}
-        figure |= {"cpu us a request": round(min(row.cpu), 1)}
-        if row is not ours:
-            pairs = zip(ours.rates, row.rates, strict=True)
-            figure["ours to it"] = round(statistics.median(mine / its for mine, its in pairs), 2)
-            figure["our time to its"] = round(statistics.median(ours.p50) / statistics.median(row.p50), 2)
-        print(json.dumps(figure), flush=True)
+        beside = {each.name: each for each in others} if row is ours else {}
+        for kind, unit, of in KINDS_OF_FIGURES:
+            name = f"{row.name}, {way}{kind}"
+            show(name, of(row), unit, {f"{its}, {way}{kind}": of(each) for its, each in beside.items()})
+
+
+KINDS_OF_FIGURES: tuple[tuple[str, str, Callable[[Row], list[float]]], ...] = (
+    ("", "requests/s", lambda row: row.rates),
+    (": time", "us", lambda row: row.p50),
+    (": CPU", "us", lambda row: row.cpu),
+)
 
 
 def _nowhere() -> TextIO:
@@ -182,7 +186,7 @@ def _nowhere() -> TextIO:
 
 
 async def main(*, quick: bool) -> None:
-    seconds, rounds = (0.7, 3) if quick else (3.0, 5)
+    seconds, rounds = (0.7, 3) if quick else (2.0, 5)
     with tempfile.TemporaryDirectory() as folder:
         root, clock = Path(folder), SystemClock()
         store = open_file_store(root, kinds=KINDS, lease_kinds=LEASES)
@@ -207,15 +211,14 @@ async def main(*, quick: bool) -> None:
                         for _ in range(rounds):
                             for row in rows:
                                 await measure(row, token, connections, seconds)
-                    show(rows, connections, "a Unix socket" if path else "TCP")
+                    show_rows(rows, f"{connections} over {'a Unix socket' if path else 'TCP'}")
 
 
 if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--quick", action="store_true")
-    arguments.add_argument("--load", nargs=3, metavar=("PLACE", "CONNECTIONS", "SECONDS"))
+    arguments = parser()
+    arguments.add_argument("--load", nargs=4, metavar=("PLACE", "CONNECTIONS", "SECONDS", "HOST"))
     given = arguments.parse_args()
     if given.load:
-        run_serving(load(given.load[0], int(given.load[1]), float(given.load[2])))
+        run_serving(load(given.load[0], int(given.load[1]), float(given.load[2]), given.load[3]))
     else:
         run_serving(main(quick=given.quick))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import statistics
 import tempfile
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.figures import parser, show, timed
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits
@@ -34,7 +31,7 @@ def an_event(number: int) -> AgentEvent:
 
 
 async def main(*, quick: bool) -> None:
-    rounds, deep = (10, 200) if quick else (300, 9_000)
+    rounds, deep = (10, 200) if quick else (300, 3_000)
     for depth in (0, deep):
         with tempfile.TemporaryDirectory() as name:
             store = open_file_store(Path(name))
@@ -49,9 +46,9 @@ async def measure(queues: StoreQueues, rounds: int, depth: int) -> None:
 
     for number in range(depth):
         await queues.enqueue(an_event(number))
-    await timed(f"enqueue, {depth} others wait", rounds, enqueue)
-    await timed(f"lease and ack, {depth} others wait", rounds, lambda _: take(queues))
-    await timed(f"enqueue what is known, {depth} others", rounds, enqueue)
+    await measured(f"enqueue, {depth} others wait", rounds, enqueue)
+    await measured(f"lease and ack, {depth} others wait", rounds, lambda _: take(queues))
+    await measured(f"enqueue what is known, {depth} others", rounds, enqueue)
 
 
 async def take(queues: StoreQueues) -> None:
@@ -60,18 +57,9 @@ async def take(queues: StoreQueues) -> None:
         raise AssertionError("an event is missing")
 
 
-async def timed(name: str, rounds: int, work: Callable[[int], Awaitable[Any]]) -> None:
-    samples = []
-    for number in range(rounds):
-        began = time.perf_counter()
-        await work(number)
-        samples.append((time.perf_counter() - began) * 1e6)
-    ordered = sorted(samples)
-    p99 = ordered[int(len(ordered) * 0.99) - 1]
-    print(json.dumps({"name": name, "value": round(statistics.median(ordered)), "unit": "us", "p99": round(p99)}))
+async def measured(name: str, rounds: int, work: Callable[[int], Awaitable[Any]]) -> None:
+    show(name, [await timed(work(number)) for number in range(rounds)], "us")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
-    asyncio.run(main(quick=parser.parse_args().quick))
+    asyncio.run(main(quick=parser().parse_args().quick))

@@ -1,15 +1,12 @@
-"""Renewals: what a hanging provider costs the warm call of another app, and one renewal beside its bare parts.
+"""Refreshes: what a hanging provider costs the warm call of another app, and one refresh beside its bare parts.
 
 The hanging provider accepts every refresh of its app and says nothing; a hundred tools wait for it meanwhile.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import io
-import json
-import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -17,6 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from bench.figures import MS, Work, a_round, parser, show, timed
 from oauthbroker import Turn, TurnAuth, open_broker
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
@@ -65,24 +63,6 @@ def grant(of: OAuthApp, subject: str, lives: float, refresh: Secret | None) -> G
     )
 
 
-async def spent(work: Callable[[], Awaitable[object]], repeats: int, batch: int) -> tuple[float, float]:
-    """(median, 99th percentile) microseconds of one call, over batches; others may run between two batches."""
-    samples = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        for _ in range(batch):
-            await work()
-        samples.append((time.perf_counter() - began) / batch * 1e6)
-        await asyncio.sleep(0)
-    samples.sort()
-    return statistics.median(samples), samples[int(len(samples) * 0.99) - 1]
-
-
-def show(name: str, measured: tuple[float, float], **more: object) -> None:
-    rest = {"p99": round(measured[1], 2), **more}
-    print(json.dumps({"name": name, "value": round(measured[0], 2), "unit": "us", **rest}), flush=True)
-
-
 def asking(broker: Broker, name: str, subject: str) -> Callable[[], Awaitable[object]]:
     oauth = broker.oauth(Turn("planner", "1", auth=TurnAuth(subjects={"user": subject})))
     return lambda: oauth.get_access_token(name)
@@ -92,45 +72,52 @@ async def beside_a_hanging_provider(idp: IdentityProvider, broker: Broker, *, qu
     repeats, batch = (20, 50) if quick else (400, 200)
     warm = asking(broker, "well", "idp:user:well")
     await warm()
-    before = await spent(warm, repeats, batch)
+    before = await rounds_of(warm, repeats, batch)
     idp.script.client("hangs").refresh.hang(times=FOREVER)
     waiters = [asyncio.ensure_future(asking(broker, "hangs", f"idp:user:{number}")()) for number in range(WAITING)]
     await idp.wait_for("refresh_token", 8)
-    during = await spent(warm, repeats, batch)
+    during = await rounds_of(warm, repeats, batch)
     waiting = sum(not waiter.done() for waiter in waiters)
     for waiter in waiters:
         waiter.cancel()
     await asyncio.gather(*waiters, return_exceptions=True)
-    show("warm call, all providers well", before)
-    show("warm call, another app's provider hangs", during, waiting=waiting, ratio=round(during[0] / before[0], 2))
+    show("warm call, all providers well", before, "us")
+    beside = {"warm call, all providers well": before}
+    show("warm call, another app's provider hangs", during, "us", beside, waiting=waiting)
+
+
+async def rounds_of(work: Work, rounds: int, batch: int) -> list[float]:
+    """Return the microseconds of one call, round by round; others may run between two rounds."""
+    samples = []
+    for _ in range(rounds):
+        samples.append(await a_round(work, batch))
+        await asyncio.sleep(0)
+    return samples
 
 
 async def of_one_refresh(idp: IdentityProvider, broker: Broker, repository: Repository, *, quick: bool) -> None:
-    """A whole renewal beside what it cannot do without: two durable writes, the intent and the token."""
+    """Measure a whole refresh beside the two durable writes that it needs: the intent and the token."""
     repeats = 20 if quick else 200
     ask = asking(broker, "well", ALICE)
     link = await ask()
     if not isinstance(link, AuthorizationRequired):
-        raise SystemExit("somebody has connected already")
+        raise SystemExit("the account is connected already")
     await connect_through(Browser(apps={BASE: broker.web}), idp, link.authorization_url)
     refreshes, writes = [], []
     for _ in range(repeats):
         held = await repository.grant("well", ALICE)
         if held is None or held.record.token is None or held.record.refresh_state.ended:
-            raise SystemExit("the renewal did not come to a grant")
+            raise SystemExit("the refresh left no grant")
         ended = replace(held.record.token, expires_at=datetime.now(UTC) - timedelta(seconds=1))
         began = time.perf_counter()
         held = await repository.save_grant(held.record, expect=held.generation)
         await repository.save_grant(replace(held.record, token=ended), expect=held.generation)
-        writes.append((time.perf_counter() - began) * 1e6)
-        began = time.perf_counter()
-        await ask()
-        refreshes.append((time.perf_counter() - began) * 1e6)
+        writes.append((time.perf_counter() - began) * MS)
+        refreshes.append(await timed(ask(), MS))
     if idp.count("refresh_token", "well") != repeats:
-        raise SystemExit("not every call was a renewal")
-    least, ours = statistics.median(writes), statistics.median(refreshes)
-    show("two durable writes of a grant", (least, max(writes)))
-    show("a whole renewal, provider on this machine", (ours, max(refreshes)), ratio=round(ours / least, 2))
+        raise SystemExit("not every call was a refresh")
+    show("two durable writes of a grant", writes, "ms")
+    show("a whole refresh, provider on this machine", refreshes, "ms", {"two durable writes of a grant": writes})
 
 
 async def main(*, quick: bool) -> None:
@@ -156,6 +143,4 @@ async def main(*, quick: bool) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
-    asyncio.run(main(quick=parser.parse_args().quick))
+    asyncio.run(main(quick=parser().parse_args().quick))

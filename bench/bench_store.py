@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
-import statistics
 import tempfile
-import time
 from pathlib import Path
 
+from bench.figures import parser, show, timed
 from oauthbroker.testing.stores import open_file_store
 
 BODY = b"x" * 1500
+TOGETHER = 5
 
 
 def replace_durably(folder: Path, number: int) -> None:
@@ -37,43 +35,29 @@ async def main(*, quick: bool) -> None:
         bare.mkdir()
         store = open_file_store(root)
         loop = asyncio.get_running_loop()
-        theirs, ours, ratios = [], [], []
-        for number in range(rounds):
-            began = time.perf_counter()
-            await loop.run_in_executor(None, replace_durably, bare, number)
-            theirs.append(time.perf_counter() - began)
-            began = time.perf_counter()
-            await store.put(store.key("grants", "app", str(number)), BODY, expect=0)
-            ours.append(time.perf_counter() - began)
-            ratios.append(ours[-1] / theirs[-1])
-        show("write: bare durable replacement", theirs)
-        show("write: store.put, lock included", ours, ratio=round(statistics.median(ratios), 2))
 
-        began = time.perf_counter()
-        bare_writes = [loop.run_in_executor(None, replace_durably, bare, rounds + n) for n in range(rounds)]
-        await asyncio.gather(*bare_writes)
-        limit = rounds / (time.perf_counter() - began)
-        began = time.perf_counter()
-        await asyncio.gather(*(store.put(store.key("sessions", str(n)), BODY, expect=0) for n in range(rounds)))
-        rate = rounds / (time.perf_counter() - began)
-        print(json.dumps({"name": "together: bare", "value": round(limit), "unit": "1/s"}))
-        print(
-            json.dumps(
-                {"name": "together: store.put", "value": round(rate), "unit": "1/s", "ratio": round(rate / limit, 2)}
-            )
-        )
+        async def bare_write(number: int) -> None:
+            await loop.run_in_executor(None, replace_durably, bare, number)
+
+        async def put(number: int) -> None:
+            await store.put(store.key("grants", "app", str(number)), BODY, expect=0)
+
+        alone: tuple[list[float], list[float]] = ([], [])
+        for number in range(rounds):
+            alone[0].append(await timed(bare_write(number)))
+            alone[1].append(await timed(put(number)))
+        show("write: bare durable replacement", alone[0], "us")
+        show("write: store.put, lock included", alone[1], "us", {"write: bare durable replacement": alone[0]})
+
+        together: tuple[list[float], list[float]] = ([], [])
+        for each in range(1, TOGETHER + 1):
+            some = range(each * rounds, (each + 1) * rounds)
+            together[0].append(rounds / await timed(asyncio.gather(*map(bare_write, some)), 1))
+            together[1].append(rounds / await timed(asyncio.gather(*map(put, some)), 1))
+        show("together: bare", together[0], "1/s")
+        show("together: store.put", together[1], "1/s", {"together: bare": together[0]})
         await store.close()
 
 
-def show(name: str, samples: list[float], **more: object) -> None:
-    ordered = sorted(sample * 1e6 for sample in samples)
-    p99 = ordered[int(len(ordered) * 0.99) - 1]
-    print(
-        json.dumps({"name": name, "value": round(statistics.median(ordered)), "unit": "us", "p99": round(p99), **more})
-    )
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
-    asyncio.run(main(quick=parser.parse_args().quick))
+    asyncio.run(main(quick=parser().parse_args().quick))

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import shutil
-import statistics
 import tempfile
-import time
-from collections.abc import Awaitable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.figures import MS, parser, show, timed
+from bench.hasty import Hasty
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
 from oauthbroker.operations.grants import GrantList
 from oauthbroker.records import Grant, Token
 from oauthbroker.repository.grant_tags import tag_grants
 from oauthbroker.repository.repository import Repository
-from oauthbroker.store.file.fs import Fs
 from oauthbroker.testing.stores import open_file_store
 
 BODY = b"x" * 1500
@@ -27,20 +23,13 @@ AT_ONCE = 8
 NOW = datetime(2026, 2, 1, 9, tzinfo=UTC)
 
 
-class Hasty(Fs):
-    """Waits for no disk, so that the grants are there soon. What is measured with it are lists, not writes."""
-
-    def fsync(self, fd: int) -> None:
-        """Done."""
-
-
-async def main(*, quick: bool) -> None:
+async def main(*, quick: bool, long: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         first, second = (Path(name, part) for part in ("writes", "lists"))
         first.mkdir()
         second.mkdir()
         await writes(first, 20 if quick else 300)
-        await lists(second, 2_000 if quick else 100_000)
+        await lists(second, 2_000 if quick else 100_000 if long else 20_000)
 
 
 async def writes(folder: Path, rounds: int) -> None:
@@ -55,35 +44,27 @@ async def writes(folder: Path, rounds: int) -> None:
         plain_next.append(await timed(store.put(key, BODY, expect=1)))
         kept.append(await timed(store.put(other, BODY, expect=1)))
     await store.close()
-    show("write: first, without tags", plain, "us", 1e6)
-    show("write: first, with two tags", tagged, "us", 1e6, plain)
-    show("write: next, without tags", plain_next, "us", 1e6)
-    show("write: next, with its two tags kept", kept, "us", 1e6, plain_next)
+    show("write: first, without tags", plain, "us")
+    show("write: first, with two tags", tagged, "us", {"write: first, without tags": plain})
+    show("write: next, without tags", plain_next, "us")
+    show("write: next, with its two tags kept", kept, "us", {"write: next, without tags": plain_next})
 
 
 async def lists(folder: Path, count: int) -> None:
     store = open_file_store(folder, fs=Hasty())
     await fill(Repository(store), count)
-    print(json.dumps({"name": "grants", "value": count, "unit": ""}))
+    show("grants", [count], "")
     scanning, finding = (GrantList(Repository(store, upgraded=upgraded), SystemClock()) for upgraded in (False, True))
     some = [f"acme:user:{number * count // 40}" for number in range(10)]
-    show("list of one subject: all grants read", [await timed(summaries(scanning, some[0]))], "ms", 1e3)
-    show(
-        "list of one subject: by its tag",
-        [await timed(summaries(finding, who)) for who in some],
-        "ms",
-        1e3,
-    )
+    by_tag = [await timed(summaries(finding, who), MS) for who in some]
+    show("list of one subject: all grants read", [await timed(summaries(scanning, some[0]), MS)], "ms")
+    show("list of one subject: by its tag", by_tag, "ms")
     shutil.rmtree(folder / "store" / "data" / "tags")
     await store.close()
     store = open_file_store(folder)
-    show("upgrade: all grants tagged", [await timed(tag_grants(store))], "s", 1)
-    show(
-        "list after it",
-        [await timed(summaries(GrantList(Repository(store), SystemClock()), some[3]))],
-        "ms",
-        1e3,
-    )
+    show("upgrade: all grants tagged", [await timed(tag_grants(store), 1)], "s")
+    after = GrantList(Repository(store), SystemClock())
+    show("list after it", [await timed(summaries(after, some[3]), MS)], "ms")
     await store.close()
 
 
@@ -120,20 +101,6 @@ async def summaries(grants: GrantList, subject: str) -> None:
         raise RuntimeError(f"{len(found)} grants of {subject}")
 
 
-async def timed(work: Awaitable[object]) -> float:
-    began = time.perf_counter()
-    await work
-    return time.perf_counter() - began
-
-
-def show(name: str, samples: list[float], unit: str, scale: float, plain: list[float] | None = None) -> None:
-    figure: dict[str, object] = {"name": name, "value": round(statistics.median(samples) * scale, 3), "unit": unit}
-    if plain is not None:
-        figure["ratio"] = round(statistics.median(samples) / statistics.median(plain), 2)
-    print(json.dumps(figure), flush=True)
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
-    asyncio.run(main(quick=parser.parse_args().quick))
+    given = parser().parse_args()
+    asyncio.run(main(quick=given.quick, long=given.long))

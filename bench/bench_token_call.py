@@ -7,19 +7,17 @@ read and close the record's file, derive its key, decrypt and parse it.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
-import statistics
 import tempfile
-import time
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic_core import from_json
 
+from bench.figures import Work, in_turn, parser, show_in_turn
+from bench.hasty import Hasty
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.audit.chain import START, AuditKeys
 from oauthbroker.core.clock import SystemClock
@@ -57,36 +55,6 @@ def grant(subject: str) -> Grant:
     return Grant("mail", "example", subject, "authorization_code", scopes, token, now, now, registration=made_with)
 
 
-Work = Callable[[], Awaitable[object]]
-Measured = tuple[float, float]
-
-
-async def spent(works: dict[str, Work], repeats: int, batch: int) -> dict[str, Measured]:
-    """(median, 99th percentile) microseconds of one call, over batches. They take turns, so that whatever else the
-    machine does meets all of them."""
-    samples: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(repeats):
-        for name, work in works.items():
-            began = time.perf_counter()
-            for _ in range(batch):
-                await work()
-            samples[name].append((time.perf_counter() - began) / batch * 1e6)
-    return {name: (statistics.median(all_), sorted(all_)[int(len(all_) * 0.99) - 1]) for name, all_ in samples.items()}
-
-
-def show(measured: dict[str, Measured], **more: object) -> None:
-    """The last one is ours, the others are what it is compared with."""
-    *limits, ours = measured
-    for name in limits:
-        print(json.dumps({"name": name, **_figures(measured[name])}))
-    ratios = {f"to {name.partition(': ')[2]}": round(measured[ours][0] / measured[name][0], 2) for name in limits}
-    print(json.dumps({"name": ours, **_figures(measured[ours]), "ratios": ratios, **more}))
-
-
-def _figures(measured: Measured) -> dict[str, object]:
-    return {"value": round(measured[0], 2), "unit": "us", "p99": round(measured[1], 2)}
-
-
 def warm_limits(store: FileStore, file: Path, log: int) -> dict[str, Work]:
     """The least that any way has to do: with a plain line of audit, and with one of a chain."""
     entry = {"at": "2026-11-21T00:00:00.000000Z", "type": "TokenIssued", "grant": "g" * 70, "agent": "planner"}
@@ -122,14 +90,21 @@ def cold_limit(store: FileStore, file: Path) -> dict[str, Work]:
     return {"cold: limit, read, open and parse": cold}
 
 
+async def fill(root: Path, many: int) -> None:
+    store = open_file_store(root, fs=Hasty())
+    repository = Repository(store)
+    for number in range(many):
+        await repository.save_grant(grant(f"idp:user:other-{number}"), expect=0)
+    await store.close()
+
+
 async def main(*, quick: bool) -> None:
     repeats, batch, many = (20, 50, 100) if quick else (400, 200, 10_000)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         store = open_file_store(root, kinds=KINDS, lease_kinds=LEASES)
         repository = Repository(store)
-        for number in range(many):
-            await repository.save_grant(grant(f"idp:user:other-{number}"), expect=0)
+        await fill(root, many)
         held = await repository.save_grant(grant(SUBJECT), expect=0)
         file = root / "store" / "data" / "grants" / held.entry.key.name
         bundle = Bundle(Settings(store_root=str(root / "store")), {"mail": app()})
@@ -148,12 +123,11 @@ async def main(*, quick: bool) -> None:
 
             ours = "ctx.oauth.get_access_token"
             works = {**warm_limits(store, file, log), f"warm: {ours}": warm}
-            show(await spent(works, repeats, batch), grants=many + 1)
-            show(await spent({**cold_limit(store, file), f"cold: {ours}": cold}, repeats, batch), grants=many + 1)
+            show_in_turn(await in_turn(works, repeats, batch), grants=many + 1)
+            works = {**cold_limit(store, file), f"cold: {ours}": cold}
+            show_in_turn(await in_turn(works, repeats, batch), grants=many + 1)
         os.close(log)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
-    asyncio.run(main(quick=parser.parse_args().quick))
+    asyncio.run(main(quick=parser().parse_args().quick))

@@ -1,31 +1,37 @@
-"""Runs every `bench/bench_*.py` in a process of its own and shows what they measured.
+"""Runs every `bench/bench_*.py` in a process of its own, shows what they measured, and judges it by the targets.
 
-Usage: python bench/run.py [--quick] [name ...], where `store` means bench/bench_store.py. A bench prints one JSON
-object a line, `{"name": ..., "value": ..., "unit": ...}` plus whatever explains the figure; other lines pass through.
-The figures of one run are kept in bench/results/<time>.json together with the machine they were taken on.
+Usage: python -m bench.run [--quick] [--long] [name ...], where `store` means bench/bench_store.py. A bench prints one
+JSON object a line (`bench/figures.py`); other lines pass through. The figures of one run are kept in
+bench/results/<time>.json together with the machine they were taken on; `make performance` makes a page of them.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
 import subprocess
 import sys
+import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.figures import Figure, parser
+from bench.targets import Results, judged
+
 HERE = Path(__file__).parent
-Figure = dict[str, Any]
+LIMIT_SECONDS, LONG_SECONDS = 600, 7200
 
 
-def figures_of(script: Path, *, quick: bool) -> tuple[list[Figure], int]:
-    """What one bench measured, and its exit code. Its other output is shown as it comes."""
-    command = [sys.executable, str(script), *(["--quick"] if quick else [])]
+def figures_of(script: Path, words: list[str], limit: float) -> tuple[list[Figure], int]:
+    """Return what one bench measured, and its exit code. Its other output is shown as it comes."""
     figures: list[Figure] = []
+    command = [sys.executable, "-m", f"bench.{script.stem}", *words]
     with subprocess.Popen(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True) as process:
+        patience = threading.Timer(limit, process.kill)
+        patience.start()
         for line in process.stdout or ():
             figure = as_figure(line)
             if figure is None:
@@ -33,11 +39,12 @@ def figures_of(script: Path, *, quick: bool) -> tuple[list[Figure], int]:
             else:
                 figures.append(figure)
                 print(as_row(figure), flush=True)
+        patience.cancel()
     return figures, process.returncode
 
 
 def as_figure(line: str) -> Figure | None:
-    """The figure a line holds, if it holds one."""
+    """Return the figure a line holds, if it holds one."""
     try:
         value = json.loads(line)
     except ValueError:
@@ -46,43 +53,68 @@ def as_figure(line: str) -> Figure | None:
 
 
 def as_row(figure: Figure) -> str:
-    value = figure["value"]
-    number = f"{value:,.3f}" if isinstance(value, float) else f"{value:,}"
-    rest = "  ".join(f"{key}={figure[key]}" for key in figure if key not in {"name", "value", "unit"})
-    return f"  {figure['name']:<44} {number:>14} {figure['unit']:<8} {rest}".rstrip()
+    if figure["value"] is None:
+        return f"  {figure['name']:<52} NOT MEASURED: {figure.get('failed', '')}"
+    spread = f"({figure['low']:,}..{figure['high']:,})" if figure.get("rounds", 1) > 1 else ""
+    ratios = "  ".join(f"{each['ratio']} of {name}" for name, each in figure.get("beside", {}).items())
+    return f"  {figure['name']:<52} {figure['value']:>12,} {figure['unit']:<10} {spread:<22} {ratios}".rstrip()
+
+
+def as_verdicts(results: Results) -> list[str]:
+    """Return a line for each target that this run measured."""
+    lines = []
+    for target, now in judged(results):
+        if now is not None:
+            verdict = "met" if target.met(now[0]) else "NOT MET"
+            spread = f"({now[1]:g}..{now[2]:g})"
+            lines.append(f"  {target.call:<40} {now[0]:>9g} {spread:<18} target {target.goal:<12} {verdict}")
+    return lines
 
 
 def machine() -> dict[str, Any]:
-    """What a reader must know to compare figures."""
+    """Return what a reader must know to compare figures."""
+    names = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    memory = [int(line.split()[1]) // 1024 // 1024 for line in _lines("/proc/meminfo") if line.startswith("MemTotal")]
     return {
         "python": platform.python_version(),
-        "system": platform.platform(),
-        "processor": platform.processor() or platform.machine(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": names[0] if names else platform.machine(),
         "cores": os.cpu_count(),
+        "memoryGiB": memory[0] if memory else None,
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure oauthbroker.")
-    parser.add_argument("names", nargs="*", help="benches to run; all when none is named")
-    parser.add_argument("--quick", action="store_true", help="small counts: shows that a bench runs, not what is fast")
-    options = parser.parse_args()
-    scripts = {path.stem.removeprefix("bench_"): path for path in sorted(HERE.glob("bench_*.py"))}
-    if unknown := set(options.names) - scripts.keys():
-        parser.error(f"no such bench: {', '.join(sorted(unknown))}; there are: {', '.join(scripts) or 'none'}")
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text("utf-8").splitlines()
+    except OSError:
+        return []
 
-    results: dict[str, list[Figure]] = {}
-    failed: list[str] = []
-    for name in options.names or scripts:
+
+def main() -> int:
+    options = parser()
+    options.add_argument("names", nargs="*", help="benches to run; all when none is named")
+    given = options.parse_args()
+    scripts = {path.stem.removeprefix("bench_"): path for path in sorted(HERE.glob("bench_*.py"))}
+    if unknown := set(given.names) - scripts.keys():
+        options.error(f"no such bench: {', '.join(sorted(unknown))}; there are: {', '.join(scripts) or 'none'}")
+
+    words = [f"--{name}" for name in ("quick", "long") if getattr(given, name)]
+    results, failed, load = dict[str, list[Figure]](), list[str](), os.getloadavg()[0]
+    for name in given.names or scripts:
         print(f"{name}", flush=True)
-        results[name], code = figures_of(scripts[name], quick=options.quick)
+        began = time.monotonic()
+        results[name], code = figures_of(scripts[name], words, LONG_SECONDS if given.long else LIMIT_SECONDS)
+        print(f"  {time.monotonic() - began:.0f} s", flush=True)
         if code:
             failed.append(f"{name} (exit {code})")
+    print("\n".join(["targets", *as_verdicts(results)]))
 
     taken = datetime.now(UTC)
     kept = HERE / "results" / f"{taken:%Y%m%dT%H%M%SZ}.json"
     kept.parent.mkdir(exist_ok=True)
-    kept.write_text(json.dumps({"at": taken.isoformat(), "machine": machine(), "results": results}, indent=2), "utf-8")
+    about = {"at": taken.isoformat(timespec="seconds"), "quick": given.quick, "load": round(load, 2)}
+    kept.write_text(json.dumps({**about, "machine": machine(), "results": results}, indent=1), "utf-8")
     print(f"kept in {kept.relative_to(HERE.parent)}" + (f"; FAILED: {', '.join(failed)}" if failed else ""))
     return 1 if failed else 0
 

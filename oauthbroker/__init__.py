@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from oauthbroker.config.fields import Ref, Strict, Tolerant
     from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
     from oauthbroker.model.room_resources import RoomResource, RoomResources
-    from oauthbroker.operations.room_state import RoomState
     from oauthbroker.rooms.declaration import ResourceKind, Room, RoomCommand, WrittenResource, WrittenResources
     from oauthbroker.rooms.open_room import Background, OpenRoom, RoomCall, RoomFinding, RoomRoute
     from oauthbroker.web.api.fields import RequestModel
@@ -41,7 +40,6 @@ __all__ = [
     "RoomResource",
     "RoomResources",
     "RoomRoute",
-    "RoomState",
     "Secret",
     "SecretSource",
     "Strict",
@@ -72,7 +70,6 @@ _LAZY = {
     "RoomResource": "oauthbroker.model.room_resources",
     "RoomResources": "oauthbroker.model.room_resources",
     "RoomRoute": "oauthbroker.rooms.open_room",
-    "RoomState": "oauthbroker.operations.room_state",
     "SecretSource": "oauthbroker.config.client_spec",
     "Strict": "oauthbroker.config.fields",
     "TokenResult": "oauthbroker.model.results",

@@ -208,10 +208,6 @@ def _auths(auths: Sequence[ToolAuth] | None) -> list[dict[str, Any]] | None:
     if auths is None:
         return None
     return [
-        {
-            "oauthAppRef": _ref(app_name(auth.app)),
-            **({"scopes": list(auth.scopes)} if auth.scopes is not None else {}),
-            **({"delivery": "injected"} if auth.injected else {}),
-        }
+        {"oauthAppRef": _ref(app_name(auth.app)), **({"scopes": list(auth.scopes)} if auth.scopes is not None else {})}
         for auth in auths
     ]

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.api_access import ApiAccess
 from oauthbroker.model.habits import Habits, Revocation
 from oauthbroker.model.room_resources import RoomResources
 from oauthbroker.model.settings import Settings
@@ -138,7 +137,6 @@ class OAuthApp:
     title: str = ""
     revocation: Revocation = field(default_factory=Revocation)
     habits: Habits = field(default_factory=Habits)
-    api: ApiAccess = field(default_factory=ApiAccess)
     resource: tuple[str, ...] = ()
     pushed_authorization: Pushing = "auto"
     refresh_ahead_seconds: int = 0
@@ -217,12 +215,10 @@ class BrokerLogin:
 
 @dataclass(frozen=True, slots=True)
 class ToolAuth:
-    """What a Tool declared: one app and, if it narrowed them, its scopes. `injected`: the tool gets no token, only
-    requests that carry one."""
+    """What a Tool declared: one app and, if it narrowed them, its scopes."""
 
     app: str
     scopes: tuple[str, ...] | None = None
-    injected: bool = False
 
 
 @dataclass(frozen=True, slots=True)

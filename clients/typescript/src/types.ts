@@ -184,7 +184,6 @@ export interface Erased {
   turns: number;
   visits: number;
   uses: number;
-  roomValues: number;
   toTell: number;
   connecting: number;
   namedIn: string[];

@@ -1,0 +1,110 @@
+"""A configuration folder with a store, a grant and a port, as an operator has them, and the server over it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from bench.bench_token_call import SUBJECT, grant
+from oauthbroker import Turn, TurnAuth, open_broker
+from oauthbroker.config import load
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.repository.repository import Repository
+from oauthbroker.wiring import init_store
+from oauthbroker.wiring.broker import open_running
+
+BROKER = """\
+apiVersion: agents.example.io/v1alpha1
+kind: Broker
+metadata: {{name: broker}}
+spec:
+  publicBaseUrl: http://127.0.0.1:{port}
+  listen: {{host: 127.0.0.1, port: {port}}}
+  store: {{root: ../store}}
+  keys: {{file: ../keys/broker.kek}}
+  weaken: [plainHttpProvider]
+  limits: {{requestsPerMinute: 1000000}}
+"""
+APP = """\
+apiVersion: agents.example.io/v1alpha1
+kind: OAuthApp
+metadata: {name: mail}
+spec:
+  provider: example
+  flow: authorizationCode
+  subjectMode: user
+  client: {clientId: client, authMethod: none}
+  endpoints: {authorizationUrl: "https://idp.example/authorize", tokenUrl: "https://idp.example/token"}
+  scopes: [read, write]
+  owner: {identity: {user: {from: tokenResponse, template: "idp:user:{id}"}}}
+"""
+TURN = Turn("planner", "thread", auth=TurnAuth(subjects={"user": SUBJECT}))
+START_SECONDS = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        port: int = door.getsockname()[1]
+    return port
+
+
+async def install(folder: Path, port: int) -> None:
+    """Write a configuration, make its store, and store one grant that is ready."""
+    config = folder / "config"
+    config.mkdir(parents=True)
+    (config / "broker.yaml").write_text(BROKER.format(port=port), "utf-8")
+    (config / "mail.yaml").write_text(APP, "utf-8")
+    loaded = load(config)
+    init_store(loaded.settings, SystemClock())
+    async with open_running(config, env={}, clock=SystemClock(), background=False) as running:
+        repository: Repository = running.parts.repository
+        held = replace(grant(SUBJECT), registration=running.broker.bundle.apps["mail"].registration)
+        await repository.save_grant(held, expect=0)
+
+
+async def turn_token(folder: Path) -> str:
+    """Begin a turn, as an agent runtime does, and return its token."""
+    async with open_broker(folder / "config", env={}, background=False) as broker:
+        return (await broker.turns.begin(TURN)).token.reveal()
+
+
+@asynccontextmanager
+async def serving(folder: Path, port: int, workers: int) -> AsyncIterator[None]:
+    """Run `oauthbroker serve` until the end of the block."""
+    server = _started(folder, workers)
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            while not await _is_ready(port):
+                if server.poll() is not None:
+                    raise RuntimeError((folder / "serve.log").read_text("utf-8")[-500:])
+                await asyncio.sleep(0.05)
+        yield
+    finally:
+        server.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(server.wait, START_SECONDS)
+
+
+def _started(folder: Path, workers: int) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-m", "oauthbroker", "serve", *(["--workers", str(workers)] if workers > 1 else [])]
+    with (folder / "serve.log").open("ab") as log:
+        return subprocess.Popen(words, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+
+async def _is_ready(port: int) -> bool:
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    try:
+        return (await reader.read()).startswith(b"HTTP/1.1 200")
+    finally:
+        writer.close()

@@ -1,0 +1,93 @@
+"""The table that speed is judged by: each call, the row of `make bench` that measures it, and its target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.figures import Figure
+
+Results = Mapping[str, Sequence[Figure]]
+OURS = "ctx.oauth.get_access_token"
+RAW, STARLETTE, POST = "raw ASGI", "a Starlette route", "POST /v1/tokens"
+TCP, UNIX = "16 over TCP", "1 over a Unix socket"
+
+
+@dataclass(frozen=True)
+class Target:
+    """`before` and `target` are ratios to the figure `beside`; without one they are values in `unit`."""
+
+    call: str
+    bench: str
+    figure: str
+    beside: str | None
+    before: str
+    target: float
+    at_least: bool = False
+    unit: str = ""
+
+    def now(self, results: Results) -> tuple[float, float, float] | None:
+        """Return the median and the quartiles of what is judged, or None if this run did not measure it."""
+        found = find(results, self.bench, self.figure)
+        if found is None or found["value"] is None:
+            return None
+        if self.beside is None:
+            return found["value"], found["low"], found["high"]
+        judged = found.get("beside", {}).get(self.beside)
+        return (judged["ratio"], judged["low"], judged["high"]) if judged else None
+
+    def met(self, value: float) -> bool:
+        return value >= self.target if self.at_least else value <= self.target
+
+    @property
+    def goal(self) -> str:
+        return f"{'≥' if self.at_least else '≤'} {self.target:g}" + (f" {self.unit}" if self.unit else "")
+
+
+def find(results: Results, bench: str, name: str) -> Figure | None:
+    return next((each for each in results.get(bench, ()) if each["name"] == name), None)
+
+
+def _audit(call: str, row: str, before: str, target: float) -> Target:
+    return Target(call, "audit", f"audit: {row}", "audit: the limit (one write)", before, target)
+
+
+def _start(call: str, row: str, before: str, target: float, unit: str = "ms") -> Target:
+    return Target(call, "start", row, None, before, target, unit=unit)
+
+
+TABLE = (
+    Target("warm call", "token_call", f"warm: {OURS}", "warm: limit, stat and a line", "7.3", 3.0),
+    Target("the same beside MSAL's memory cache", "peers", f"{OURS}, 1 grants", "MSAL, memory, 1 grants", "1.12", 0.4),
+    Target("cold call", "token_call", f"cold: {OURS}", "cold: limit, read, open and parse", "3.8", 2.0),
+    _audit("audit entry", "an entry", "10", 4),
+    _audit("audit entry of a repeated call", "an entry of a repeated call", "10", 4),
+    _audit("audit entry, two brokers at once", "an entry, two brokers by turns", "23", 5),
+    Target(f"`{POST}`, 16 connections", "api", f"{POST}, {TCP}", f"{STARLETTE}, {TCP}", "0.26", 0.8, at_least=True),
+    Target("the same beside raw ASGI", "api", f"{POST}, {TCP}", f"{RAW}, {TCP}", "0.15", 0.45, at_least=True),
+    Target("CPU of one such request", "api", f"{POST}, {TCP}: CPU", f"{STARLETTE}, {TCP}: CPU", "3.5", 1.25),
+    Target("one over a Unix socket, time", "api", f"{POST}, {UNIX}: time", f"{RAW}, {UNIX}: time", "2.4", 1.4),
+    Target(
+        "`store.put` alone", "store", "write: store.put, lock included", "write: bare durable replacement", "1.31", 1.3
+    ),
+    Target("`store.put` together", "store", "together: store.put", "together: bare", "0.51", 0.7, at_least=True),
+    Target(
+        "a whole refresh",
+        "refresh",
+        "a whole refresh, provider on this machine",
+        "two durable writes of a grant",
+        "3.2",
+        1.8,
+    ),
+    _start("`import oauthbroker.client`", "import oauthbroker.client", "250 ms", 60),
+    _start("`oauthbroker --help`", "oauthbroker --help", "240 ms", 120),
+    _start("import of `open_broker`", "import of open_broker", "1,000 ms", 350),
+    _start("memory of an idle embedded broker", "memory of an idle embedded broker", "69 to 89 MiB", 60, "MiB"),
+    Target("warm call at 100,000 grants", "growth", "warm call, 100,000 grants", "warm call, 1,000 grants", "1", 1.2),
+    Target("`open_broker` at 100,000", "growth", "open_broker, 100,000 grants", "open_broker, 1,000 grants", "1", 1.2),
+    Target("warm call at a million", "growth", "warm call, 1,000,000 grants", "warm call, 1,000 grants", "", 1.2),
+)
+
+
+def judged(results: Results) -> list[tuple[Target, tuple[float, float, float] | None]]:
+    return [(each, each.now(results)) for each in TABLE]
