@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.secret import Secret
-from oauthbroker.model.turn import Turn, TurnAuth
+from oauthbroker.core.lazy import lazily
 
 if TYPE_CHECKING:
     from oauthbroker.audit.room_entry import RoomEntry
     from oauthbroker.broker import Broker
     from oauthbroker.config.client_spec import SecretSource
     from oauthbroker.config.fields import Ref, Strict, Tolerant
+    from oauthbroker.core.errors import BrokerError, Code
+    from oauthbroker.core.secret import Secret
     from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
     from oauthbroker.model.room_resources import RoomResource, RoomResources
+    from oauthbroker.model.turn import Turn, TurnAuth
     from oauthbroker.rooms.declaration import ResourceKind, Room, RoomCommand, WrittenResource, WrittenResources
     from oauthbroker.rooms.open_room import Background, OpenRoom, RoomCall, RoomFinding, RoomRoute
     from oauthbroker.web.api.fields import RequestModel
@@ -52,38 +53,37 @@ __all__ = [
     "open_broker",
 ]
 
-_LAZY = {
-    "AuthorizationRequired": "oauthbroker.model.results",
-    "Background": "oauthbroker.rooms.open_room",
-    "Broker": "oauthbroker.broker",
-    "Failed": "oauthbroker.model.results",
-    "OpenRoom": "oauthbroker.rooms.open_room",
-    "Ready": "oauthbroker.model.results",
-    "Ref": "oauthbroker.config.fields",
-    "RequestModel": "oauthbroker.web.api.fields",
-    "ResourceKind": "oauthbroker.rooms.declaration",
-    "Room": "oauthbroker.rooms.declaration",
-    "RoomCall": "oauthbroker.rooms.open_room",
-    "RoomCommand": "oauthbroker.rooms.declaration",
-    "RoomEntry": "oauthbroker.audit.room_entry",
-    "RoomFinding": "oauthbroker.rooms.open_room",
-    "RoomResource": "oauthbroker.model.room_resources",
-    "RoomResources": "oauthbroker.model.room_resources",
-    "RoomRoute": "oauthbroker.rooms.open_room",
-    "SecretSource": "oauthbroker.config.client_spec",
-    "Strict": "oauthbroker.config.fields",
-    "TokenResult": "oauthbroker.model.results",
-    "Tolerant": "oauthbroker.config.fields",
-    "WrittenResource": "oauthbroker.rooms.declaration",
-    "WrittenResources": "oauthbroker.rooms.declaration",
-    "open_broker": "oauthbroker.wiring",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import the heavy half when it is first used: a command that only checks a file stays fast."""
-    if name not in _LAZY:
-        raise AttributeError(name)
-    from importlib import import_module
-
-    return getattr(import_module(_LAZY[name]), name)
+__getattr__ = lazily(
+    __name__,
+    {
+        "AuthorizationRequired": "oauthbroker.model.results",
+        "Background": "oauthbroker.rooms.open_room",
+        "Broker": "oauthbroker.broker",
+        "BrokerError": "oauthbroker.core.errors",
+        "Code": "oauthbroker.core.errors",
+        "Failed": "oauthbroker.model.results",
+        "OpenRoom": "oauthbroker.rooms.open_room",
+        "Ready": "oauthbroker.model.results",
+        "Ref": "oauthbroker.config.fields",
+        "RequestModel": "oauthbroker.web.api.fields",
+        "ResourceKind": "oauthbroker.rooms.declaration",
+        "Room": "oauthbroker.rooms.declaration",
+        "RoomCall": "oauthbroker.rooms.open_room",
+        "RoomCommand": "oauthbroker.rooms.declaration",
+        "RoomEntry": "oauthbroker.audit.room_entry",
+        "RoomFinding": "oauthbroker.rooms.open_room",
+        "RoomResource": "oauthbroker.model.room_resources",
+        "RoomResources": "oauthbroker.model.room_resources",
+        "RoomRoute": "oauthbroker.rooms.open_room",
+        "Secret": "oauthbroker.core.secret",
+        "SecretSource": "oauthbroker.config.client_spec",
+        "Strict": "oauthbroker.config.fields",
+        "TokenResult": "oauthbroker.model.results",
+        "Tolerant": "oauthbroker.config.fields",
+        "Turn": "oauthbroker.model.turn",
+        "TurnAuth": "oauthbroker.model.turn",
+        "WrittenResource": "oauthbroker.rooms.declaration",
+        "WrittenResources": "oauthbroker.rooms.declaration",
+        "open_broker": "oauthbroker.wiring",
+    },
+)

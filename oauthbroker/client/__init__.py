@@ -1,20 +1,35 @@
 """The client for tools and runtimes in other processes, over HTTP: docs/clients.md.
 
-`OAuth` and `SyncOAuth` are a tool's `ctx.oauth`; `Runtime` and `SyncRuntime` begin turns and receive events. Importing
-this loads neither the server nor its cryptography.
+`OAuth` and `SyncOAuth` are a tool's `ctx.oauth`; `Runtime` and `SyncRuntime` begin turns and receive events. A name
+is imported when it is first used, so that a tool with `SyncOAuth` loads no event loop, no models and no server.
 """
 
-from oauthbroker.client.operators import AppInfo
-from oauthbroker.client.runtime import Delivery, RunningTurn, Runtime
-from oauthbroker.client.sync import SyncDelivery, SyncOAuth, SyncRunningTurn, SyncRuntime
-from oauthbroker.client.tool import OAuth, Options
-from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import ToolAuth
-from oauthbroker.model.results import AuthorizationRequired, DevicePrompt, Failed, Ready, SessionOutcome, TokenResult
-from oauthbroker.model.turn import Turn, TurnAuth
-from oauthbroker.records.event import AgentEvent
-from oauthbroker.records.grant_summary import GrantSummary
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oauthbroker.core.lazy import lazily
+
+if TYPE_CHECKING:
+    from oauthbroker.client.calls import AppInfo
+    from oauthbroker.client.runtime import Delivery, RunningTurn, Runtime
+    from oauthbroker.client.sync import SyncOAuth
+    from oauthbroker.client.sync_runtime import SyncDelivery, SyncRunningTurn, SyncRuntime
+    from oauthbroker.client.tool import OAuth, Options
+    from oauthbroker.core.errors import BrokerError, Code
+    from oauthbroker.core.secret import Secret
+    from oauthbroker.model.apps import ToolAuth
+    from oauthbroker.model.results import (
+        AuthorizationRequired,
+        DevicePrompt,
+        Failed,
+        Ready,
+        SessionOutcome,
+        TokenResult,
+    )
+    from oauthbroker.model.turn import Turn, TurnAuth
+    from oauthbroker.records.event import AgentEvent
+    from oauthbroker.records.grant_summary import GrantSummary
 
 __all__ = [
     "AgentEvent",
@@ -42,3 +57,33 @@ __all__ = [
     "Turn",
     "TurnAuth",
 ]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "AgentEvent": "oauthbroker.records.event",
+        "AppInfo": "oauthbroker.client.calls",
+        "AuthorizationRequired": "oauthbroker.model.results",
+        "BrokerError": "oauthbroker.core.errors",
+        "Code": "oauthbroker.core.errors",
+        "Delivery": "oauthbroker.client.runtime",
+        "DevicePrompt": "oauthbroker.model.results",
+        "Failed": "oauthbroker.model.results",
+        "GrantSummary": "oauthbroker.records.grant_summary",
+        "OAuth": "oauthbroker.client.tool",
+        "Options": "oauthbroker.client.tool",
+        "Ready": "oauthbroker.model.results",
+        "RunningTurn": "oauthbroker.client.runtime",
+        "Runtime": "oauthbroker.client.runtime",
+        "Secret": "oauthbroker.core.secret",
+        "SessionOutcome": "oauthbroker.model.results",
+        "SyncDelivery": "oauthbroker.client.sync_runtime",
+        "SyncOAuth": "oauthbroker.client.sync",
+        "SyncRunningTurn": "oauthbroker.client.sync_runtime",
+        "SyncRuntime": "oauthbroker.client.sync_runtime",
+        "TokenResult": "oauthbroker.model.results",
+        "ToolAuth": "oauthbroker.model.apps",
+        "Turn": "oauthbroker.model.turn",
+        "TurnAuth": "oauthbroker.model.turn",
+    },
+)

@@ -12,6 +12,7 @@ from oauthbroker.core.strict_json import decode_object
 
 T = TypeVar("T")
 PASSING = frozenset({408, 429, 502, 503, 504})  # the same call may succeed a moment later
+_MAX_WAIT = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,12 @@ class ClientCall(Generic[T]):
     def may_repeat(self, reply: Reply) -> bool:
         """Tell whether to repeat the call. 429 was refused before any work, so it is repeated for every call."""
         return reply.status == 429 or (self.repeatable and reply.status in PASSING)
+
+
+def reply_of(status: int, body: bytes, headers: Mapping[str, str]) -> Reply:
+    """Return the answer with what its headers say about it. `headers` has lower-case names."""
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return Reply(status, body, media_type, _seconds(headers.get("retry-after", "")))
 
 
 def members_of(reply: Reply, *statuses: int) -> dict[str, Any]:
@@ -118,3 +125,10 @@ def _code_in(reply: Reply) -> str | None:
     except BrokerError:
         return None
     return word if isinstance(word, str) else None
+
+
+def _seconds(retry_after: str) -> int | None:
+    """Parse the broker's Retry-After in seconds (RFC 9110 section 10.2.3). A date, sent by a proxy, is ignored."""
+    if not (retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 10):
+        return None
+    return min(int(retry_after), _MAX_WAIT)

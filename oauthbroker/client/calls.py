@@ -1,57 +1,36 @@
-"""The API's operations for the client: one function each, which builds the request and parses the answer."""
+"""The operations of a tool: one function each, which builds the request and parses the answer."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal
 
-from oauthbroker.client.call import ClientCall, Reply, done, listed, members_of, segment, understood
-from oauthbroker.core.clock import from_iso
+from oauthbroker.client.call import ClientCall, Reply, list_in, members_of, understood
 from oauthbroker.core.errors import BrokerError, Code, known_code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.results import SessionOutcome, TokenResult, result_from_json
-from oauthbroker.model.token_request import app_name
-from oauthbroker.model.turn import Turn
-from oauthbroker.model.turn_token import BegunTurn
-from oauthbroker.records import AgentEvent
 
-LONGEST_WAIT = 60
 Links = Literal["inline", "apart"]
-Tools = Mapping[str, Sequence[ToolAuth] | None]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Leased:
-    """A leased event. Settle it with `ack` or `nack`; an unsettled event is delivered again when the lease ends."""
+@dataclass(frozen=True, slots=True)
+class AppInfo:
+    """An OAuthApp as its callers see it."""
 
-    event: AgentEvent
-    attempt: int
-    lease: Secret
-    lease_expires_at: datetime
-
-    @property
-    def id(self) -> str:
-        return self.event.id
-
-    @property
-    def type(self) -> str:
-        return self.event.type
-
-    def to_json(self) -> dict[str, Any]:
-        return self.event.to_json()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.event.type}, attempt={self.attempt})"
+    name: str
+    title: str
+    provider: str
+    flow: str
+    subject_mode: str
+    scopes: tuple[str, ...]
 
 
 def token(
     app: str, scopes: Sequence[str] | None, min_ttl_seconds: int | None, *, switch_account: bool
 ) -> ClientCall[TokenResult]:
     """Repeatable: the second call finds the token or the session of the first one."""
-    body: dict[str, Any] = {"oauthAppRef": _ref(app)}
+    body: dict[str, Any] = {"oauthAppRef": ref(app)}
     if scopes is not None:
         body["scopes"] = _scopes(scopes)
     if min_ttl_seconds is not None:
@@ -63,35 +42,10 @@ def token(
 
 def rejected(app: str, access_token: Secret, scopes: Sequence[str] | None) -> ClientCall[TokenResult]:
     """Repeatable: a reported token is refreshed once."""
-    body: dict[str, Any] = {"oauthAppRef": _ref(app), "accessToken": access_token}
+    body: dict[str, Any] = {"oauthAppRef": ref(app), "accessToken": access_token}
     if scopes is not None:
         body["scopes"] = _scopes(scopes)
     return ClientCall("POST", "/v1/tokens/rejected", _result, body)
-
-
-def begin_turn(
-    turn: Turn, tools: Tools | Collection[str], ttl_seconds: int | None, *, private_links: bool
-) -> ClientCall[BegunTurn]:
-    """Begin a turn. Not repeatable: each call that arrives begins a turn of its own."""
-    said: dict[str, Any] = {
-        "agentName": turn.agent_name,
-        "instanceKey": turn.instance_key,
-        "swarmRef": turn.swarm_ref,
-        "origin": dict(turn.origin),
-        **({"auth": turn.auth.to_json()} if turn.auth is not None else {}),
-        **({"locale": turn.locale} if turn.locale is not None else {}),
-    }
-    named = tools if isinstance(tools, Mapping) else dict.fromkeys(tools)
-    body: dict[str, Any] = {"turn": said, "tools": {tool: _auths(auths) for tool, auths in named.items()}}
-    if ttl_seconds is not None:
-        body["ttlSeconds"] = ttl_seconds
-    if private_links:
-        body["privateLinks"] = True
-    return ClientCall("POST", "/v1/turns", _begun, body, repeatable=False)
-
-
-def end_turn(turn_id: str) -> ClientCall[bool]:
-    return ClientCall("DELETE", f"/v1/turns/{segment(turn_id)}", done)
 
 
 def pending(links: Links) -> ClientCall[dict[str, Any] | None]:
@@ -100,61 +54,18 @@ def pending(links: Links) -> ClientCall[dict[str, Any] | None]:
     return ClientCall("GET", "/v1/turn/pending", _block, query={} if inline else {"links": "apart"})
 
 
-def links() -> ClientCall[list[dict[str, Any]]]:
-    return listed("/v1/turn/links", "links")
-
-
-def lease(agent: str, wait: int) -> ClientCall[Leased | None]:
-    """Repeatable: an event whose answer was lost is delivered again when its lease ends."""
-    query = {"wait": str(wait)} if wait else {}
-    return ClientCall("GET", f"/v1/agents/{segment(agent)}/events", _leased, query=query, patience=wait)
-
-
-def settle(agent: str, event_id: str, lease: Secret, how: Literal["ack", "nack"]) -> ClientCall[bool]:
-    """Repeatable: a lease settles its event once."""
-    path = f"/v1/agents/{segment(agent)}/events/{segment(event_id)}/{how}"
-    return ClientCall("POST", path, lambda reply: done(reply, Code.LEASE_LOST), {"lease": lease})
-
-
-def session(auth_session_id: str) -> ClientCall[SessionOutcome]:
-    return ClientCall("GET", f"/v1/auth-sessions/{segment(auth_session_id)}", _outcome)
-
-
-def cancel(auth_session_id: str) -> ClientCall[bool]:
-    return ClientCall(
-        "DELETE", f"/v1/auth-sessions/{segment(auth_session_id)}", lambda reply: members_of(reply)["cancelled"] is True
-    )
-
-
-def confirm(handle: Secret, subject: str) -> ClientCall[SessionOutcome]:
-    """Confirm a handle. Not repeatable: a handle allows one try."""
-    body = {"handle": handle, "subject": subject}
-    return ClientCall("POST", "/v1/auth-sessions/confirm", _outcome, body, repeatable=False)
-
-
 def relay_code(code: Secret) -> ClientCall[SessionOutcome]:
     """Relay a code. Not repeatable: a code allows one try."""
-    return ClientCall("POST", "/v1/auth-sessions/confirm", _outcome, {"channelCode": code}, repeatable=False)
+    return ClientCall("POST", "/v1/auth-sessions/confirm", outcome, {"channelCode": code}, repeatable=False)
 
 
-def connections_link(subjects: Mapping[str, str]) -> ClientCall[tuple[str, datetime]]:
-    """Repeatable: a lost link is never opened."""
-    return ClientCall("POST", "/v1/connections", _link, {"subjects": dict(subjects)})
+def apps() -> ClientCall[list[AppInfo]]:
+    return ClientCall("GET", "/v1/apps", lambda reply: [_app(each) for each in list_in(members_of(reply), "apps")])
 
 
 def _result(reply: Reply) -> TokenResult:
     members = members_of(reply)
     return understood(lambda: result_from_json(members))
-
-
-def _begun(reply: Reply) -> BegunTurn:
-    members = members_of(reply, 201)
-
-    def read() -> BegunTurn:
-        tools = {tool: Secret(text) for tool, text in members["toolTokens"].items()}
-        return BegunTurn(members["turnId"], Secret(members["turnToken"]), tools, from_iso(members["expiresAt"]))
-
-    return understood(read)
 
 
 def _block(reply: Reply) -> dict[str, Any] | None:
@@ -165,21 +76,7 @@ def _block(reply: Reply) -> dict[str, Any] | None:
     return members if members["items"] else None
 
 
-def _leased(reply: Reply) -> Leased | None:
-    if reply.status == 204:
-        return None
-    said = members_of(reply)
-    return understood(
-        lambda: Leased(
-            AgentEvent.from_json(said["event"]),
-            int(said["attempt"]),
-            Secret(said["lease"]),
-            from_iso(said["leaseExpiresAt"]),
-        )
-    )
-
-
-def _outcome(reply: Reply) -> SessionOutcome:
+def outcome(reply: Reply) -> SessionOutcome:
     said = members_of(reply)
     status, word = said.get("status"), said.get("code")
     if status not in {"pending", "completed", "failed", "expired"}:
@@ -188,12 +85,15 @@ def _outcome(reply: Reply) -> SessionOutcome:
     return SessionOutcome(status, code, str(said.get("authSessionId", "")))
 
 
-def _link(reply: Reply) -> tuple[str, datetime]:
-    said = members_of(reply, 201)
-    return understood(lambda: (str(said["url"]), from_iso(said["expiresAt"])))
+def _app(said: dict[str, Any]) -> AppInfo:
+    return understood(
+        lambda: AppInfo(
+            said["name"], said["title"], said["provider"], said["flow"], said["subjectMode"], tuple(said["scopes"])
+        )
+    )
 
 
-def _ref(app: str) -> dict[str, str]:
+def ref(app: str) -> dict[str, str]:
     return {"kind": "OAuthApp", "name": app}
 
 
@@ -202,12 +102,3 @@ def _scopes(scopes: object) -> list[Any]:
     if not isinstance(scopes, (list, tuple, set, frozenset)):
         raise BrokerError(Code.SCOPE_NOT_ALLOWED)
     return list(scopes)
-
-
-def _auths(auths: Sequence[ToolAuth] | None) -> list[dict[str, Any]] | None:
-    if auths is None:
-        return None
-    return [
-        {"oauthAppRef": _ref(app_name(auth.app)), **({"scopes": list(auth.scopes)} if auth.scopes is not None else {})}
-        for auth in auths
-    ]

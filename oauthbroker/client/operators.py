@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any
 
 from oauthbroker.client.call import ClientCall, Reply, done, found, list_in, listed, members_of, segment, understood
+from oauthbroker.client.calls import AppInfo, apps
 from oauthbroker.client.wire import OnWire
 from oauthbroker.core.errors import Code
 from oauthbroker.model.token_request import AppRef, app_name
 from oauthbroker.records.grant_summary import GrantSummary
-
-
-@dataclass(frozen=True, slots=True)
-class AppInfo:
-    """An OAuthApp as its callers see it."""
-
-    name: str
-    title: str
-    provider: str
-    flow: str
-    subject_mode: str
-    scopes: tuple[str, ...]
-
-
-def apps() -> ClientCall[list[AppInfo]]:
-    return ClientCall("GET", "/v1/apps", lambda reply: [_app(each) for each in list_in(members_of(reply), "apps")])
 
 
 class OperatorCalls(OnWire):
@@ -118,14 +102,6 @@ class OperatorCalls(OnWire):
 
 def _dead_letters(agent: str) -> str:
     return f"/v1/agents/{segment(agent)}/dead-letters"
-
-
-def _app(said: dict[str, Any]) -> AppInfo:
-    return understood(
-        lambda: AppInfo(
-            said["name"], said["title"], said["provider"], said["flow"], said["subjectMode"], tuple(said["scopes"])
-        )
-    )
 
 
 def _grant(said: dict[str, Any]) -> GrantSummary:

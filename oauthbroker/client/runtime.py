@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self, TypedDict, Unpack
 
-from oauthbroker.client import calls
+from oauthbroker.client import calls, runtime_calls
 from oauthbroker.client.address import KEY, LOCALE, TURN_TOKEN, URL, bearer, given, needed
 from oauthbroker.client.operators import OperatorCalls
 from oauthbroker.client.tool import DEFAULT, OAuth, Options
@@ -23,7 +23,7 @@ POLL_SECONDS = (0.2, 0.5, 1.0, 2.0)  # between two polls of a session; the last 
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Delivery(calls.Leased):
+class Delivery(runtime_calls.Leased):
     """A leased event. Settle it with `ack` or `nack`; an unsettled event is delivered again when the lease ends."""
 
     _agent: str
@@ -31,17 +31,17 @@ class Delivery(calls.Leased):
 
     async def ack(self) -> bool:
         """Acknowledge the event. False if the lease had ended and another consumer has the event now."""
-        return await self._runtime._send(calls.settle(self._agent, self.id, self.lease, "ack"))  # noqa: SLF001
+        return await self._runtime._send(runtime_calls.settle(self._agent, self.id, self.lease, "ack"))  # noqa: SLF001
 
     async def nack(self) -> bool:
         """Return the event: it is delivered again after a back-off, a few times at most."""
-        return await self._runtime._send(calls.settle(self._agent, self.id, self.lease, "nack"))  # noqa: SLF001
+        return await self._runtime._send(runtime_calls.settle(self._agent, self.id, self.lease, "nack"))  # noqa: SLF001
 
 
 class TurnOptions(TypedDict, total=False):
     """The options of `Runtime.begin`."""
 
-    tools: calls.Tools | Collection[str]
+    tools: runtime_calls.Tools | Collection[str]
     ttl_seconds: int | None
     private_links: bool
 
@@ -95,7 +95,7 @@ class RunningTurn:
     async def links(self) -> list[dict[str, Any]]:
         """Return the links of a turn whose blocks have none, to be delivered to each user alone. Raises BrokerError:
         without the link its user would keep waiting."""
-        return await self._oauth._send(calls.links())  # noqa: SLF001
+        return await self._oauth._send(runtime_calls.links())  # noqa: SLF001
 
     async def relay_code(self, code: str | Secret) -> SessionOutcome:
         """Pass on the code that the user sent in the conversation (`channelCode`). Raises `stateUnknown`,
@@ -121,6 +121,13 @@ class Runtime(OperatorCalls):
         self._locale = None
 
     @classmethod
+    def _on(cls, wire: Wire, key: Secret | None) -> Self:
+        """Create a client for connections of another kind."""
+        made = cls.__new__(cls)
+        made._wire, made._bearer, made._locale = wire, key, None  # noqa: SLF001
+        return made
+
+    @classmethod
     def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
         """Create a client from OAUTHBROKER_URL and OAUTHBROKER_API_KEY (not needed if the socket knows us). Raises
         ValueError."""
@@ -130,19 +137,19 @@ class Runtime(OperatorCalls):
         self,
         turn: TurnLike,
         *,
-        tools: calls.Tools | Collection[str] = (),
+        tools: runtime_calls.Tools | Collection[str] = (),
         ttl_seconds: int | None = None,
         private_links: bool = False,
     ) -> RunningTurn:
         """Begin a turn; `end` it. `tools` get tokens of their own: names, or a mapping name -> the auths it may
         request."""
         turn = whole_turn(turn)
-        call = calls.begin_turn(turn, tools, ttl_seconds, private_links=private_links)
+        call = runtime_calls.begin_turn(turn, tools, ttl_seconds, private_links=private_links)
         return RunningTurn(self._wire, await self._send(call), known_locale(turn.locale))
 
     async def end(self, turn: RunningTurn | str) -> None:
         """End a turn and its tokens. Idempotent."""
-        await self._send(calls.end_turn(turn if isinstance(turn, str) else turn.turn_id))
+        await self._send(runtime_calls.end_turn(turn if isinstance(turn, str) else turn.turn_id))
 
     async def end_if_reached(self, turn_id: str) -> None:
         """End a turn as `end` does. If the broker is unreachable, the turn expires later."""
@@ -163,8 +170,8 @@ class Runtime(OperatorCalls):
 
     async def lease(self, agent: str, wait: float = 30) -> Delivery | None:
         """Lease the agent's next event, waiting at most `wait` seconds (60). Settle it with `.ack()` or `.nack()`."""
-        seconds = max(0, min(round(wait), calls.LONGEST_WAIT))
-        leased = await self._send(calls.lease(agent, seconds))
+        seconds = max(0, min(round(wait), runtime_calls.LONGEST_WAIT))
+        leased = await self._send(runtime_calls.lease(agent, seconds))
         if leased is None:
             return None
         return Delivery(leased.event, leased.attempt, leased.lease, leased.lease_expires_at, agent, self)
@@ -193,7 +200,7 @@ class Runtime(OperatorCalls):
 
     async def session(self, auth_session_id: str) -> SessionOutcome:
         """Return the state of an authorization."""
-        return await self._send(calls.session(auth_session_id))
+        return await self._send(runtime_calls.session(auth_session_id))
 
     async def wait(self, auth_session_id: str, timeout: float = 600) -> SessionOutcome:
         """Wait until an authorization has ended: `completed`, `failed` or `expired`; `pending` after `timeout`
@@ -211,12 +218,14 @@ class Runtime(OperatorCalls):
     async def cancel(self, auth_session_id: str) -> bool:
         """Cancel an authorization that the user declined in the conversation: the link becomes invalid, without an
         event. False if there was nothing to cancel."""
-        return await self._send(calls.cancel(auth_session_id))
+        return await self._send(runtime_calls.cancel(auth_session_id))
 
     async def confirm(self, handle: str | Secret, subject: str) -> SessionOutcome:
         """Confirm for `runtimeConfirm` the user who is logged in where the browser brought this handle. Raises
         `stateUnknown`, `ownerBindingFailed`."""
-        return await self._send(calls.confirm(handle if isinstance(handle, Secret) else Secret(handle), subject))
+        return await self._send(
+            runtime_calls.confirm(handle if isinstance(handle, Secret) else Secret(handle), subject)
+        )
 
     async def relay_code(self, turn: RunningTurn, code: str | Secret) -> SessionOutcome:
         """Pass on the code (`channelCode`) that the user sent in the turn's conversation."""
@@ -225,4 +234,4 @@ class Runtime(OperatorCalls):
     async def connections_link(self, subjects: Mapping[str, str]) -> tuple[str, datetime]:
         """Create a link that opens the connections page of these subjects once, and its expiry. Give it to that user
         alone."""
-        return await self._send(calls.connections_link(subjects))
+        return await self._send(runtime_calls.connections_link(subjects))

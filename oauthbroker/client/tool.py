@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
 
-from oauthbroker.client import calls, operators
+from oauthbroker.client import calls
 from oauthbroker.client.address import LOCALE, TURN_TOKEN, URL, bearer, given, needed, parse_address
 from oauthbroker.client.wire import OnWire, Wire
 from oauthbroker.core.clock import Clock, SystemClock
@@ -18,7 +17,6 @@ from oauthbroker.model.results import Failed, SessionOutcome, TokenResult
 from oauthbroker.model.token_request import app_name, concealed, parse_request
 from oauthbroker.model.turn_token import AllowedApps, narrow
 
-_log = logging.getLogger("oauthbroker.client")
 TIMEOUT = 60.0  # seconds: a refresh makes up to two provider calls of ten seconds each, and may queue first
 
 
@@ -35,8 +33,19 @@ class Options:
     clock: Clock | None = None
 
     def wire(self, url: str) -> Wire:
+        """Return the network of an async client."""
+        from oauthbroker.client.async_transport import AsyncTransport  # asyncio and httpx2, for a client that is used
+
         address = parse_address(url, plain_http=self.plain_http)
-        return Wire(address, timeout=self.timeout, locale=self.locale, clock=self.clock or SystemClock())
+        clock = self.clock or SystemClock()
+        return Wire(address, AsyncTransport(address), timeout=self.timeout, locale=self.locale, clock=clock)
+
+    @classmethod
+    def of_turn(cls, options: Options, env: Mapping[str, str] | None) -> tuple[str, str, Options]:
+        """Return what a tool's client is made of: the variables, and the options in the language of the turn."""
+        locale = known_locale(given(LOCALE, env))
+        options = options if locale is None else replace(options, locale=locale)
+        return needed(URL, env), needed(TURN_TOKEN, env), options
 
 
 DEFAULT = Options()
@@ -64,9 +73,7 @@ class OAuth(OnWire):
 
         Raises ValueError, which names a missing variable.
         """
-        of_turn = known_locale(given(LOCALE, env))
-        options = options if of_turn is None else replace(options, locale=of_turn)
-        return cls(needed(URL, env), needed(TURN_TOKEN, env), options)
+        return cls(*Options.of_turn(options, env))
 
     @classmethod
     def _on(cls, wire: Wire, token: Secret, locale: Locale | None) -> Self:
@@ -120,7 +127,10 @@ class OAuth(OnWire):
         try:
             return await self._send(calls.pending(links))
         except BrokerError as error:
-            _log.warning("an auth.pending block could not be read: %s", error.code.value)
+            import logging  # a tenth of the start of a tool, and rarely needed
+
+            log = logging.getLogger("oauthbroker.client")
+            log.warning("an auth.pending block could not be read: %s", error.code.value)
             return None
 
     async def relay_code(self, code: str | Secret) -> SessionOutcome:
@@ -128,9 +138,9 @@ class OAuth(OnWire):
         narrowed token, `stateUnknown`, `rateLimited`."""
         return await self._send(calls.relay_code(code if isinstance(code, Secret) else Secret(code)))
 
-    async def apps(self) -> list[operators.AppInfo]:
+    async def apps(self) -> list[calls.AppInfo]:
         """Return the apps that this token may use."""
-        return await self._send(operators.apps())
+        return await self._send(calls.apps())
 
     def narrow(
         self, *, tool: str | None = None, apps: AllowedApps | None = None, expires_at: datetime | None = None

@@ -1,44 +1,38 @@
-"""The client's network layer: one connection pool, one deadline for all tries of a call, one size limit."""
+"""The client's calls on a network: one deadline for all tries of a call, and the pauses between them."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Self, TypeVar
-
-import httpx2
+from urllib.parse import urlencode
 
 from oauthbroker.client.address import Address
 from oauthbroker.client.call import ClientCall, Reply
+from oauthbroker.client.transport import ClientTransport, Request, Sending
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.secret import Secret
 
 T = TypeVar("T")
 PAUSES = (0.1, 0.4, 1.6)  # seconds between the tries of a call, with a jitter of half either way
-CONNECT_SECONDS = 5.0
-MAX_BYTES = 4 * 1024 * 1024  # the longest answer: a page of a thousand grants needs a tenth of it
-_MAX_WAIT = 3600
-# The broker closes idle connections after five seconds. Close them earlier, so that no request meets a closing one.
-_LIMITS = httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=2.0)
 
 
 class Wire:
-    """Sends calls. Safe for many tasks of one event loop; on another loop it opens connections of its own.
+    """Sends calls over a transport, which opens connections as they are needed.
 
     Redirects are not followed, the environment (proxies, certificates) is not consulted, cookies are not stored.
     """
 
-    def __init__(self, address: Address, *, timeout: float, locale: Locale | None, clock: Clock) -> None:
+    def __init__(
+        self, address: Address, transport: ClientTransport, *, timeout: float, locale: Locale | None, clock: Clock
+    ) -> None:
         self.locale = locale
         self.clock = clock
         self._address = address
+        self._transport = transport
         self._timeout = timeout
-        self._http: httpx2.AsyncClient | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
         return f"Wire({self.url})"
@@ -56,10 +50,11 @@ class Wire:
         raises, or `brokerUnreachable`.
         """
         deadline = self.clock.monotonic() + self._timeout + call.patience
-        body, pauses = _written(call.body), iter(PAUSES)
+        request, pauses = self._request(call, bearer), iter(PAUSES)
         while True:
-            reply, lost = await self._try(call, body, bearer, deadline - self.clock.monotonic())
-            again = call.may_repeat(reply) if reply is not None else not lost.sent or call.repeatable
+            sending = Sending()
+            reply = await self._transport.exchange(request, deadline - self.clock.monotonic(), sending)
+            again = call.may_repeat(reply) if reply is not None else not sending.sent or call.repeatable
             pause = next(pauses, None) if again else None
             wait = None if pause is None else _wait(pause * self.clock.jitter(0.5, 1.5), reply)
             if wait is None or self.clock.monotonic() + wait >= deadline:
@@ -67,69 +62,23 @@ class Wire:
             await self.clock.sleep(wait)
         if reply is not None:
             return call.judge(reply)
-        raise BrokerError(Code.BROKER_UNREACHABLE, note=lost.note)
+        raise BrokerError(Code.BROKER_UNREACHABLE, note=sending.note)
 
     async def close(self) -> None:
         """Close the connections. A later call opens new ones."""
-        http, self._http = self._http, None
-        if http is not None and self._loop is asyncio.get_running_loop():
-            await http.aclose()
+        await self._transport.close()
 
-    async def _try(
-        self, call: ClientCall[Any], body: bytes | None, bearer: Secret | None, seconds: float
-    ) -> tuple[Reply | None, _Flight]:
-        """Try once. Without a reply, the flight has the reason; the libraries' errors are dropped."""
-        flight = _Flight()
-        try:
-            async with asyncio.timeout(max(seconds, 0)):
-                return await self._exchange(call, body, bearer, flight), flight
-        except TimeoutError:
-            flight.note = "no answer in time"
-        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError) as exc:
-            flight.note = f"no answer ({type(exc).__name__})"
-        return None, flight
-
-    async def _exchange(
-        self, call: ClientCall[Any], content: bytes | None, bearer: Secret | None, flight: _Flight
-    ) -> Reply:
-        headers = {"Accept-Encoding": "identity", "Accept": "application/json"}
+    def _request(self, call: ClientCall[Any], bearer: Secret | None) -> Request:
+        headers = {"User-Agent": "oauthbroker-client", "Accept-Encoding": "identity", "Accept": "application/json"}
         if (asked := call.locale or self.locale) is not None:
             headers["Accept-Language"] = asked
         if bearer is not None:
             headers["Authorization"] = f"Bearer {bearer.reveal()}"
-        if content is not None:
+        body = _written(call.body)
+        if body is not None:
             headers["Content-Type"] = "application/json"
-        async with self._client().stream(
-            call.method,
-            self._address.base + call.path,
-            params=dict(call.query) or None,
-            headers=headers,
-            content=content,
-            extensions={"trace": flight.trace},
-        ) as response:
-            body = bytearray()
-            async for chunk in response.aiter_raw():
-                body += chunk
-                if len(body) > MAX_BYTES:
-                    raise BrokerError(Code.BROKER_ANSWER_INVALID, note="the answer is too large")
-        media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        return Reply(response.status_code, bytes(body), media_type, _seconds(response.headers.get("retry-after", "")))
-
-    def _client(self) -> httpx2.AsyncClient:
-        loop = asyncio.get_running_loop()
-        if self._http is None or self._loop is not loop:
-            socket = self._address.socket
-            transport = httpx2.AsyncHTTPTransport(trust_env=False, limits=_LIMITS, uds=socket)
-            self._loop = loop
-            self._http = httpx2.AsyncClient(
-                transport=transport,
-                trust_env=False,
-                follow_redirects=False,
-                timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),  # the deadline for everything is in `_try`
-                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-                headers={"User-Agent": "oauthbroker-client"},
-            )
-        return self._http
+        query = f"?{urlencode(call.query, errors='replace')}" if call.query else ""
+        return Request(call.method, call.path + query, headers, body)
 
 
 class OnWire:
@@ -157,30 +106,9 @@ class OnWire:
         return f"{type(self).__name__}({self._wire!r})"
 
 
-class _Flight:
-    """Records whether the first byte of a request was sent, and why there is no answer."""
-
-    __slots__ = ("note", "sent")
-
-    def __init__(self) -> None:
-        self.sent = False
-        self.note = ""
-
-    async def trace(self, event: str, _info: dict[str, Any]) -> None:
-        if event.endswith("send_request_headers.started"):
-            self.sent = True
-
-
 def _wait(pause: float, reply: Reply | None) -> float:
     asked = reply.retry_after if reply is not None else None
     return pause if asked is None else max(pause, float(asked))
-
-
-def _seconds(retry_after: str) -> int | None:
-    """Parse the broker's Retry-After in seconds (RFC 9110 section 10.2.3). A date, sent by a proxy, is ignored."""
-    if not (retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 10):
-        return None
-    return min(int(retry_after), _MAX_WAIT)
 
 
 def _written(body: Mapping[str, Any] | None) -> bytes | None:

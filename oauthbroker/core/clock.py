@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import binascii
 import os
-import random
 import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -46,13 +44,22 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
 
     async def sleep(self, seconds: float) -> None:
+        import asyncio  # a third of the start of a program that has no event loop, such as a tool with the sync client
+
         await asyncio.sleep(seconds)
 
     def random_bytes(self, count: int) -> bytes:
         return os.urandom(count)
 
     def jitter(self, low: float, high: float) -> float:
-        return random.uniform(low, high)  # spread, not secrecy
+        return low + (high - low) * int.from_bytes(os.urandom(7), "big") / (1 << 56)
+
+
+class ThreadClock(SystemClock):
+    """The real thing for a thread without an event loop: `sleep` blocks it."""
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251  (no event loop waits in this thread)
 
 
 class CertainTime:

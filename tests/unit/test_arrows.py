@@ -33,7 +33,12 @@ FLOWS = {
 # A name and the only files (or folders) that may use it. `testing` plays the outside world and is exempt.
 ONLY = {
     # The client is for other processes: it asks a broker, never a provider, and a tool's process gets its token there.
-    "httpx2": {"protocol/pool.py", "protocol/transport.py", "client/wire.py"},
+    "httpx2": {
+        "protocol/pool.py",
+        "protocol/transport.py",
+        "client/async_transport.py",
+        "client/blocking_transport.py",
+    },
     "time": {"core/clock.py"},
     "random": {"core/clock.py"},
     "secrets": {"core/clock.py"},
@@ -221,7 +226,8 @@ SOUND = {
     "rooms/discovery.py": "from oauthbroker.rooms.declaration import Room",
     "capability.py": "from oauthbroker.core.errors import Code",
     "client/__init__.py": "",
-    "client/wire.py": "import httpx2",
+    "client/async_transport.py": "import httpx2",
+    "client/wire.py": "from oauthbroker.core.errors import Code",
     "config/values.py": "import os\nx = os.environ",
     "wiring/broker.py": "from oauthbroker.store.file import file_store\nfrom oauthbroker.authorization import connect",
     "cli/__init__.py": "",

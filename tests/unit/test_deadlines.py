@@ -273,7 +273,7 @@ SHOWN = {
     "audit.lines.Sought.until", "records.grant_view.GrantView.expires_at", "records.grant_view.GrantView.refused_at",
     "records.grant_view.GrantView.created_at", "records.grant_view.GrantView.updated_at",
     "records.grant_view.GrantView.used_at", "operations.checkup.forecast.Outlook.when",
-    "client.calls.Leased.lease_expires_at", "authorization.pages_service.Invitation.expires_at",
+    "client.runtime_calls.Leased.lease_expires_at", "authorization.pages_service.Invitation.expires_at",
     "authorization.pages_service.Step.until", "operations.connections.WaitingRequest.expires_at",
     "operations.dead_letters.QueueState.oldest", "operations.dead_letters.DeadLetter.made",
     "operations.overview.AuditEntries.since", "operations.overview.AuditEntries.until", "operations.overview.AppState.failure",

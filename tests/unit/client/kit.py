@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -38,8 +39,10 @@ class FakeBroker:
     url: str = ""
     answers: list[bytes | Answer | None] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
+    connections: list[asyncio.StreamWriter] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections.append(writer)
         try:
             while (request := await _read(reader)) is not None:
                 self.asked.append(request)
@@ -83,13 +86,15 @@ def refuses(status: int, code: str, **headers: str) -> bytes:
 
 
 @asynccontextmanager
-async def fake_broker(*answers: bytes | Answer | None, socket: str = "") -> AsyncIterator[FakeBroker]:
+async def fake_broker(
+    *answers: bytes | Answer | None, socket: str = "", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[FakeBroker]:
     fake = FakeBroker(answers=list(answers))
     if socket:
         server = await asyncio.start_unix_server(fake.serve, socket)
         fake.url = f"unix:{socket}"
     else:
-        server = await asyncio.start_server(fake.serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(fake.serve, "127.0.0.1", 0, ssl=tls)
         fake.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield fake

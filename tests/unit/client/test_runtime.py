@@ -257,7 +257,7 @@ async def test_what_json_cannot_say_is_refused_here() -> None:
         assert [] == fake.asked
 
 
-async def test_the_sync_clients_are_the_same_ones_in_a_thread() -> None:
+async def test_the_sync_clients_make_the_same_calls() -> None:
     async with fake_broker(says(201, BEGUN), says(200, READY), says(204)) as fake:
 
         def tool() -> str:
@@ -268,7 +268,7 @@ async def test_the_sync_clients_are_the_same_ones_in_a_thread() -> None:
         assert ["/v1/turns", "/v1/tokens", "/v1/turns/turn-x"] == [asked.path for asked in fake.asked]
 
 
-async def test_a_child_of_fork_has_a_thread_of_its_own() -> None:
+async def test_a_child_of_fork_has_connections_of_its_own() -> None:
     """As servers that fork their workers do with a client that was used before."""
     async with fake_broker(says(200, READY)) as fake:
 
@@ -280,7 +280,7 @@ async def test_a_child_of_fork_has_a_thread_of_its_own() -> None:
                 return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
         assert 0 == await asyncio.to_thread(parent)
-        assert 2 == len(fake.asked)
+        assert (2, 2) == (len(fake.asked), len(fake.connections))
 
 
 UNREADABLE: dict[str, tuple[Any, str]] = {

@@ -5,24 +5,46 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from oauthbroker.client import BrokerError, Code, Failed, OAuth, Options, Ready, Runtime, Turn
-from oauthbroker.client.wire import MAX_BYTES, PAUSES
+from oauthbroker.client import BrokerError, Code, Failed, OAuth, Options, Ready, Runtime, SyncOAuth, Turn
+from oauthbroker.client.address import parse_address
+from oauthbroker.client.transport import MAX_BYTES
+from oauthbroker.client.wire import PAUSES
 from oauthbroker.testing import Canaries, TestClock
 from tests.unit.client.kit import ASK, KEY, READY, TURN_TOKEN, fake_broker, patient, refuses, says
 
+Ask = Callable[..., Awaitable[Any]]
 TURN = Turn("planner", "1700000000.000100")
 BEGUN = {"turnId": "turn-x", "turnToken": TURN_TOKEN, "toolTokens": {}, "expiresAt": "2026-02-01T10:00:00Z"}
 TRIES = len(PAUSES) + 1
 
 
-async def ask(url: str, seconds: float = 30) -> Any:
-    async with OAuth(url, TURN_TOKEN, patient(seconds)) as oauth:
+async def ask_async(url: str, options: Options) -> Any:
+    async with OAuth(url, TURN_TOKEN, options) as oauth:
         return await oauth.get_access_token("mail")
+
+
+async def ask_sync(url: str, options: Options) -> Any:
+    def tool() -> Any:
+        with SyncOAuth(url, TURN_TOKEN, options) as oauth:
+            return oauth.get_access_token("mail")
+
+    return await asyncio.to_thread(tool)
+
+
+@pytest.fixture(params=[ask_async, ask_sync], ids=["async", "sync"])
+def ask(request: pytest.FixtureRequest) -> Ask:
+    """Request a token with either client: each has a network of its own."""
+
+    def one(url: str, options: Options | None = None) -> Awaitable[Any]:
+        return request.param(url, options or patient())  # type: ignore[no-any-return]
+
+    return one
 
 
 @pytest.mark.rule("12.5.1-1")
@@ -49,7 +71,7 @@ PASSING_THEN_GOOD = {
 
 
 @pytest.mark.parametrize("first", PASSING_THEN_GOOD.values(), ids=PASSING_THEN_GOOD)
-async def test_a_token_call_is_tried_again_when_that_can_help(first: bytes | None) -> None:
+async def test_a_token_call_is_tried_again_when_that_can_help(ask: Ask, first: bytes | None) -> None:
     async with fake_broker(first, says(200, READY)) as fake:
         assert isinstance(await ask(fake.url), Ready)
         assert 2 == len(fake.asked)
@@ -76,7 +98,7 @@ FINAL: dict[str, tuple[bytes, Code]] = {
 
 
 @pytest.mark.parametrize("answer, code", FINAL.values(), ids=FINAL)
-async def test_what_another_try_cannot_mend_is_answered_at_once(answer: bytes, code: Code) -> None:
+async def test_what_another_try_cannot_mend_is_answered_at_once(ask: Ask, answer: bytes, code: Code) -> None:
     async with fake_broker(answer) as fake:
         failed = await ask(fake.url)
         assert isinstance(failed, Failed)
@@ -84,7 +106,7 @@ async def test_what_another_try_cannot_mend_is_answered_at_once(answer: bytes, c
         assert 1 == len(fake.asked)
 
 
-async def test_an_answer_without_end_is_cut() -> None:
+async def test_an_answer_without_end_is_cut(ask: Ask) -> None:
     async def pour(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
         for _ in range(2 * MAX_BYTES // 65536):
@@ -112,11 +134,10 @@ async def _drip(writer: asyncio.StreamWriter) -> None:
 
 
 @pytest.mark.parametrize("slow", [_silence, _drip], ids=["silence", "drip"])
-async def test_a_call_ends_at_its_deadline_however_slow_the_answer(slow: Any) -> None:
+async def test_a_call_ends_at_its_deadline_however_slow_the_answer(ask: Ask, slow: Any) -> None:
     begun = time.monotonic()
     async with fake_broker(slow) as fake:
-        async with OAuth(fake.url, TURN_TOKEN, patient(0.2)) as oauth:
-            failed = await oauth.get_access_token("mail")
+        failed = await ask(fake.url, patient(0.2))
         assert isinstance(failed, Failed)
         assert (Code.BROKER_UNREACHABLE, True) == (failed.code, failed.retryable)
     assert time.monotonic() - begun < 5
@@ -129,25 +150,21 @@ def nobody() -> tuple[socket.socket, str]:
     return held, f"http://127.0.0.1:{held.getsockname()[1]}"
 
 
-async def test_nobody_there_is_an_answer_after_a_few_tries() -> None:
+async def test_nobody_there_is_an_answer_after_a_few_tries(ask: Ask) -> None:
     (held, url), clock = nobody(), TestClock()
     began = clock.monotonic()
-    async with OAuth(url, TURN_TOKEN, Options(timeout=30, clock=clock)) as oauth:
-        failed = await oauth.get_access_token("mail")
+    failed = await ask(url, Options(timeout=30, clock=clock))
     held.close()
     assert isinstance(failed, Failed)
     assert (Code.BROKER_UNREACHABLE, True) == (failed.code, failed.retryable)
     assert sum(PAUSES) / 2 <= clock.monotonic() - began <= sum(PAUSES) * 1.5
 
 
-async def test_retry_after_is_honoured_and_told_when_it_does_not_fit() -> None:
+async def test_retry_after_is_honoured_and_told_when_it_does_not_fit(ask: Ask) -> None:
     clock = TestClock()
     began = clock.monotonic()
-    async with (
-        fake_broker(refuses(429, "rateLimited", retry_after="7"), says(200, READY)) as fake,
-        OAuth(fake.url, TURN_TOKEN, Options(timeout=30, clock=clock)) as oauth,
-    ):
-        assert isinstance(await oauth.get_access_token("mail"), Ready)
+    async with fake_broker(refuses(429, "rateLimited", retry_after="7"), says(200, READY)) as fake:
+        assert isinstance(await ask(fake.url, Options(timeout=30, clock=clock)), Ready)
         assert clock.monotonic() - began >= 7
     async with fake_broker(refuses(429, "rateLimited", retry_after="600")) as fake:
         failed = await ask(fake.url)
@@ -156,7 +173,7 @@ async def test_retry_after_is_honoured_and_told_when_it_does_not_fit() -> None:
         assert 1 == len(fake.asked)
 
 
-async def test_tries_have_an_end() -> None:
+async def test_tries_have_an_end(ask: Ask) -> None:
     async with fake_broker(refuses(503, "storeUnavailable")) as fake:
         failed = await ask(fake.url)
         assert isinstance(failed, Failed)
@@ -215,7 +232,7 @@ def test_one_client_serves_one_event_loop_after_the_other() -> None:
             if not oauth:
                 oauth.append(OAuth(fake.url, TURN_TOKEN, patient()))
             else:
-                oauth[0]._wire._address = OAuth(fake.url, TURN_TOKEN)._wire._address
+                vars(oauth[0]._wire._transport)["_address"] = parse_address(fake.url)
             result = await oauth[0].get_access_token("mail")
             await oauth[0].aclose()
             return result
@@ -225,25 +242,25 @@ def test_one_client_serves_one_event_loop_after_the_other() -> None:
     assert isinstance(asyncio.run(once(kept)), Ready)
 
 
-async def test_a_unix_socket_is_an_address_like_any_other(tmp_path: Path) -> None:
+async def test_a_unix_socket_is_an_address_like_any_other(ask: Ask, tmp_path: Path) -> None:
     async with fake_broker(says(200, READY), socket=str(tmp_path / "api.sock")) as fake:
         assert isinstance(await ask(fake.url), Ready)
         assert "localhost" == fake.asked[0].headers["host"]
 
 
-async def test_the_environments_proxies_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environments_proxies_are_not_asked(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
     async with fake_broker(says(200, READY)) as fake:
         assert isinstance(await ask(fake.url), Ready)
 
 
-WRONG = ["", "broker", "ftp://x", "http://broker.example:8420", "https://", "https://u:p@x", "unix:relative", "http://127.0.0.1/?a=b", "https://x y"]  # fmt: skip
+WRONG = ["", "broker", "http://127.0.0.1:99999", "ftp://x", "http://broker.example:8420", "https://", "https://u:p@x", "unix:relative", "http://127.0.0.1/?a=b", "https://x y"]  # fmt: skip
 
 
 @pytest.mark.parametrize("url", WRONG)
 def test_what_is_no_safe_address_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match=r"address|socket|https"):
+    with pytest.raises(ValueError, match=r"address|socket|https|Port"):
         OAuth(url, TURN_TOKEN)
 
 
