@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
     from oauthbroker.model.room_resources import RoomResource, RoomResources
     from oauthbroker.model.turn import Turn, TurnAuth
+    from oauthbroker.operations.room_state import RoomState
     from oauthbroker.rooms.declaration import ResourceKind, Room, RoomCommand, WrittenResource, WrittenResources
     from oauthbroker.rooms.open_room import Background, OpenRoom, RoomCall, RoomFinding, RoomRoute
     from oauthbroker.web.api.fields import RequestModel
@@ -41,6 +42,7 @@ __all__ = [
     "RoomResource",
     "RoomResources",
     "RoomRoute",
+    "RoomState",
     "Secret",
     "SecretSource",
     "Strict",
@@ -75,6 +77,7 @@ __getattr__ = lazily(
         "RoomResource": "oauthbroker.model.room_resources",
         "RoomResources": "oauthbroker.model.room_resources",
         "RoomRoute": "oauthbroker.rooms.open_room",
+        "RoomState": "oauthbroker.operations.room_state",
         "Secret": "oauthbroker.core.secret",
         "SecretSource": "oauthbroker.config.client_spec",
         "Strict": "oauthbroker.config.fields",

@@ -17,6 +17,7 @@ from oauthbroker.audit.lines import AuditTrail
 from oauthbroker.audit.room_entry import RoomEntry, RoomTypes
 from oauthbroker.authorization.pending import Links
 from oauthbroker.config.reload import Reload
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Life
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.port import EventLease
@@ -32,6 +33,7 @@ from oauthbroker.operations.dead_letters import DeadLetters
 from oauthbroker.operations.erasure import Erased, Erasure
 from oauthbroker.operations.grants import Grants, Secrets, SessionList
 from oauthbroker.operations.health import Health, HealthCheck
+from oauthbroker.operations.room_state import RoomState
 from oauthbroker.operations.services import Services
 from oauthbroker.tokens.context import OAuthContext
 
@@ -82,6 +84,7 @@ class Broker:
         reload: Reload,
         web: WebApps,
         room_types: RoomTypes,
+        room_state: Callable[[str], RoomState],
     ) -> None:
         self.events = services.events
         self.grants = services.grants
@@ -101,6 +104,7 @@ class Broker:
         self._health_check = health_check
         self._reload = reload
         self._room_types = room_types
+        self._room_state = room_state
 
     @property
     def web(self) -> ASGIApp:
@@ -196,6 +200,13 @@ class Broker:
         happen. Raises `requestInvalid` for a type that no room in use declared, and for a member of another type."""
         self._room_types.check(entry)
         self._services.audit.write(entry, self._services.clock.now())
+
+    def room_state(self, room: str) -> RoomState:
+        """Return the durable values of an add-on room. Raises `requestInvalid` for a room that the configuration does
+        not name."""
+        if room not in self.bundle.settings.rooms:
+            raise BrokerError(Code.REQUEST_INVALID, note="a room that the configuration does not name")
+        return self._room_state(room)
 
     def health(self) -> Health:
         """Return whether an operator is needed: `ok`, or `red` with the codes of the failures."""

@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def one_trust_store() -> Iterator[None]:
     """The machine's certificates are read once, not by each of thousands of brokers: that took an eighth of a run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transport, "_tls", functools.cache(transport._tls))
+        patch.setattr(transport, "tls_context", functools.cache(transport.tls_context))
         yield
 
 

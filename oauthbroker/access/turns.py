@@ -223,7 +223,7 @@ def _both(one: Allowed | None, other: Allowed) -> Allowed:
     """Return the intersection. None allows everything."""
     if one is None:
         return other
-    second = {auth.app: auth.scopes for auth in other}
+    second = {auth.app: auth for auth in other}
     return _left((auth, second[auth.app]) for auth in one if auth.app in second)
 
 
@@ -235,14 +235,20 @@ def _something(said: Iterable[ToolAuth], apps: Mapping[str, OAuthApp]) -> Allowe
 def _that_exist(allowed: Allowed, apps: Mapping[str, OAuthApp]) -> Allowed:
     """Drop apps and scopes that are not configured: a caveat's text comes from any holder."""
     there = (auth for auth in allowed if auth.app in apps)
-    return _left((auth, apps[auth.app].scopes if auth.scopes else None) for auth in there)
+    return _left((auth, ToolAuth(auth.app, apps[auth.app].scopes if auth.scopes else None)) for auth in there)
 
 
-def _left(pairs: Iterable[tuple[ToolAuth, tuple[str, ...] | None]]) -> Allowed:
-    """Keep each app's remaining scopes. An app with none left is dropped: a request with an empty list would return the
-    grant's whole token."""
-    kept = [(auth.app, _fewer(auth.scopes, scopes), auth.scopes or scopes) for auth, scopes in pairs]
-    return tuple(ToolAuth(app, scopes) for app, scopes, some in kept if scopes or not some)
+def _left(pairs: Iterable[tuple[ToolAuth, ToolAuth]]) -> Allowed:
+    """Keep each app's remaining scopes and its delivery. An app with no scope left is dropped: a request with an
+    empty list would return the grant's whole token."""
+    kept = [
+        (
+            ToolAuth(one.app, _fewer(one.scopes, other.scopes), one.injected or other.injected),
+            one.scopes or other.scopes,
+        )
+        for one, other in pairs
+    ]
+    return tuple(auth for auth, some in kept if auth.scopes or not some)
 
 
 def _fewer(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:

@@ -57,6 +57,21 @@ class TokenIssued(AuditEntry):
     instance: str | None = None
 
 
+class TokenInjected(AuditEntry):
+    """A token was issued for a request that the broker sends with `method` to `host`; the tool does not get it. The
+    other members are those of `TokenIssued`."""
+
+    app: str
+    grant: str
+    agent: str
+    tool: str | None
+    degraded: bool = False
+    turn: str | None = None
+    instance: str | None = None
+    method: str = ""
+    host: str = ""
+
+
 class StaticTokenIssued(AuditEntry):
     """A connector's configured token was issued."""
 

@@ -21,6 +21,7 @@ COUNTED = {
     "turns": "running turns",
     "visits": "visits to the connections page",
     "uses": "notes on when a grant was used",
+    "roomValues": "values of add-on rooms",
 }
 
 

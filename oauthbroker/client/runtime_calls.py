@@ -142,6 +142,10 @@ def _auths(auths: Sequence[ToolAuth] | None) -> list[dict[str, Any]] | None:
     if auths is None:
         return None
     return [
-        {"oauthAppRef": ref(app_name(auth.app)), **({"scopes": list(auth.scopes)} if auth.scopes is not None else {})}
+        {
+            "oauthAppRef": ref(app_name(auth.app)),
+            **({"scopes": list(auth.scopes)} if auth.scopes is not None else {}),
+            **({"delivery": "injected"} if auth.injected else {}),
+        }
         for auth in auths
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from oauthbroker.config.fields import ObjectRef
@@ -33,7 +33,7 @@ def tool_auths(tool: Written[ToolSpec], apps: Apps) -> Iterator[tuple[str, ToolA
     auth = tool.spec.auth
     declared: ToolAuth | None = None
     if auth is not None:
-        declared = _declared(tool, ("auth",), auth.oauth_app_ref, auth.scopes, apps)
+        declared = _declared(tool, ("auth",), auth.oauth_app_ref, auth.scopes, apps, auth.delivery)
     if declared is not None:
         yield f"Tool/{tool.name}", declared
     names: set[str] = set()
@@ -49,7 +49,8 @@ def tool_auths(tool: Written[ToolSpec], apps: Apps) -> Iterator[tuple[str, ToolA
 def part_auth(part: Written[PartSpec], apps: Apps) -> Iterator[tuple[str, ToolAuth]]:
     """Yield (`Extension/name` or `Connection/name`, its app and scopes), after reporting flaws."""
     if part.spec.auth is not None:
-        declared = _declared(part, ("auth",), part.spec.auth.oauth_app_ref, part.spec.auth.scopes, apps)
+        auth = part.spec.auth
+        declared = _declared(part, ("auth",), auth.oauth_app_ref, auth.scopes, apps, auth.delivery)
         if declared is not None:
             yield f"{part.kind}/{part.name}", declared
 
@@ -68,7 +69,7 @@ def _narrowed(tool: Written[ToolSpec], index: int, export: ExportSpec, declared:
     allowed = declared.scopes
     if allowed is not None:
         _check_scopes(tool, (*path, "scopes"), export.auth.scopes, allowed, "the tool does not declare")
-    return ToolAuth(declared.app, tuple(export.auth.scopes))
+    return replace(declared, scopes=tuple(export.auth.scopes))
 
 
 def connector_draft(connector: Written[ConnectorSpec], apps: Apps, *, plain_secrets: bool) -> ConnectorDraft | None:
@@ -90,14 +91,19 @@ def connector_draft(connector: Written[ConnectorSpec], apps: Apps, *, plain_secr
 
 
 def _declared(
-    resource: Written[Any], path: Keys, ref: ObjectRef | None, scopes: list[str] | None, apps: Apps
+    resource: Written[Any],
+    path: Keys,
+    ref: ObjectRef | None,
+    scopes: list[str] | None,
+    apps: Apps,
+    delivery: str | None = None,
 ) -> ToolAuth | None:
     app = _app(resource, (*path, "oauthAppRef"), ref, apps)
     if app is None:
         return None
     if scopes is not None and app.whole("scopes"):
         _check_scopes(resource, (*path, "scopes"), scopes, app.spec.scopes or (), "the OAuthApp does not have")
-    return ToolAuth(app.name, None if scopes is None else tuple(scopes))
+    return ToolAuth(app.name, None if scopes is None else tuple(scopes), delivery is not None)
 
 
 def _app(resource: Written[Any], path: Keys, ref: ObjectRef | None, apps: Apps) -> Written[OAuthAppSpec] | None:

@@ -11,6 +11,7 @@ from oauthbroker.config import urls
 from oauthbroker.config.branding import branding_of
 from oauthbroker.config.broker_spec import BrokerSpec
 from oauthbroker.config.ca import trusted_ca
+from oauthbroker.config.checks_api import api_of, check_api
 from oauthbroker.config.checks_app import (
     check_client,
     check_endpoints,
@@ -143,6 +144,7 @@ def _apps(
         check_endpoints(app, plain_http=plain_http, reach=reach)
         check_scopes(app)
         check_quirks(app)
+        check_api(app, plain_http=plain_http, reach=reach)
         check_redirect(app, public_base_url=settings.public_base_url)
         check_pushing(app)
         check_options(app)
@@ -236,6 +238,7 @@ def _app(app: Merged, ca: str) -> OAuthApp:
         title=app.spec.title or _title_of(app),
         revocation=app.revocation,
         habits=app.habits,
+        api=api_of(app),
         resource=tuple(app.spec.resource or ()),
         refresh_ahead_seconds=(app.spec.refresh and app.spec.refresh.ahead_seconds) or 0,
         pushed_authorization=app.spec.pushed_authorization or "auto",

@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from oauthbroker.config.broker_spec import BrokerSpec
 from oauthbroker.config.client_spec import ClientSpec, EndpointsSpec, SecretSource
 from oauthbroker.config.fields import Ref, Strict, Text, Texts, Tolerant
+from oauthbroker.model.api_access import ApiMethod
 from oauthbroker.model.apps import ANYONE, Binding, Flow, IdentitySource, Link, Pushing
 from oauthbroker.model.turn import SubjectMode
 from oauthbroker.providers.quirks import Quirks
@@ -58,6 +59,24 @@ class QuirksSpec(Quirks, Strict):
     """What the app's provider does its own way, in the words of the presets."""
 
 
+def _host(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+class ApiHostSpec(Strict):
+    """`name`, `name:port`, or `{providerData, within}` for a host that differs by account."""
+
+    name: Text | None = None
+    provider_data: Text | None = None
+    within: Text | None = None
+
+
+class ProviderApiSpec(Strict):
+    hosts: Annotated[list[Annotated[ApiHostSpec, BeforeValidator(_host)]], Field(max_length=50)] | None = None
+    methods: Annotated[list[ApiMethod], Field(max_length=10)] | None = None
+    delivery: Literal["injected"] | None = None
+
+
 class RefreshSpec(Strict):
     ahead_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
 
@@ -80,12 +99,14 @@ class OAuthAppSpec(Strict):
     refresh: RefreshSpec | None = None
     owner: OwnerSpec | None = None
     quirks: QuirksSpec | None = None
+    api: ProviderApiSpec | None = None
     options: Annotated[dict[str, Annotated[dict[str, Text], Field(max_length=50)]], Field(max_length=10)] | None = None
 
 
 class ToolAuthSpec(Strict):
     oauth_app_ref: Ref | None = None
     scopes: Texts | None = None
+    delivery: Literal["injected"] | None = None
 
 
 class ExportAuthSpec(Strict):

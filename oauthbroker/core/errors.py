@@ -87,6 +87,11 @@ class Code(StrEnum):
     SERVER_BUSY = "serverBusy", 503, _RETRY
     RATE_LIMITED = "rateLimited", 429, _RETRY
     HOST_NOT_ALLOWED = "hostNotAllowed", 421
+    TOKEN_INJECTED_ONLY = "tokenInjectedOnly", 403
+    API_NOT_DECLARED = "apiNotDeclared", 403
+    API_HOST_FORBIDDEN = "apiHostForbidden", 403
+    API_METHOD_FORBIDDEN = "apiMethodForbidden", 403
+    BODY_NOT_REPEATABLE = "bodyNotRepeatable", 409
     BROKER_UNREACHABLE = "brokerUnreachable", 503, _RETRY
     BROKER_ANSWER_INVALID = "brokerAnswerInvalid", 502
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.model.api_access import ApiAccess
 from oauthbroker.model.habits import Habits, Revocation
 from oauthbroker.model.room_resources import RoomResources
 from oauthbroker.model.settings import Settings
@@ -137,6 +138,7 @@ class OAuthApp:
     title: str = ""
     revocation: Revocation = field(default_factory=Revocation)
     habits: Habits = field(default_factory=Habits)
+    api: ApiAccess = field(default_factory=ApiAccess)
     resource: tuple[str, ...] = ()
     pushed_authorization: Pushing = "auto"
     refresh_ahead_seconds: int = 0
@@ -215,10 +217,12 @@ class BrokerLogin:
 
 @dataclass(frozen=True, slots=True)
 class ToolAuth:
-    """What a Tool declared: one app and, if it narrowed them, its scopes."""
+    """What a Tool declared: one app and, if it narrowed them, its scopes. `injected`: the tool gets no token, only
+    requests that carry one."""
 
     app: str
     scopes: tuple[str, ...] | None = None
+    injected: bool = False
 
 
 @dataclass(frozen=True, slots=True)

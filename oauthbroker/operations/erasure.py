@@ -53,6 +53,7 @@ class Traces:
     turns: list[str] = field(default_factory=list)
     visits: list[str] = field(default_factory=list)
     uses: list[str] = field(default_factory=list)
+    room_values: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def to_tell(self) -> int:
@@ -78,7 +79,7 @@ class Traces:
 
     def counts(self) -> dict[str, int]:
         kinds = ("grants", "sessions", "events", "turns", "visits", "uses")
-        return {kind: len(getattr(self, kind)) for kind in kinds}
+        return {**{kind: len(getattr(self, kind)) for kind in kinds}, "roomValues": len(self.room_values)}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -189,12 +190,14 @@ class Erasure:
         return now
 
     async def _add_the_rest(self, found: Traces) -> None:
-        """Find the events and browser sessions. Revocations send events: these are looked for after them."""
+        """Find the events, browser sessions and values of rooms. Revocations send events: they are looked for after
+        these."""
         subject = found.subject
         async for event in self.repository.events.all():
             if event.payload.get("subject") == subject or event.target.is_of(subject):
                 found.events.append(event)
         found.visits = [it.locator async for it in self.visits.shelf.all() if subject in dict(it.subjects).values()]
+        found.room_values = [(it.room, it.key) async for it in self.repository.room_values.about(subject)]
 
     async def _stop(self, found: Traces) -> None:
         """Keep new grants from coming: end the subject's turns, and withdraw its open authorizations."""
@@ -216,6 +219,7 @@ class Erasure:
 
     async def _remove(self, found: Traces) -> bool:
         await _each(self.visits.shelf.end, found.visits)
+        await _each(lambda place: self.repository.room_values.remove(*place), found.room_values)
         own = {grant.id for grant in found.grants}
         await _each(self.uses.forget, sorted(set(found.uses) - own))
         await _each(self._remove_sessions, _by_pair(found.sessions))

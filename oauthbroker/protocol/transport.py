@@ -9,7 +9,7 @@ import re
 from contextvars import ContextVar
 from dataclasses import replace
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from oauthbroker.core.errors import BrokerError, Code
@@ -23,6 +23,7 @@ from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, enc
 if TYPE_CHECKING:
     import ssl
 
+    import httpcore2
     import httpx2
 
 __all__ = ["ProviderRequest", "ProviderResponse", "Transport", "TransportFailed", "check_url"]
@@ -101,26 +102,16 @@ class Transport:
 
     async def _send(self, request: ProviderRequest, seconds: float, max_bytes: int) -> ProviderResponse:
         flight = _RequestProgress()
-        ours, app = _ours.set(True), asking.set(request.app)
+        ours_before, app = ours.set(True), asking.set(request.app)
         try:
             async with asyncio.timeout(seconds), self._row(request.url):
                 return await self._exchange(request, flight, max_bytes)
-        except _TooLarge:
-            failed = "the answer is too large"
-        except TimeoutError:
-            failed = "no answer in time"
-        except AddressRefused:
-            failed = _INSIDE
-        except NoAddress:
-            failed = "its name has no address, or no name server says so in time"
         except Exception as exc:  # noqa: BLE001 - any exception may carry a URL, a header or a body
-            failed = _tls_trouble(exc) or f"the exchange broke off ({type(exc).__name__})"
+            failed = failure_of(exc, sent=flight.sent)
         finally:
-            _ours.reset(ours)
+            ours.reset(ours_before)
             asking.reset(app)
-        if failed is _INSIDE:
-            raise BrokerError(Code.APP_MISCONFIGURED, note=failed)
-        raise TransportFailed(failed, sent=flight.sent)
+        raise failed
 
     async def close(self) -> None:
         """Close every connection. Later requests fail."""
@@ -150,6 +141,13 @@ class Transport:
                 date_of(response.headers.get("date", "")),
             )
 
+    def dialer(self) -> httpcore2.AsyncNetworkBackend:
+        """Return a backend that connects to checked addresses, as this transport does."""
+        import httpcore2
+
+        backend: Any = Dialer(httpcore2.AnyIOBackend(), self._reach, self._lookups)
+        return cast("httpcore2.AsyncNetworkBackend", backend)
+
     def _row(self, url: str) -> asyncio.Semaphore:
         parts = urlsplit(url)
         return self._rows.setdefault(f"{parts.scheme}://{parts.netloc.lower()}", asyncio.Semaphore(_PER_ORIGIN))
@@ -160,8 +158,10 @@ class Transport:
         if ca not in self._clients:
             import httpx2
 
+            from oauthbroker.protocol.pool import PoolTransport  # with httpx2, which a broker without calls lacks
+
             self._clients[ca] = httpx2.AsyncClient(
-                transport=_dialling(_tls(ca), self._reach, self._lookups),
+                transport=PoolTransport(tls_context(ca), self.dialer()),
                 trust_env=False,
                 follow_redirects=False,
                 timeout=None,  # httpx2's timeouts are per read; the one deadline for everything is in `send`
@@ -198,8 +198,24 @@ def _is_loopback(host: str) -> bool:
         return False  # a name, even "localhost", resolves to any address
 
 
-class _TooLarge(Exception):
-    pass
+class TooLarge(Exception):
+    """The answer is longer than its limit."""
+
+
+def failure_of(error: Exception, *, sent: bool) -> BrokerError:
+    """Return the error of a failed exchange, in our words: a library's may hold a URL, a header or a body. Raise it
+    outside the `except` block."""
+    if isinstance(error, AddressRefused):
+        return BrokerError(Code.APP_MISCONFIGURED, note=_INSIDE)
+    if isinstance(error, TooLarge):
+        note = "the answer is too large"
+    elif isinstance(error, TimeoutError):
+        note = "no answer in time"
+    elif isinstance(error, NoAddress):
+        note = "its name has no address, or no name server says so in time"
+    else:
+        note = _tls_trouble(error) or f"the exchange broke off ({type(error).__name__})"
+    return TransportFailed(note, sent=sent)
 
 
 class _RequestProgress:
@@ -215,16 +231,6 @@ class _RequestProgress:
             self.sent = True
 
 
-def _dialling(context: ssl.SSLContext, reach: ProviderNetworks, lookups: Lookups) -> httpx2.AsyncBaseTransport:
-    """Build the transport of a client that dials only addresses within `reach`."""
-    import httpcore2
-
-    from oauthbroker.protocol.pool import PoolTransport  # with httpx2, which a broker without provider calls lacks
-
-    backend: Any = Dialer(httpcore2.AnyIOBackend(), reach, lookups)
-    return PoolTransport(context, backend)
-
-
 async def _read(response: httpx2.Response, max_bytes: int) -> bytes:
     """Read the decoded body. We request identity encoding; a compressed body is counted after decoding."""
     if response.headers.get("content-encoding", "").strip().lower() not in _ENCODINGS:
@@ -234,7 +240,7 @@ async def _read(response: httpx2.Response, max_bytes: int) -> bytes:
         body += chunk
         pieces += 1
         if len(body) > max_bytes or response.num_bytes_downloaded > max_bytes or pieces > _MAX_PIECES:
-            raise _TooLarge
+            raise TooLarge
     return bytes(body)
 
 
@@ -259,7 +265,7 @@ def _tls_trouble(error: BaseException) -> str:
     return ""
 
 
-def _tls(ca: str) -> ssl.SSLContext:
+def tls_context(ca: str) -> ssl.SSLContext:
     import ssl
 
     import httpx2
@@ -271,7 +277,7 @@ def _tls(ca: str) -> ssl.SSLContext:
     return context
 
 
-_ours: ContextVar[bool] = ContextVar("oauthbroker_transport", default=False)
+ours: ContextVar[bool] = ContextVar("oauthbroker_transport", default=False)
 
 
 class _Quiet(logging.Filter):
@@ -279,7 +285,7 @@ class _Quiet(logging.Filter):
     program's own records pass."""
 
     def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002 - all of them
-        return not _ours.get()
+        return not ours.get()
 
 
 _quiet = _Quiet()

@@ -63,10 +63,17 @@ class TurnRecord:
 def _auths_json(auths: tuple[ToolAuth, ...] | None) -> list[dict[str, Any]] | None:
     if auths is None:
         return None
-    return [{"app": auth.app, "scopes": None if auth.scopes is None else list(auth.scopes)} for auth in auths]
+    return [
+        {"app": auth.app, "scopes": None if auth.scopes is None else list(auth.scopes)}
+        | ({"delivery": "injected"} if auth.injected else {})
+        for auth in auths
+    ]
 
 
 def _auths(data: list[dict[str, Any]] | None) -> tuple[ToolAuth, ...] | None:
     if data is None:
         return None
-    return tuple(ToolAuth(each["app"], None if each["scopes"] is None else tuple(each["scopes"])) for each in data)
+    return tuple(
+        ToolAuth(each["app"], None if each["scopes"] is None else tuple(each["scopes"]), "delivery" in each)
+        for each in data
+    )

@@ -22,6 +22,7 @@ from oauthbroker.repository.grant_tags import GrantTags, people_of
 from oauthbroker.repository.markers import Markers
 from oauthbroker.repository.queue_parts import QueueParts
 from oauthbroker.repository.record_store import RecordStore, Shelved
+from oauthbroker.repository.room_values import RoomValues
 from oauthbroker.repository.stored_secrets import StoredSecrets
 from oauthbroker.repository.tombstones import KIND as TOMBSTONES
 from oauthbroker.repository.tombstones import Tombstones
@@ -43,9 +44,9 @@ __all__ = ["Conflict", "Due", "DueWork", "Entry", "Key", "Lease", "Repository", 
 
 KINDS = (
     "grants", "sessions", "waiting", "events", "queues", "secrets", "due", "turns", "apikeys", "visits", "uses",
-    TOMBSTONES,
+    "rooms", TOMBSTONES,
 )  # fmt: skip
-LEASES = ("pair", "flight", "queue")
+LEASES = ("pair", "flight", "queue", "room")
 PAIR_WAIT_SECONDS = 20.0
 WRITABLE_SECONDS = 10.0  # before a provider call, when nothing is lost yet
 ANSWER_BYTES = 64 * 1024
@@ -85,6 +86,7 @@ class Repository:
         self.events = EventRecords(store, on_damage)
         self.secrets = StoredSecrets(store, on_damage)
         self.waiting_lists = WaitingLists(store, on_damage)
+        self.room_values = RoomValues(store, on_damage)
         self.event_order = EventOrder(store, on_damage, self._newest_in_outboxes)
         self._cache = Bounded[tuple[str, str], Versioned[Grant]](
             CACHED, most_bytes=CACHED_BYTES, size_of=lambda held: len(held.entry.body)

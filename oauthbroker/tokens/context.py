@@ -10,7 +10,8 @@ from oauthbroker.core.errors import BrokerError, Locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.sync_bridge import wait_on
 from oauthbroker.model.results import Failed, TokenResult
-from oauthbroker.model.token_request import app_name, concealed, parse_request
+from oauthbroker.model.token_request import AppRef, app_name, concealed, parse_request
+from oauthbroker.tokens.injected_calls import InjectedCalls
 from oauthbroker.tokens.manager import OAuthManager
 from oauthbroker.tokens.token_call import Caller
 
@@ -83,6 +84,11 @@ class OAuthContext:
         except BrokerError as error:
             return Failed.from_error(error, self._locale)
         return await self._manager.report_rejected(self._caller, name, token, scopes)
+
+    def injected_calls(self, app: AppRef, scopes: Sequence[str] | None = None) -> InjectedCalls:
+        """Return the tokens for requests to an app's API that the broker sends. Raises `requestInvalid` for another
+        reference. For the client and the proxy: a tool does not get them."""
+        return InjectedCalls(self._manager, self._caller, app_name(app), scopes, self._locale)
 
     @property
     def sync(self) -> SyncOAuthContext:

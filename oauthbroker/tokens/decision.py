@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from oauthbroker.core.errors import Code
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.results import Reason
+from oauthbroker.model.scope_ceiling import ScopeNeed, union_in_app_order
 from oauthbroker.records import Grant, Token
 from oauthbroker.refresh.writeback import Refreshed
 
@@ -128,3 +130,10 @@ def settle(refreshed: Refreshed, need: Need, now: datetime) -> Decision:
     if token is not None and token.lifetime_seconds:  # the token expired before its response arrived
         return Refuse(Code.PROVIDER_UNREACHABLE, 1)
     return Refuse(Code.TOKEN_RESPONSE_INVALID)
+
+
+def step_up(app: OAuthApp, asked: ScopeNeed, grant: Grant | None, reason: Reason) -> tuple[str, ...]:
+    """Return the union of granted and requested scopes, so that a step-up takes no scope from another tool."""
+    if grant is None or grant.revoked or reason == "noGrant":
+        return asked.asked
+    return union_in_app_order(app, grant.scopes, asked.asked)

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple, Protocol
 
-from oauthbroker.audit import TokenIssued
+from oauthbroker.audit import TokenInjected, TokenIssued
 from oauthbroker.audit.port import RepeatedWrite
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
@@ -21,7 +22,22 @@ from oauthbroker.records.refresh_state import RefreshState
 from oauthbroker.repository.repository import Entry
 
 OWN_BYTES = 1024  # an issuance and its parts, without their texts
-Words = tuple[str, tuple[str, ...] | None, int | None]
+
+
+class Carrier(NamedTuple):
+    """The request that carries a token: its method, and its host as the request names it."""
+
+    method: str
+    host: str
+
+
+Words = tuple[str, tuple[str, ...] | None, int | None, Carrier | None]
+
+
+class UseLog(Protocol):
+    """Where the use of a grant is noted, for the pages that show it."""
+
+    def note(self, grant: str, agent: str, tool: str | None, at: datetime) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +50,7 @@ class Issuance:
     subject: str
     grant: Grant
     version: Entry | None
-    entry: TokenIssued
+    entry: TokenIssued | TokenInjected
     write: RepeatedWrite
     counted: Counted
     ready: Ready
@@ -76,14 +92,14 @@ def as_issued(app: OAuthApp, grant: Grant) -> Grant:
     return replace(grant, token=token, refresh_state=RefreshState(), outbox=(), provider_data=told_to_tools(app, grant))
 
 
-def words_of(app_name: str, scopes: object, ttl: object) -> Words | None:
+def words_of(app_name: str, scopes: object, ttl: object, carrier: Carrier | None = None) -> Words | None:
     """Return the key of a call's words. None for unusual arguments, which are checked each time: their own code runs
     when they are compared, and `True` equals 1."""
     if type(app_name) is not str or not (ttl is None or type(ttl) is int):
         return None
     if scopes is None:
-        return app_name, None, ttl
+        return app_name, None, ttl, carrier
     if type(scopes) is not list and type(scopes) is not tuple:
         return None
     kept = tuple(scopes)
-    return (app_name, kept, ttl) if all(type(scope) is str for scope in kept) else None
+    return (app_name, kept, ttl, carrier) if all(type(scope) is str for scope in kept) else None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
-from oauthbroker.audit import TokenIssued, TokenRejected
+from oauthbroker.audit import TokenInjected, TokenIssued, TokenRejected
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.connect import Connect
 from oauthbroker.authorization.session_opening import Opening, Wish
@@ -17,7 +16,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.links import connect_link, private_page
 from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, Reason, TokenResult, invitation
-from oauthbroker.model.scope_ceiling import ScopeNeed, union_in_app_order
+from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.turn import checked_target, locale_of
 from oauthbroker.observability.logging import Log
@@ -29,18 +28,22 @@ from oauthbroker.records.provider_data import told_to_tools
 from oauthbroker.refresh.background import BackgroundRefresh
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Entry, Repository
-from oauthbroker.tokens.decision import AskPerson, Decision, RefreshToken, Refuse, UseToken, decide, is_early, settle
-from oauthbroker.tokens.issuance import Issuance, as_issued, words_of
+from oauthbroker.tokens.decision import (
+    AskPerson,
+    Decision,
+    RefreshToken,
+    Refuse,
+    UseToken,
+    decide,
+    is_early,
+    settle,
+    step_up,
+)
+from oauthbroker.tokens.issuance import Carrier, Issuance, UseLog, as_issued, words_of
 from oauthbroker.tokens.issued import Issuances
 from oauthbroker.tokens.token_call import Caller, Calls, TokenCall
 
 _READY = Timing.TOKEN_CALL, ("ready",)
-
-
-class UseLog(Protocol):
-    """Where the use of a grant is noted, for the pages that show it."""
-
-    def note(self, grant: str, agent: str, tool: str | None, at: datetime) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +66,26 @@ class OAuthManager:
     issuances: Issuances = field(default_factory=Issuances)
 
     def issue_again(
-        self, caller: Caller, app_name: str, scopes: Sequence[str] | None, min_ttl_seconds: int | None
+        self,
+        caller: Caller,
+        app_name: str,
+        scopes: Sequence[str] | None,
+        min_ttl_seconds: int | None = None,
+        *,
+        carrier: Carrier | None = None,
     ) -> Ready | None:
         """Do `reissue`, and return the answer."""
-        issuance = self.reissue(caller, app_name, scopes, min_ttl_seconds)
+        issuance = self.reissue(caller, app_name, scopes, min_ttl_seconds, carrier=carrier)
         return None if issuance is None else issuance.fresh()
 
     def reissue(
-        self, caller: Caller, app_name: str, scopes: Sequence[str] | None, min_ttl_seconds: int | None
+        self,
+        caller: Caller,
+        app_name: str,
+        scopes: Sequence[str] | None,
+        min_ttl_seconds: int | None,
+        *,
+        carrier: Carrier | None = None,
     ) -> Issuance | None:
         """Answer a token call that was answered before, at the cost of one look at the grant's version and one audit
         entry. None if anything may have changed or fails: `get_access_token` decides then, and reports it.
@@ -80,7 +95,7 @@ class OAuthManager:
         began = self.clock.monotonic()
         try:
             plain = scopes is None and min_ttl_seconds is None
-            words = (app_name, None, None) if plain else words_of(app_name, scopes, min_ttl_seconds)
+            words = (app_name, None, None, carrier) if plain else words_of(app_name, scopes, min_ttl_seconds, carrier)
             issuance = caller.issued.get(words) if words is not None else None
             if issuance is None or is_traced() or not issuance.fits(caller.turn, self.calls.apps.get(app_name)):
                 return None
@@ -102,12 +117,14 @@ class OAuthManager:
         min_ttl_seconds: int | None = None,
         *,
         switch_account: bool = False,
+        carrier: Carrier | None = None,
     ) -> TokenResult:
         """Answer a token call. No exception leaves it. `switch_account` is for the runtime only: without a verifiable
-        owner a tool could replace the user's account with its own."""
+        owner a tool could replace the user's account with its own. `carrier`: the broker adds the token to
+        that request, so that a tool with `delivery: injected` is answered, too."""
 
         async def work() -> TokenResult:
-            call = self.calls.judge(caller, app_name, scopes, min_ttl_seconds)
+            call = self.calls.judge(caller, app_name, scopes, min_ttl_seconds, carrier=carrier)
             if not isinstance(switch_account, bool):
                 raise BrokerError(Code.REQUEST_INVALID, note="switchAccount")
             if switch_account and not caller.speaks_for_person:
@@ -119,7 +136,13 @@ class OAuthManager:
         return await self._watched(caller, app_name, work)
 
     async def report_rejected(
-        self, caller: Caller, app_name: str, access_token: Secret, scopes: Sequence[str] | None = None
+        self,
+        caller: Caller,
+        app_name: str,
+        access_token: Secret,
+        scopes: Sequence[str] | None = None,
+        *,
+        carrier: Carrier | None = None,
     ) -> TokenResult:
         """Answer a report that the provider's API refused this token (401), with a newer one, refreshed unless that has
         happened already.
@@ -130,7 +153,7 @@ class OAuthManager:
         """
 
         async def work() -> TokenResult:
-            call = self.calls.judge(caller, app_name, scopes, None)
+            call = self.calls.judge(caller, app_name, scopes, carrier=carrier)
             grant = grant_id(call.app.name, call.subject)
             words = (app_name, grant, caller.turn.agent_name, caller.tool, caller.turn_id, caller.instance)
             self.audit.write(TokenRejected(*words), self.clock.now())
@@ -235,7 +258,8 @@ class OAuthManager:
             provider_data=told_to_tools(app, grant),
         )  # fmt: skip
         agent, tool = caller.turn.agent_name, caller.tool
-        entry = TokenIssued(grant.app, grant.id, agent, tool, degraded, caller.turn_id, caller.instance)
+        words = (grant.app, grant.id, agent, tool, degraded, caller.turn_id, caller.instance)
+        entry = TokenIssued(*words) if call.carrier is None else TokenInjected(*words, *call.carrier)
         since, until = token.usable(call.need.enough(token), grant.updated_at)
         counted = Metric.TOKENS_READY, (grant.app,)
         write = self.audit.repeated(entry)
@@ -263,7 +287,7 @@ class OAuthManager:
         """Open an auth session and return its link. None when a sufficient grant arrived meanwhile."""
         app = call.app
         target = checked_target(caller.turn.resume_target)
-        scopes = _step_up(app, call.asked, grant, reason)
+        scopes = step_up(app, call.asked, grant, reason)
         wish = Wish(call.subject, scopes, target, reason, call.switch_account)
         session = await self.opening.open(app, wish, lambda there: isinstance(self._decide(call, there), AskPerson))
         if session is None:
@@ -289,10 +313,3 @@ def _outcome(result: TokenResult) -> str:
     if isinstance(result, Ready):
         return "degraded" if result.degraded else "ready"
     return result.status
-
-
-def _step_up(app: OAuthApp, asked: ScopeNeed, grant: Grant | None, reason: Reason) -> tuple[str, ...]:
-    """Return the union of granted and requested scopes, so that a step-up takes no scope from another tool."""
-    if grant is None or grant.revoked or reason == "noGrant":
-        return asked.asked
-    return union_in_app_order(app, grant.scopes, asked.asked)

@@ -12,7 +12,7 @@ from oauthbroker.model.scope_ceiling import ScopeNeed, resolve_scopes
 from oauthbroker.model.subject import resolve_subject
 from oauthbroker.model.turn import Turn, whole_turn
 from oauthbroker.tokens.decision import Need
-from oauthbroker.tokens.issuance import Words, words_of
+from oauthbroker.tokens.issuance import Carrier, Words, words_of
 from oauthbroker.tokens.issued import Issued
 
 MAX_MIN_TTL = 10 * 365 * 24 * 3600
@@ -45,13 +45,13 @@ class Caller:
         """Return the id of the conversation, for the audit log."""
         return self.turn.instance_key
 
-    def scopes_for(self, app: str) -> tuple[str, ...] | None:
-        """Return the scopes that the tool declared for the app, None for all of them. Raises `appForbidden`."""
+    def auth_for(self, app: str) -> ToolAuth:
+        """Return what the tool declared for the app. Raises `appForbidden`."""
         if self.declared is None:
-            return None
+            return ToolAuth(app)
         for auth in self.declared:
             if auth.app == app:
-                return auth.scopes
+                return auth
         raise BrokerError(Code.APP_FORBIDDEN)
 
     async def check_turn(self) -> None:
@@ -72,7 +72,7 @@ class Caller:
 @dataclass(frozen=True, slots=True)
 class TokenCall:
     """A permitted call. `rejected`: the token that a provider's API refused. `words`: the key under which its answer is
-    cached, None for one that is not."""
+    cached, None for one that is not. `carrier`: the request that carries the token, which then stays in the broker."""
 
     app: OAuthApp
     subject: str
@@ -81,6 +81,7 @@ class TokenCall:
     words: Words | None = None
     switch_account: bool = False
     rejected: Secret | None = None
+    carrier: Carrier | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +92,22 @@ class Calls:
     apps: Mapping[str, OAuthApp]
     default_ttl: int
 
-    def judge(self, caller: Caller, app_name: str, scopes: Sequence[str] | None, ttl: int | None) -> TokenCall:
-        """Check a call and return it. Raises `oauthAppNotFound`, `appForbidden`, `scopeNotAllowed`,
-        `subjectUnavailable`, `requestInvalid`; the last also for arguments whose own code raises."""
+    def judge(
+        self,
+        caller: Caller,
+        app_name: str,
+        scopes: Sequence[str] | None,
+        ttl: int | None = None,
+        *,
+        carrier: Carrier | None = None,
+    ) -> TokenCall:
+        """Check a call and return it. Raises `oauthAppNotFound`, `appForbidden`, `tokenInjectedOnly`,
+        `scopeNotAllowed`, `subjectUnavailable`, `requestInvalid`; the last also for arguments whose own code raises."""
         call: TokenCall | None = None
         try:
-            words = words_of(app_name, scopes, ttl)
-            call = self._judge(caller, self.apps.get(app_name), scopes if words is None else words[1], ttl, words)
+            words = words_of(app_name, scopes, ttl, carrier)
+            scopes = scopes if words is None else words[1]
+            call = self._judge(caller, self.apps.get(app_name), scopes, ttl, words, carrier)
         except BrokerError:
             raise
         except Exception:  # noqa: BLE001, S110  (only the caller's arguments run here)
@@ -107,19 +117,28 @@ class Calls:
         return call
 
     def _judge(
-        self, caller: Caller, app: OAuthApp | None, scopes: Sequence[str] | None, ttl: int | None, words: Words | None
+        self,
+        caller: Caller,
+        app: OAuthApp | None,
+        scopes: Sequence[str] | None,
+        ttl: int | None,
+        words: Words | None,
+        carrier: Carrier | None,
     ) -> TokenCall:
         whole_turn(caller.turn)
         if app is None:
             raise BrokerError(Code.OAUTH_APP_NOT_FOUND)
-        declared = caller.scopes_for(app.name)
+        auth = caller.auth_for(app.name)
+        if carrier is None and (auth.injected or app.api.injected):
+            raise BrokerError(Code.TOKEN_INJECTED_ONLY)
+        declared = auth.scopes
         if scopes is not None and declared is not None:
             resolve_scopes(app, declared, scopes)
         subject = resolve_subject(app, caller.turn)
         asked = resolve_scopes(app, declared, scopes)
         alone = app.flow == "clientCredentials"
         need = Need(asked.needed, _checked_ttl(ttl), self.default_ttl, app.registration, alone)
-        return TokenCall(app, subject, asked, need, words)
+        return TokenCall(app, subject, asked, need, words, carrier=carrier)
 
 
 def _checked_ttl(seconds: int | None) -> int | None:

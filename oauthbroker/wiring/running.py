@@ -12,6 +12,7 @@ from oauthbroker.broker import Broker
 from oauthbroker.config.reload import Read, Reload, Source
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle
+from oauthbroker.operations.room_state import RoomState
 from oauthbroker.wiring.parts import Parts
 from oauthbroker.wiring.web_apps import web_of
 
@@ -44,6 +45,7 @@ class Running:
             web=self._web,
             reload=Reload(in_use=parts.config, read=read, follow=self._follow, settle=self._settle, log=parts.log),
             room_types=parts.rooms.types,
+            room_state=partial(RoomState, parts.repository.room_values),
         )
 
     async def start(self, *, background: bool) -> None:

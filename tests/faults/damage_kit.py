@@ -15,6 +15,7 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.model.turn_token import BegunTurn
 from oauthbroker.operations.checkup.inspection import Inspection
 from oauthbroker.operations.grant_pages import GrantFilter
+from oauthbroker.operations.room_state import RoomState
 from oauthbroker.records import AgentEvent, grant_id
 from oauthbroker.repository.repository import KINDS, Repository
 from oauthbroker.store.port import Key
@@ -56,6 +57,10 @@ class World:
 
     def file(self, key: Key) -> Path:
         return self.data / key.kind / key.name
+
+    @property
+    def notes(self) -> RoomState:
+        return RoomState(self.parts.repository.room_values, "notes")
 
     def advance(self, seconds: float) -> None:
         self.process.clock.advance(seconds)
@@ -99,6 +104,7 @@ async def world(folder: Path, idp: IdentityProvider) -> World:
     of("apikeys", lambda who: (here.keyed[who].reveal().split(".")[1],))
     of("visits", lambda who: (here.tickets[who].reveal()[:22],))
     of("uses", lambda who: (grant_id("files", who),))
+    of("rooms", lambda who: ("notes", who))
     due, ended = (store.key("grants", "files", who).name for who in PEOPLE), _ended_turns(here)
     here.keys["due"] = _pair("due", due)
     here.keys["tombstones"] = _pair("tombstones", (store.key("turns", turn_id[5:]).name for turn_id in ended))
@@ -149,10 +155,15 @@ async def _now(here: World) -> None:
         await broker.secrets.put(who, "value", Secret(here.idp.canaries.mint("client secret").reveal()))
         await here.connect(who, "files")
         await here.ask(who, "files")
+        await _noted(here, who)
         await _ended_and_put_back(here, who)
     await here.parts.uses.write(everything=True)
     here.idp.script.revoke.answer(503)
     assert await broker.revoke("mail", subject=BOB)
+
+
+async def _noted(here: World, who: str) -> None:
+    await here.notes.change(who, lambda _: [who], subjects=list)
 
 
 async def _ended_and_put_back(here: World, who: str) -> None:
@@ -254,6 +265,9 @@ def operations(here: World) -> dict[str, Callable[[], Awaitable[Any]]]:
         if page.next_url is not None:
             await visit_callback(browser, await here.idp.agree(page.next_url, "alice", browser=browser))
 
+    async def noted() -> list[Any]:
+        return [it async for it in here.notes.all()]
+
     return {
         "token call": lambda: here.ask(ALICE, "files"),
         "connect": lambda: here.ask(ALICE, "notes"),
@@ -269,6 +283,8 @@ def operations(here: World) -> dict[str, Callable[[], Awaitable[Any]]]:
         "secrets": broker.secrets.names,
         "secret": lambda: broker.secrets.put(ALICE, "value", here.idp.canaries.mint("client secret")),
         "lists": listed,
+        "room value": lambda: here.notes.change(ALICE, lambda there: there),
+        "room values": noted,
         "a page": lambda: broker.grants.page(GrantFilter(), 10),
         "queues": broker.dead_letters.states,
         "dead letters": broker.dead_letters.dead,

@@ -23,6 +23,7 @@ from oauthbroker.model.apps import Bundle, OAuthApp, Owner
 from oauthbroker.model.links import locator_of
 from oauthbroker.model.results import TokenResult
 from oauthbroker.observability.logging import json_log
+from oauthbroker.operations.room_state import RoomState
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.repository.repository import Repository
 from oauthbroker.store.file.file_store import FileStore
@@ -287,6 +288,14 @@ async def events(kept: Kept) -> None:
 @act
 async def a_secret(kept: Kept) -> None:
     await kept.broker.secrets.put("s", "k", Secret("a value of no account"))
+
+
+@act
+async def values_of_a_room(kept: Kept) -> None:
+    state = RoomState(kept.parts.repository.room_values, "library")
+    await state.change("count", lambda there: (there or 0) + 1)
+    await state.change("loan", lambda _: 1)
+    await state.change("loan", lambda _: None)
 
 
 @act

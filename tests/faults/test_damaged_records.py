@@ -31,6 +31,7 @@ REFUSED: dict[str, set[str]] = {
     "apikeys": {"API key"},
     "visits": {"visit"},
     "uses": set(),
+    "rooms": {"room value"},
     "tombstones": set(),
 }
 """What may be refused because of the record: it needs what is in it. The relay tells of it, after all others' events."""
@@ -87,6 +88,7 @@ async def assert_bob_notices_nothing(here: World) -> None:
     assert await broker.turns.end(begun.turn_id)
     assert await broker.api_keys.check(here.keyed[BOB].reveal())
     assert (BOB, "value") in await broker.secrets.names()
+    assert (BOB, [BOB]) in [it async for it in here.notes.all()]
     assert await broker.revoke("files", subject=BOB)
 
 

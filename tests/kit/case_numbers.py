@@ -105,6 +105,14 @@ CASES = {
     "99": "load: callers and links without end",
     "100": "load: one tenant hammers",
     "101": "binding: the victim's own grant survives a stranger's link",
+    "103": "injection: redirects",
+    "104": "injection: header injection, credentials and overrides in headers",
+    "105": "injection: request smuggling",
+    "106": "injection: internal addresses by DNS",
+    "107": "injection: upgrade to WebSocket",
+    "108": "injection: huge and endless bodies both ways",
+    "109": "injection: slow loris both ways",
+    "110": "injection: a provider that echoes the token",
 }
 
 RULES = {

@@ -32,6 +32,7 @@ ROOMS = {
     "revocation": "ending grants, one or many, and telling the provider",
     "authorization": "from a missing token to a grant: auth sessions, callback, code exchange, device codes, sign-in",
     "events": "durable queues, the relay, waiting for an outcome",
+    "injection": "requests to a provider's API that carry a token which their caller never holds",
     "tokens": "the token call: manager, decision, `ctx.oauth`",
     "access": "turns, turn tokens and API keys: who may call from another process",
     "operations": "the views and actions of operators and users: grants, connections, dead letters, checkup",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import pytest
 
 from oauthbroker import AuthorizationRequired, Room, RoomEntry, RoomResource, RoomResources, open_broker
 from oauthbroker.cli import run
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.docs import code_blocks, page_text
 from tests.kit.rooms_installed import distribution, on_path
-from tests.kit.running_broker import Harness, running, turn, user_app
+from tests.kit.running_broker import ALICE, BOB, Harness, running, turn, user_app
 from tests.story.api.kit import Callers
 
 BROKER, SHELF = code_blocks("docs/rooms.md", "yaml")
@@ -114,6 +116,24 @@ async def test_the_route_of_the_page_lends_as_the_user_of_the_turn(harness: Harn
     assert ["library.BookLent"] == [type(it).type_name() for it in harness.audit.entries if isinstance(it, RoomEntry)]
     assert "requestInvalid" == (await tool.post("/v1/library/loans", {"shelf": "novels"})).code
     assert 403 == (await api.runtime.post("/v1/library/loans", loan)).status
+
+
+async def test_the_loans_of_the_page_go_with_their_reader(harness: Harness):
+    loans, broker = import_module("library_room.loans"), harness.broker
+    assert await loans.lend(broker, "Emma", ALICE)
+    assert await loans.lend(broker, "Emma", ALICE)
+    assert not await loans.lend(broker, "Emma", BOB)
+    assert await loans.lend(broker, "Persuasion", BOB)
+    assert {"Emma": ALICE, "Persuasion": BOB} == await loans.loans(broker)
+    assert (await broker.erase(ALICE)).done
+    assert {"Persuasion": BOB} == await loans.loans(broker)
+    assert [True, False] == [await loans.take_back(broker, "Persuasion") for _ in range(2)]
+
+
+async def test_a_room_that_the_configuration_does_not_name_has_no_state(harness: Harness):
+    with pytest.raises(BrokerError) as refused:
+        harness.broker.room_state("kitchen")
+    assert Code.REQUEST_INVALID is refused.value.code
 
 
 async def test_the_room_of_the_page_follows_a_reload_and_tells_its_findings(harness: Harness):

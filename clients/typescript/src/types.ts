@@ -184,6 +184,7 @@ export interface Erased {
   turns: number;
   visits: number;
   uses: number;
+  roomValues: number;
   toTell: number;
   connecting: number;
   namedIn: string[];

@@ -94,7 +94,10 @@ def turn_of(body: TurnBody) -> Turn:
 
 
 def _auths(bodies: Sequence[ToolAuthBody]) -> list[ToolAuth]:
-    return [ToolAuth(_name(each), None if each.scopes is None else tuple(each.scopes)) for each in bodies]
+    return [
+        ToolAuth(_name(each), None if each.scopes is None else tuple(each.scopes), each.delivery is not None)
+        for each in bodies
+    ]
 
 
 def _name(body: ToolAuthBody) -> str:

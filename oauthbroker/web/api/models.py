@@ -61,6 +61,9 @@ class ToolAuthBody(RequestModel):
 
     oauthAppRef: AppRef
     scopes: Scopes = None
+    delivery: Annotated[
+        Literal["injected"] | None, Field(description="The tool gets no token, only requests that carry one.")
+    ] = None
 
 
 class BeginTurn(RequestModel):

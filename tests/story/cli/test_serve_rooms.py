@@ -62,7 +62,8 @@ def test_the_doors_of_a_room_in_two_workers(desk: Desk, idp: IdentityProvider, k
         assert (404, "notFound") == refusal(service.call("POST", "/v1/sample/notebooks/novel", {}, token=turn))
         assert (400, "requestInvalid") == refusal(service.call("POST", write, {"pages": "2"}, token=turn))
         assert (401, "unauthenticated") == refusal(service.call("POST", write, {}, token="oabt.x"))
-        assert (200, {"notebooks": ["diary"]}) == service.call("GET", "/.well-known/sample")
+        document = {"notebooks": ["diary"], "pages": {"diary": 16}}
+        assert (200, document) == service.call("GET", "/.well-known/sample"), "both workers wrote the same value"
         status, leased = service.call("GET", "/v1/agents/sample-rounds/events?wait=30", seconds=60)
         assert (200, "sample.round", {"notebooks": 1}) == (status, leased["event"]["type"], leased["event"]["payload"])
 

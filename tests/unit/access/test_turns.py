@@ -131,6 +131,26 @@ async def test_scopes_that_the_configuration_has_no_more_take_the_app_along(cloc
         assert {"files": ("read",)} == allowed(await turns.admit(token))
 
 
+INJECTED = ToolAuth("mail", ("read",), injected=True)
+
+
+@pytest.mark.parametrize("apps", [None, {"mail": None}, {"mail": ["read"]}])
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [(INJECTED, None), (INJECTED, ToolAuth("mail")), (ToolAuth("mail"), INJECTED), (None, INJECTED)],
+    ids=["declared", "declared, and said otherwise", "said", "said alone"],
+)
+async def test_a_tool_that_gets_no_token_gets_none_by_a_narrower_name(
+    clock: TestClock, declared: ToolAuth | None, said: ToolAuth | None, apps: Any
+) -> None:
+    turns = turns_on(MemoryStore(kinds=KINDS, clock=clock), clock)
+    turns.config.take(Bundle(Settings(), APPS, {"Tool/mail": (declared,)} if declared else {}))
+    begun = await turns.begin(ALICE, tools={"Tool/mail": (said,) if said else None})
+    token = begun.tool_tokens["Tool/mail"]
+    guest = await turns.admit((token if apps is None else narrow(token, apps=apps)).reveal())
+    assert (INJECTED,) == guest.declared
+
+
 @pytest.mark.case("79")
 async def test_a_sub_tool_may_what_both_may_and_is_the_one_that_the_runtime_named(turns: Turns) -> None:
     begun = await turns.begin(ALICE, tools={"Tool/all": None})

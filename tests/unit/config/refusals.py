@@ -369,6 +369,42 @@ TOOLS = [
     connector("scopes beside a token", "spec.auth.scopes", "scopes beside a static token", ("auth: {", "auth: {@@scopes: [read], ")),
     connector("an unknown app of a connector", "spec.auth.oauthAppRef", "no such OAuthApp", ("{staticToken: {valueFrom: {env: CHAT_TOKEN}}}", f"{{oauthAppRef: @@OAuthApp/{CANARY}}}")),
 ]
+AT_API = "  scopes: [read, write]"
+
+
+def api(claim: str, path: str, what: str, written: str, *more: Change) -> Refusal:
+    return app(claim, f"spec.api.{path}", what, (AT_API, f"  api: {{{written}}}\n{AT_API}"), *more)
+
+
+API = [
+    *(api(f"a host {claim}", "hosts[0]", "not a host", f"hosts: [@@'{text}']") for claim, text in (
+        ("with a scheme", f"https://{CANARY.lower()}.example"), ("in capitals", f"API.{CANARY}.example"), ("with a path", "api.example/v1"),
+        ("with a user", "me@api.example"), ("with a dot at its end", "api.example."), ("with a wildcard", "*.example"),
+        ("with an empty label", "api..example"), ("with port 0", "api.example:0"), ("with a port that is none", "api.example:99999"),
+        ("with half a port", "api.example:"), ("with a look-alike letter", "\u0430pi.example"), ("that is an IPv6 address", "[2001:db8::1]"),
+        ("that some parsers take for an address", "127.1"), ("that ends in a hexadecimal number", "api.0x7f"), ("that is empty", ""),
+        ("with an underscore", "my_api.example"), ("with a backslash", "api.example\\x"), ("with spaces", "api.example "),
+    )),
+    api("a public address", "hosts[0]", "an address instead of a name", "hosts: [@@8.8.8.8]"),
+    api("a private address", "hosts[0]", "providerNetworks", "hosts: [@@10.0.0.1]"),
+    api("plain http without the switch", "hosts[0]", "weaken: [plainHttpProvider]", "hosts: [@@'http://127.0.0.1:80']"),
+    api("plain http elsewhere", "hosts[0]", "http instead of https", "hosts: [@@'http://10.0.0.1']"),
+    api("a host twice", "hosts[1]", "the same host twice", "hosts: [api.example, @@'api.example:443']"),
+    api("no hosts", "hosts", "an empty list", "hosts: @@[]"),
+    api("a number as a host", "hosts[0].name", "not text", "hosts: [{name: @@12}]"),
+    api("a name beside providerData", "hosts[0]", "keep one of the two", "hosts: [@@{name: api.example, providerData: x}]"),
+    api("a host of an account without its domain", "hosts[0]", "half of a host", "hosts: [@@{providerData: x}]"),
+    api("a host of an account within everything", "hosts[0]", "two labels", "hosts: [@@{providerData: x, within: .com}]"),
+    api("a host of an account in a domain without a dot", "hosts[0]", "two labels", "hosts: [@@{providerData: x, within: my.example.com}]"),
+    api("a host that tools do not get", "hosts[0]", "quirks.toolData", "hosts: [@@{providerData: x, within: .my.example.com}]"),
+    api("a method that is none", "methods[0]", "write 'GET'", f"hosts: [api.example], methods: [@@{CANARY}]"),
+    api("TRACE", "methods[1]", "write 'GET'", "hosts: [api.example], methods: [GET, @@TRACE]"),
+    api("a method twice", "methods[1]", "the same method twice", "hosts: [api.example], methods: [GET, @@GET]"),
+    api("no methods", "methods", "an empty list", "hosts: [api.example], methods: @@[]"),
+    api("a delivery that is none", "delivery", "write 'injected'", f"hosts: [api.example], delivery: @@{CANARY}"),
+    app("injection without hosts", "spec.api.hosts", "missing", (AT_API, f"  @@api: {{delivery: injected}}\n{AT_API}")),
+    tool("a delivery of a tool that is none", "spec.auth.delivery", "write 'injected'", ("scopes: [read, write]", f"scopes: [read, write], delivery: @@{CANARY}")),
+]
 # fmt: on
 MISTAKES = [
     *HEADERS,
@@ -379,6 +415,7 @@ MISTAKES = [
     *MACHINES,
     *PUSHING,
     *URLS,
+    *API,
     *SCOPES,
     *REDIRECTS,
     *QUIRKS,

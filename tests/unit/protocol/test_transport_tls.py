@@ -15,7 +15,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Settings
 from oauthbroker.protocol.messages import ProviderRequest
-from oauthbroker.protocol.transport import Transport, TransportFailed, _tls
+from oauthbroker.protocol.transport import Transport, TransportFailed, tls_context
 from oauthbroker.testing import Authority
 from oauthbroker.testing.authority import Fault
 from tests.unit.protocol.kit import CANARY, RawServer, assert_clean, says
@@ -142,9 +142,9 @@ async def test_an_authority_is_trusted_for_the_requests_that_name_it_and_for_no_
 
 @pytest.mark.case("35")
 def test_the_systems_authorities_stay_beside_a_private_one(trusted):
-    assert len(_tls("").get_ca_certs()) > 0
-    both = _tls(trusted.file.read_text()).get_ca_certs(binary_form=True)
-    assert len(both) == len(_tls("").get_ca_certs()) + 1
+    assert len(tls_context("").get_ca_certs()) > 0
+    both = tls_context(trusted.file.read_text()).get_ca_certs(binary_form=True)
+    assert len(both) == len(tls_context("").get_ca_certs()) + 1
 
 
 @pytest.mark.case("35")

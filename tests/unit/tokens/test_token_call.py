@@ -86,6 +86,6 @@ class Lying(str):
 def test_arguments_that_equal_others_and_are_not_the_same_have_no_key(scopes: Any, ttl: Any) -> None:
     assert None is words_of("mail", scopes, ttl)
     assert None is words_of(Lying("mail"), None, None)
-    assert ("mail", ("read",), 1) == words_of("mail", ["read"], 1) == words_of("mail", ("read",), 1)
-    assert ("mail", (), None) == words_of("mail", [], None)
-    assert ("mail", None, 0) == words_of("mail", None, 0)
+    assert ("mail", ("read",), 1, None) == words_of("mail", ["read"], 1) == words_of("mail", ("read",), 1)
+    assert ("mail", (), None, None) == words_of("mail", [], None)
+    assert ("mail", None, 0, None) == words_of("mail", None, 0)

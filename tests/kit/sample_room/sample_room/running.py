@@ -34,11 +34,11 @@ class Note(RequestModel):
 
 
 class Notes:
-    """The notebooks that this process has written to."""
+    """The notebooks, with their pages in the store."""
 
     def __init__(self, broker: Broker, resources: RoomResources) -> None:
         self._broker, self._resources = broker, resources
-        self._written: dict[str, int] = {}
+        self._has_begun = False
 
     async def follow(self, resources: RoomResources) -> None:
         self._resources = resources
@@ -48,17 +48,18 @@ class Notes:
         if name not in self._resources.of("Notebook"):
             raise BrokerError(Code.NOT_FOUND)
         self._broker.audit(NoteWritten(notebook=name, caller=call.caller, pages=call.body.pages))
-        self._written[name] = self._written.get(name, 0) + call.body.pages
+        await self._broker.room_state("sample").change(name, lambda there: (there or 0) + call.body.pages)
         token = await call.oauth.get_access_token("OAuthApp/mail") if call.turn is not None else None
         return {"notebook": name, "tool": call.tool, "token": None if token is None else token.to_json()["status"]}
 
     async def document(self, call: RoomCall) -> dict[str, Any]:
-        return {"notebooks": sorted(self._resources.of("Notebook"))}
+        pages = {name: value async for name, value in self._broker.room_state("sample").all()}
+        return {"notebooks": sorted(self._resources.of("Notebook")), "pages": pages}
 
     async def round(self) -> None:
         """Leave an event for an agent at the first round of a process."""
-        if not self._written.get("round"):
-            self._written["round"] = 1
+        if not self._has_begun:
+            self._has_begun = True
             payload = {"notebooks": len(self._resources.of("Notebook"))}
             await self._broker.events.enqueue(AGENT, "sample.round", payload, turn=Turn(AGENT, "rounds"))
 

@@ -1,0 +1,94 @@
+"""`oauthbroker exec`: become a command that finds a token in its environment, or at a file descriptor."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from oauthbroker.cli.options import AsJson
+from oauthbroker.cli.turn_call import App, Lifetime, Scopes, token_for
+from oauthbroker.client.address import TURN_TOKEN
+from oauthbroker.core.refused import Refused
+from oauthbroker.core.secret import Secret
+
+NAME, DEFAULT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*"), "OAUTHBROKER_ACCESS_TOKEN"
+NOT_RUN, NOT_FOUND = 126, 127  # as a shell, env and nohup have it (POSIX, 2.8.2)
+CHANGED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # ignored in this process, and so after exec
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("exec")
+def exec_command(
+    app_name: App,
+    words: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The command, after `--`.")],
+    env: Annotated[
+        str | None, typer.Option("--env", help=f"The variable with the token; {DEFAULT_NAME} by default.")
+    ] = None,
+    descriptor: Annotated[
+        int | None, typer.Option("--fd", help="Give the token by this file descriptor instead.")
+    ] = None,
+    scopes: Scopes = None,
+    min_ttl: Lifetime = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a command with an access token of this turn.
+
+    The token is in the environment, or at a file descriptor, never in arguments.
+    The command replaces this process: its exit status and its signals are its own. It does not get the turn token.
+    Exit status 75: the user must agree first, and stderr has the link. 69: try again later. 2: refused. 126: the
+    command cannot be run. 127: there is no such command.
+    """
+    if env is not None and descriptor is not None:
+        raise Refused("Say --env or --fd, not both: the command gets the token once.")
+    if env is not None and not NAME.fullmatch(env):
+        raise Refused("--env takes the name of a variable: letters, digits and underscores.")
+    if descriptor is not None and descriptor < 3:
+        raise Refused("--fd takes a number above 2: 0 to 2 are the command's own input and output.")
+    token = token_for(app_name, scopes, min_ttl, as_json=as_json).access_token
+    variables = {name: value for name, value in os.environ.items() if name != TURN_TOKEN}
+    if descriptor is not None:
+        _put(token, descriptor)
+    else:
+        variables[env or DEFAULT_NAME] = token.reveal()
+    _become(words, variables)
+
+
+def _put(token: Secret, descriptor: int) -> None:
+    """Make the token readable once at this descriptor, which the command inherits. Raises Refused.
+
+    A pipe holds it, so no file has it, and the end of the token is the end of the file.
+    """
+    reads, writes = os.pipe()
+    try:
+        os.set_blocking(writes, False)
+        text = token.reveal().encode()
+        fits = os.write(writes, text) == len(text)
+        os.close(writes)  # first: it may have the number that the command wants
+        os.dup2(reads, descriptor)  # inheritable, also where it has this number already
+        os.set_inheritable(descriptor, True)
+    except (OSError, OverflowError):
+        fits = False
+    if not fits:
+        raise Refused("The token cannot be given by this file descriptor: use a lower number, or --env.")
+
+
+def _become(words: list[str], env: dict[str, str]) -> NoReturn:
+    """Replace this process by the command. Ends with 126 or 127 if that fails."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for number in CHANGED_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(words[0], words, env)  # noqa: S606  (no shell on purpose)
+    except (FileNotFoundError, NotADirectoryError):
+        status, problem = NOT_FOUND, "there is no such command"
+    except (OSError, ValueError):
+        status, problem = NOT_RUN, "the command cannot be run"
+    typer.echo(f"oauthbroker exec: {problem}.", err=True)
+    raise typer.Exit(status)

@@ -1,0 +1,31 @@
+"""`oauthbroker token`: print a token for a script, by the turn token in the environment."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from oauthbroker.cli.answers import answer
+from oauthbroker.cli.options import AsJson
+from oauthbroker.cli.turn_call import App, Lifetime, Scopes, token_for
+from oauthbroker.core.refused import Refused
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command("token")
+def token_command(app_name: App, scopes: Scopes = None, min_ttl: Lifetime = None, as_json: AsJson = False) -> None:
+    """Print an access token of this turn on stdout.
+
+    The environment says which turn: OAUTHBROKER_URL and OAUTHBROKER_TURN_TOKEN, as the runtime sets them for a tool.
+    Exit status 75: the user must agree first, and stderr has the link. 69: try again later. 2: refused. Prints no
+    token on a terminal.
+    """
+    if sys.stdout.isatty():
+        raise Refused("No token is printed on a terminal: use $(oauthbroker token ...) or `oauthbroker exec`.")
+    ready = token_for(app_name, scopes, min_ttl, as_json=as_json)
+    if as_json:
+        answer(ready.to_json())
+    else:
+        typer.echo(ready.access_token.reveal())

@@ -1,0 +1,105 @@
+"""Check `OAuthApp.spec.api`: the hosts and methods of requests that may carry the app's token."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+
+from oauthbroker.config.merge import Merged
+from oauthbroker.config.problems import Keys
+from oauthbroker.config.resources import ApiHostSpec
+from oauthbroker.config.urls import HTTPS_ADVICE
+from oauthbroker.model.api_access import (
+    METHODS,
+    AccountHost,
+    ApiAccess,
+    ApiHost,
+    is_address,
+    is_host_name,
+    written_host,
+)
+from oauthbroker.model.provider_networks import ProviderNetworks, is_loopback
+
+Flaw = tuple[str, str]
+PLAIN_HTTP: Final = (
+    "write the host alone, or for development on one machine weaken: [plainHttpProvider] in the Broker resource"
+)
+
+
+def api_of(app: Merged) -> ApiAccess:
+    """Return the API of an app, with its own hosts or else its preset's. Hosts with flaws are left out."""
+    said = app.spec.api
+    written = said.hosts if said is not None and said.hosts is not None else None
+    hosts = [_host(each) for each in written] if written is not None else _of_preset(app)
+    methods = METHODS if said is None or said.methods is None else tuple(said.methods)
+    injected = said is not None and said.delivery is not None
+    return ApiAccess(tuple(host for host in hosts if host is not None), methods, injected)
+
+
+def check_api(app: Merged, *, plain_http: bool, reach: ProviderNetworks) -> None:
+    """Check each host by itself, and that none and no method stands twice."""
+    said = app.spec.api
+    if said is None:
+        return
+    seen: list[object] = []
+    for index, written in enumerate(said.hosts or ()):
+        at: Keys = ("api", "hosts", index)
+        if not app.written.whole(*at):
+            continue
+        flaw = _flaw(app, written, plain_http=plain_http, reach=reach)
+        host = _host(written)
+        same = (host.name, host.port) if isinstance(host, ApiHost) else host
+        if flaw is None and same in seen:
+            flaw = "the same host twice", "remove one"
+        if flaw is not None:
+            app.written.refuse(at, *flaw)
+        seen.append(same)
+    for index, method in enumerate(said.methods or ()):
+        if method in (said.methods or ())[:index]:
+            app.written.refuse(("api", "methods", index), "the same method twice", "remove one")
+    for name, items in (("hosts", said.hosts), ("methods", said.methods)):
+        if items == []:
+            app.written.refuse(("api", name), "an empty list", "write at least one, or remove the field")
+    if said.delivery is not None and not (said.hosts or _of_preset(app)):
+        app.written.missing(("api", "hosts"), "write the hosts of the provider's API: a token leaves in no other way")
+
+
+def _of_preset(app: Merged) -> list[ApiHost | AccountHost | None]:
+    known = app.preset.api_hosts if app.preset is not None else []
+    return [
+        written_host(host) if isinstance(host, str) else AccountHost(host.provider_data, host.within) for host in known
+    ]
+
+
+def _host(written: ApiHostSpec) -> ApiHost | AccountHost | None:
+    if written.name is not None:
+        return written_host(written.name)
+    return AccountHost(written.provider_data or "", written.within or "")
+
+
+def _flaw(app: Merged, written: ApiHostSpec, *, plain_http: bool, reach: ProviderNetworks) -> Flaw | None:
+    if written.name is None:
+        return _account_flaw(app, written)
+    if written.provider_data is not None or written.within is not None:
+        return "a name beside providerData", "keep one of the two"
+    host = written_host(written.name)
+    if host is None:
+        return "not a host", "write a name in small letters, with or without a port, without https:// or a path"
+    if host.scheme == "http" and not is_loopback(host.name):
+        return "http instead of https", HTTPS_ADVICE
+    if host.scheme == "http" and not plain_http:
+        return "http instead of https", PLAIN_HTTP
+    if is_address(host.name) and (not reach.admits(host.name) or ipaddress.ip_address(host.name).is_global):
+        return "an address instead of a name", "write a name, or list its network in the Broker's providerNetworks"
+    return None
+
+
+def _account_flaw(app: Merged, written: ApiHostSpec) -> Flaw | None:
+    data, within = written.provider_data, written.within
+    if not data or not within:
+        return "half of a host that differs by account", "write {providerData: <member>, within: .example.com}"
+    if not within.startswith(".") or "." not in within[1:] or not is_host_name(within[1:]):
+        return "not a domain of its own", "write a dot and at least two labels, such as .my.example.com"
+    if data not in app.habits.tool_data:
+        return "a member that tools do not get", "add it to quirks.toolData, so that tools know the host"
+    return None

@@ -1,0 +1,80 @@
+"""Judge the target of a request before a token is issued for it. Pure.
+
+A request goes to a host of the configuration, and not to the host of a URL: a parser that reads the URL in another way
+changes nothing but the path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.api_access import AccountHost, ApiAccess, ApiHost, account_host, is_within
+from oauthbroker.model.apps import OAuthApp
+
+LONGEST_PATH = 8 * 1024
+_AUTHORITY = re.compile(r"([a-z0-9.-]{1,253})(?::([1-9][0-9]{0,4}))?")
+_URL = re.compile(r"(https?)://([^/?#\\@]*)((?:[/?][^#]*)?)(?:#.*)?")
+_PATH = re.compile(r"[/?][!-\[\]-~]*")  # printable ASCII, no backslash
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A permitted target of an app. `path` includes the query, byte for byte as it came. `account` is the member of the
+    grant's data that has to name this host, empty for a host of the configuration."""
+
+    app: OAuthApp
+    method: str
+    host: ApiHost
+    path: str
+    account: str = ""
+
+    @property
+    def url(self) -> str:
+        return f"{self.host.scheme}://{self.host.authority}{self.path}"
+
+    def check_account(self, provider_data: Mapping[str, Any]) -> None:
+        """Raise `apiHostForbidden` if the host belongs to another account."""
+        if self.account and account_host(provider_data.get(self.account)) != self.host.name:
+            raise BrokerError(Code.API_HOST_FORBIDDEN)
+
+
+def target_of(app: OAuthApp, method: str, url: str) -> Target:
+    """Judge a URL. Raises `apiNotDeclared`, `apiHostForbidden`, `apiMethodForbidden`."""
+    found = _URL.fullmatch(url)
+    scheme, authority, path = found.groups() if found is not None else ("", "", "")
+    return _target(app, method, authority, path, scheme)
+
+
+def target_at(app: OAuthApp, method: str, authority: str, path: str) -> Target:
+    """Judge a host with or without a port, and a path with its query. Raises as `target_of`."""
+    return _target(app, method, authority, path, None)
+
+
+def _target(app: OAuthApp, method: str, authority: str, path: str, scheme: str | None) -> Target:
+    if not app.api.hosts:
+        raise BrokerError(Code.API_NOT_DECLARED)
+    host, account = _host(app.api, authority, scheme)
+    if method not in app.api.methods:
+        raise BrokerError(Code.API_METHOD_FORBIDDEN)
+    path = path or "/"
+    if len(path) > LONGEST_PATH or not _PATH.fullmatch(path):
+        raise BrokerError(Code.REQUEST_INVALID, note="path")
+    return Target(app, method, host, path if path[0] == "/" else f"/{path}", account)
+
+
+def _host(api: ApiAccess, authority: str, scheme: str | None) -> tuple[ApiHost, str]:
+    """Return the listed host, and the member of the grant's data that must name it."""
+    found = _AUTHORITY.fullmatch(authority)
+    if found is not None:
+        name, port = found[1], int(found[2] or (80 if scheme == "http" else 443))
+        for host in api.hosts:
+            if isinstance(host, AccountHost):
+                if scheme != "http" and port == 443 and is_within(name, host.within):
+                    return ApiHost(name), host.provider_data
+            elif (name, port) == (host.name, host.port) and scheme in {None, host.scheme}:
+                return host, ""
+    raise BrokerError(Code.API_HOST_FORBIDDEN)

@@ -1,0 +1,86 @@
+"""The provider's API of an app: the hosts and methods of requests that may carry its token. Pure: nothing is
+resolved."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+# No CONNECT, which opens a tunnel, and no TRACE, whose answer holds the token.
+ApiMethod = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+METHODS: tuple[ApiMethod, ...] = get_args(ApiMethod)
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_NAME = re.compile(rf"(?=.{{1,253}}\Z)(?:{_LABEL}\.)*{_LABEL}")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # a last label that some parsers read as part of an IPv4 address
+_WRITTEN = re.compile(r"(http://)?([a-z0-9.-]+)(?::([1-9][0-9]{0,4}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiHost:
+    """A host by its exact name. `http` is for a loopback address in development."""
+
+    name: str
+    port: int = 443
+    scheme: Literal["https", "http"] = "https"
+
+    @property
+    def authority(self) -> str:
+        """Return the host as requests name it, with a port that is not the scheme's own."""
+        own = self.port == (443 if self.scheme == "https" else 80)
+        return self.name if own else f"{self.name}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class AccountHost:
+    """A host that differs by account. The member `provider_data` of the grant's data names it, and it ends with
+    `within`."""
+
+    provider_data: str
+    within: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAccess:
+    """Where a token may be injected. `injected`: it leaves the broker in no other way."""
+
+    hosts: tuple[ApiHost | AccountHost, ...] = ()
+    methods: tuple[ApiMethod, ...] = METHODS
+    injected: bool = False
+
+
+def is_host_name(text: str) -> bool:
+    """Return whether it is a name in lower case ASCII that no parser takes for an address."""
+    return _NAME.fullmatch(text) is not None and not _NUMBER.fullmatch(text.rpartition(".")[2])
+
+
+def is_address(text: str) -> bool:
+    """Return whether it is an IPv4 address in its usual spelling."""
+    try:
+        return str(ipaddress.IPv4Address(text)) == text
+    except ValueError:
+        return False
+
+
+def written_host(text: str) -> ApiHost | None:
+    """Parse `name`, `name:port` or, for development, `http://127.0.0.1:port`. None for other text."""
+    found = _WRITTEN.fullmatch(text)
+    if found is None:
+        return None
+    plain, name, port = found[1] is not None, found[2], int(found[3] or (80 if found[1] else 443))
+    if port > 65535 or not (is_address(name) or (is_host_name(name) and not plain)):
+        return None
+    return ApiHost(name, port, "http" if plain else "https")
+
+
+def account_host(value: object) -> str:
+    """Return the host name in a member of a provider's data: a name, or an https address without a path. Empty for
+    others."""
+    text = value.lower().removeprefix("https://").removesuffix("/") if isinstance(value, str) else ""
+    return text if is_host_name(text) else ""
+
+
+def is_within(name: str, suffix: str) -> bool:
+    """Return whether a host name lies below a suffix such as `.my.example.com`."""
+    return suffix.startswith(".") and name.endswith(suffix) and is_host_name(name)

@@ -1,0 +1,66 @@
+"""Tokens for the requests that the broker sends for a caller, who never gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from oauthbroker.core.errors import BrokerError, Locale
+from oauthbroker.core.secret import Secret
+from oauthbroker.injection.targets import Target, target_at, target_of
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.results import Failed, Ready, TokenResult
+from oauthbroker.tokens.issuance import Carrier
+from oauthbroker.tokens.manager import OAuthManager
+from oauthbroker.tokens.token_call import Caller
+
+
+@dataclass(frozen=True, slots=True)
+class InjectedCalls:
+    """The requests of one caller to one app's API. The same turn, scopes, limits and audit log as for a token call."""
+
+    manager: OAuthManager
+    caller: Caller
+    app_name: str
+    scopes: Sequence[str] | None
+    locale: Locale
+
+    def target(self, method: str, url: str) -> Target:
+        """Judge a request. Raises the codes of a token call, and those of `target_of`."""
+        return target_of(self._app, method, url)
+
+    def target_at(self, method: str, authority: str, path: str) -> Target:
+        """Judge a request as `target_at` does. Raises the codes of a token call, too."""
+        return target_at(self._app, method, authority, path)
+
+    async def token(self, target: Target) -> TokenResult:
+        """Return a token for a request, or why there is none. It must not reach the caller."""
+        carrier = Carrier(target.method, target.host.authority)
+        if self.caller.turn_holds is None or await self.caller.goes_on():
+            ready = self.manager.issue_again(self.caller, self.app_name, self.scopes, carrier=carrier)
+            if ready is not None:
+                return self._fitting(target, ready)
+        result = await self.manager.get_access_token(self.caller, self.app_name, self.scopes, carrier=carrier)
+        return self._fitting(target, result)
+
+    async def rejected(self, target: Target, token: Secret) -> TokenResult:
+        """Report that the provider answered 401 to a token. Return another one, or why there is none."""
+        carrier = Carrier(target.method, target.host.authority)
+        result = await self.manager.report_rejected(self.caller, self.app_name, token, self.scopes, carrier=carrier)
+        return self._fitting(target, result)
+
+    def _fitting(self, target: Target, result: TokenResult) -> TokenResult:
+        """Refuse a token of another account than the target's."""
+        if not isinstance(result, Ready):
+            return result
+        try:
+            target.check_account(result.provider_data)
+        except BrokerError as error:
+            return Failed.from_error(error, self.locale)
+        return result
+
+    @property
+    def _app(self) -> OAuthApp:
+        """Return the app, after the caller was judged as for a token call."""
+        call = self.manager.calls.judge(self.caller, self.app_name, self.scopes, carrier=Carrier("", ""))
+        return call.app
