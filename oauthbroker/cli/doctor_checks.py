@@ -11,8 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from structlog.typing import FilteringBoundLogger
-
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.folder import NAME as AUDIT_LOG
 from oauthbroker.audit.folder import slots_with_lines
@@ -27,6 +25,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.scope_ceiling import NO_RIGHTS
 from oauthbroker.model.settings import Settings
+from oauthbroker.observability.logging import Log
 from oauthbroker.operations.checkup import findings
 from oauthbroker.operations.checkup.findings import Check, Finding
 from oauthbroker.operations.checkup.forecast import AppFacts, Forecast, forecast
@@ -46,7 +45,7 @@ class Doctor:
     config: Path
     env: Mapping[str, str]
     clock: Clock
-    log: FilteringBoundLogger
+    log: Log
     loaded: Loaded | None = None
     settings: Settings | None = None
     keyring: Keyring | None = None

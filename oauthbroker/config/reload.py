@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final
 
-from structlog.typing import FilteringBoundLogger
-
 from oauthbroker.config.problems import ConfigRefused, Problems, SourcePlace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.settings import Settings
+from oauthbroker.observability.logging import Log
 
 Source = str | Path | Bundle | None
 Read = Callable[[Source], Awaitable[Bundle]]
@@ -53,7 +52,7 @@ class Reload:
     read: Read
     follow: Callable[[frozenset[str]], None]
     settle: Callable[[], Awaitable[object]]
-    log: FilteringBoundLogger
+    log: Log
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def __call__(self, config: Source = None) -> frozenset[str]:

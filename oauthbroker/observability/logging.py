@@ -3,44 +3,55 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol, TextIO
-
-import structlog
-from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
+from typing import Any, Protocol, Self, TextIO
 
 from oauthbroker.core.clock import Clock, to_iso
 
-_LEVELS = {"warn": "warning", "exception": "error"}  # methods that are named otherwise than their level
+_encode = json.JSONEncoder(default=repr).encode
 
 
 class Log(Protocol):
-    """The log of the process, as the parts write it. `event` is a fixed sentence; values are fields."""
+    """The log of the process, as the parts write it; a logger of structlog is one. `event` is a fixed sentence; values
+    are fields."""
 
-    def warning(self, event: str, *args: Any, **fields: Any) -> Any: ...
+    def bind(self, **fields: Any) -> Self:
+        """Return a log whose lines have these fields, too."""
+        ...
 
-    def error(self, event: str, *args: Any, **fields: Any) -> Any: ...
+    def info(self, event: str, **fields: Any) -> Any: ...
+
+    def warning(self, event: str, **fields: Any) -> Any: ...
+
+    def error(self, event: str, **fields: Any) -> Any: ...
 
 
-def json_log(stream: TextIO, clock: Clock) -> FilteringBoundLogger:
-    """Return a structured logger: one JSON object a line, ASCII only, so that no value can start a line of its own."""
-    encode = json.JSONEncoder(default=repr).encode
+class JsonLog:
+    """Writes one JSON object a line, ASCII only, so that no value can start a line of its own."""
 
-    def line(_logger: WrappedLogger, name: str, event: EventDict) -> str:
-        return encode({"time": to_iso(clock.now()), **event, "level": _LEVELS.get(name, name)})
+    __slots__ = ("_clock", "_fields", "_stream")
 
-    class Lines(structlog.make_filtering_bound_logger("info")):  # type: ignore[misc]
-        """Writes a line of the level info in one step, because every request has one."""
+    def __init__(self, stream: TextIO, clock: Clock, fields: dict[str, Any]) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._fields = fields
 
-        def info(self, event: str, *args: Any, **fields: Any) -> Any:
-            if args:
-                return super().info(event, *args, **fields)
-            said = {"time": to_iso(clock.now()), **self._context, **fields, "event": event, "level": "info"}
-            return self._logger.msg(encode(said))
+    def bind(self, **fields: Any) -> Self:
+        return type(self)(self._stream, self._clock, self._fields | fields)
 
-    logger: FilteringBoundLogger = structlog.wrap_logger(
-        structlog.WriteLogger(stream),
-        processors=[line],
-        wrapper_class=Lines,
-        cache_logger_on_first_use=True,
-    )
-    return logger
+    def info(self, event: str, **fields: Any) -> None:
+        self._write("info", event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self._write("warning", event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        self._write("error", event, fields)
+
+    def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        said = {"time": to_iso(self._clock.now()), **self._fields, **fields, "event": event, "level": level}
+        self._stream.write(_encode(said) + "\n")
+        self._stream.flush()
+
+
+def json_log(stream: TextIO, clock: Clock) -> JsonLog:
+    return JsonLog(stream, clock, {})

@@ -18,11 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from structlog.typing import FilteringBoundLogger
-
 import oauthbroker
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.refused import CRASHED, REFUSED, Refused
+from oauthbroker.observability.logging import Log
 from oauthbroker.serving.listeners import Listeners
 from oauthbroker.serving.process import calm_libraries
 from oauthbroker.serving.server import AGAIN, on_signals
@@ -59,7 +58,7 @@ class Parent:
     doors: Listeners
     workers: int
     clock: Clock
-    log: FilteringBoundLogger
+    log: Log
     pauses: tuple[float, float] = (FIRST_PAUSE, LONGEST_PAUSE)
     on_serving: Callable[[], None] = lambda: None
     _places: list[WorkerSlot] = field(init=False)

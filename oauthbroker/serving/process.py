@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from oauthbroker.core.refused import Refused, described
 
 if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger
+    from oauthbroker.observability.logging import Log
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4  # prctl(2)
 ORPHANED = signal.SIGUSR1  # the kernel sends it for each thread that the parent had
@@ -53,7 +53,7 @@ def end_with_parent(parent: int) -> None:
 class LibraryLog(logging.Handler):
     """Logs the source and level of libraries' log records. Their texts may quote a request and are dropped."""
 
-    def __init__(self, log: FilteringBoundLogger) -> None:
+    def __init__(self, log: Log) -> None:
         super().__init__(level=logging.WARNING)
         self._log = log
 
@@ -69,7 +69,7 @@ class LibraryLog(logging.Handler):
 
 
 @contextmanager
-def calm_libraries(log: FilteringBoundLogger) -> Iterator[None]:
+def calm_libraries(log: Log) -> Iterator[None]:
     """Forward, inside the block, every library's warnings and errors to `log`, and drop lower levels."""
     root = logging.getLogger()
     before = root.handlers[:], root.level

@@ -11,9 +11,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
-from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.broker import Broker
+from oauthbroker.observability.logging import Log
 from oauthbroker.serving.http1.connection import DoorConfig
 from oauthbroker.serving.http1.warm_connection import WarmConnection
 from oauthbroker.serving.listeners import Listeners
@@ -69,7 +69,7 @@ async def served(
 
 
 @asynccontextmanager
-async def broker_served(broker: Broker, doors: Listeners, log: FilteringBoundLogger) -> AsyncIterator[list[Server]]:
+async def broker_served(broker: Broker, doors: Listeners, log: Log) -> AsyncIterator[list[Server]]:
     """Serve each listener with its application: the API apart where it has listeners of its own."""
     settings, web = broker.bundle.settings, broker.doors
     limits = settings.limits

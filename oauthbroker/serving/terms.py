@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from structlog.typing import FilteringBoundLogger
-
 from oauthbroker.core.errors import Locale
+from oauthbroker.observability.logging import Log
 from oauthbroker.serving.seats import Seats
 from oauthbroker.web.forwarded import Proxies
 
@@ -19,7 +18,7 @@ class Terms:
     """The terms of one listener's connections. Times in seconds; `connections` at once, half of them from one
     address unless it is one of `proxies`. `over`: it accepts no connection any longer."""
 
-    log: FilteringBoundLogger
+    log: Log
     locale: Locale = "en"
     connections: int = 1_000
     header_seconds: float = 10.0

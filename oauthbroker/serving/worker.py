@@ -11,11 +11,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from structlog.typing import FilteringBoundLogger
-
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
+from oauthbroker.observability.logging import Log
 from oauthbroker.serving.http1.connection import LINGERING
 from oauthbroker.serving.listeners import Listeners
 from oauthbroker.serving.process import calm_libraries, end_with_parent, make_room
@@ -55,7 +54,7 @@ class Post:
             os.close(self.ready)
 
 
-async def work(config: Path, post: Post, clock: Clock, log: FilteringBoundLogger) -> None:
+async def work(config: Path, post: Post, clock: Clock, log: Log) -> None:
     """Run one of several workers, until a signal or the parent's death. Raises what `open_broker` raises."""
     end_with_parent(post.parent)
     folder = Path(post.metrics_folder) if post.metrics_folder else None
@@ -70,7 +69,7 @@ async def serve(
     config: Path,
     doors: Listeners,
     clock: Clock,
-    log: FilteringBoundLogger,
+    log: Log,
     *,
     post: Post | None = None,
     on_serving: Callable[[], None] = lambda: None,
@@ -107,7 +106,7 @@ async def serve(
     log.info("stopped")
 
 
-def _make_room(broker: Broker, doors: int, log: FilteringBoundLogger) -> None:
+def _make_room(broker: Broker, doors: int, log: Log) -> None:
     """Raise the limit of open files. Without a free descriptor, connections would wait unaccepted."""
     wanted = doors * (broker.bundle.settings.limits.connections + SPARE + LINGERING) + OTHER_FILES
     may = make_room(wanted)
@@ -115,7 +114,7 @@ def _make_room(broker: Broker, doors: int, log: FilteringBoundLogger) -> None:
         log.warning("too few file descriptors", limit=may, wanted=wanted)
 
 
-def _say_serving(broker: Broker, log: FilteringBoundLogger) -> None:
+def _say_serving(broker: Broker, log: Log) -> None:
     settings = broker.bundle.settings
     apart: dict[str, Any] = {"api_port": settings.api_port} if settings.api_port else {}
     if settings.api_socket is not None:

@@ -9,10 +9,10 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError
+from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics, status_class
 from oauthbroker.observability.tracing import Span, span
 
@@ -35,7 +35,7 @@ class RequestLog:
 
     __slots__ = ("_clock", "_info", "_metrics")
 
-    def __init__(self, clock: Clock, log: FilteringBoundLogger, metrics: Metrics) -> None:
+    def __init__(self, clock: Clock, log: Log, metrics: Metrics) -> None:
         self._clock, self._metrics, self._info = clock, metrics, log.info
 
     def begin(self) -> Begun:
@@ -62,7 +62,7 @@ class AccessLog:
     The line of a refused request has the code, and a note in our own words for the operator.
     """
 
-    def __init__(self, app: ASGIApp, *, clock: Clock, log: FilteringBoundLogger, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, *, clock: Clock, log: Log, metrics: Metrics) -> None:
         self.app, self._log = app, RequestLog(clock, log, metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

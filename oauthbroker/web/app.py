@@ -9,10 +9,10 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
-from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.model.settings import Settings
+from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.web import problems
 from oauthbroker.web.access_log import AccessLog
@@ -50,7 +50,7 @@ def build_web(
     api: Sequence[Routes],
     settings: Settings,
     clock: Clock,
-    log: FilteringBoundLogger,
+    log: Log,
     metrics: Metrics,
     warm: Callable[[frozenset[str]], WarmTokens],
 ) -> Web:
@@ -75,7 +75,7 @@ def warm_tokens_of(web: ASGIApp) -> WarmTokens | None:
 
 
 def _application(
-    parts: Sequence[Routes], hosts: frozenset[str], settings: Settings, outermost: Middleware, log: FilteringBoundLogger
+    parts: Sequence[Routes], hosts: frozenset[str], settings: Settings, outermost: Middleware, log: Log
 ) -> Starlette:
     brand = Brand.of(settings)
     app = plain(Starlette)(

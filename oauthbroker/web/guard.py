@@ -13,9 +13,9 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from structlog.typing import FilteringBoundLogger
 
 from oauthbroker.core.errors import BrokerError, Code, Locale, place_of
+from oauthbroker.observability.logging import Log
 from oauthbroker.web.access_log import request_id
 from oauthbroker.web.forwarded import HEARSAY, Proxies
 from oauthbroker.web.problems import answer, bare_answer
@@ -86,7 +86,7 @@ class Guard:
         *,
         hosts: frozenset[str],
         locale: Locale,
-        log: FilteringBoundLogger,
+        log: Log,
         any_host_paths: frozenset[str] = PROBES,
         proxies: Proxies | None = None,
         seconds: float | None = None,

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from structlog.typing import FilteringBoundLogger
-
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.broker import Broker
 from oauthbroker.config import Loaded, load, resolve
@@ -21,7 +19,7 @@ from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.lifecycle import on_thread
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.settings import Settings
-from oauthbroker.observability.logging import json_log
+from oauthbroker.observability.logging import Log, json_log
 from oauthbroker.observability.shared_metrics import MetricsFolder
 from oauthbroker.repository.repository import Repository
 from oauthbroker.store.port import Store
@@ -38,7 +36,7 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
     clock: Clock | None = None,
     store: Store | None = None,
     audit: AuditWriter | None = None,
-    log: FilteringBoundLogger | None = None,
+    log: Log | None = None,
     background: bool = True,
     only: Collection[str] | None = None,
     metrics_folder: Path | None = None,
@@ -77,7 +75,7 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
     clock: Clock,
     store: Store | None = None,
     audit: AuditWriter | None = None,
-    log: FilteringBoundLogger | None = None,
+    log: Log | None = None,
     background: bool = True,
     only: Collection[str] | None = None,
     metrics_folder: Path | None = None,
@@ -146,7 +144,7 @@ class ConfigSource:
         return replace(bundle, settings=replace(bundle.settings, limits=limits))
 
 
-def _say_what_is_off(settings: Settings, log: FilteringBoundLogger) -> None:
+def _say_what_is_off(settings: Settings, log: Log) -> None:
     for name in _weakenings(settings):
         log.warning("a check is off", weaken=name)
     if settings.admin_loopback:

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from structlog.typing import FilteringBoundLogger
-
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.lines import AuditTrail
 from oauthbroker.audit.on_failure import on_failure
@@ -18,6 +16,7 @@ from oauthbroker.model.apps import Bundle, OAuthApp
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Limits, Settings
+from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.observability.scrubber import Scrubber
 from oauthbroker.observability.shared_metrics import MetricsFolder
@@ -44,7 +43,7 @@ class Foundation:
     mac: Callable[..., bytes]
     clock: Clock
     audit_log: AuditWriter
-    log: FilteringBoundLogger
+    log: Log
     whole: bool = True
     metrics_folder: MetricsFolder | None = None
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from structlog.typing import FilteringBoundLogger
-
 from oauthbroker.audit.room_entry import RoomTypes
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Round
 from oauthbroker.core.refused import described
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.room_resources import RoomResources
+from oauthbroker.observability.logging import Log
 from oauthbroker.observability.scrubber import Scrubber
 from oauthbroker.rooms.declaration import Room
 from oauthbroker.rooms.discovery import declared, named
@@ -34,7 +33,7 @@ _BROKEN = RoomFinding(code="findingsFailed", text="The room's own check fails.",
 class Seat:
     """One room. It is opened and closed in one task of its own, as task groups demand."""
 
-    def __init__(self, name: str, log: FilteringBoundLogger) -> None:
+    def __init__(self, name: str, log: Log) -> None:
         self.name = name
         self.opened = OpenRoom()
         self._log = log.bind(room=name)
@@ -130,7 +129,7 @@ class OpenRooms:
 
     config: CurrentConfig
     scrubber: Scrubber
-    log: FilteringBoundLogger
+    log: Log
     types: RoomTypes = field(default_factory=RoomTypes)
     _seats: list[Seat] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from structlog.typing import FilteringBoundLogger
-
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
@@ -18,6 +16,7 @@ from oauthbroker.config.settings import with_key_file
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Settings
+from oauthbroker.observability.logging import Log
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.repository.upgrade_steps import STEPS
@@ -42,7 +41,7 @@ class OpenedStore(NamedTuple):
 
 
 async def open_store(
-    settings: Settings, env: Mapping[str, str], clock: Clock, log: FilteringBoundLogger, *, upgrading: bool = True
+    settings: Settings, env: Mapping[str, str], clock: Clock, log: Log, *, upgrading: bool = True
 ) -> OpenedStore:
     """Open the file store of the settings. A store of an older version is upgraded first, unless the caller only reads:
     then the log names the steps that are left. Raises `storeLocked`, and as `unlocked` does."""
@@ -68,14 +67,14 @@ async def open_store(
     return OpenedStore(store, current)
 
 
-def unlocked(settings: Settings, env: Mapping[str, str], log: FilteringBoundLogger) -> Keyring:
+def unlocked(settings: Settings, env: Mapping[str, str], log: Log) -> Keyring:
     """Open the keyring of the store. A refusal names the place of the key, because there are several.
 
     Raises `keyUnknown`, `keyMismatch`, `storePermissions`."""
     return _opened(settings, env, log)[1]
 
 
-def _opened(settings: Settings, env: Mapping[str, str], log: FilteringBoundLogger) -> tuple[KeyringFile, Keyring]:
+def _opened(settings: Settings, env: Mapping[str, str], log: Log) -> tuple[KeyringFile, Keyring]:
     refused = BrokerError(Code.KEY_UNKNOWN)
     try:
         file = KeyringFile(_keyring_path(settings), key_provider(settings, env, log))
@@ -97,7 +96,7 @@ def upgrade_state(keyring: Keyring) -> Literal["done", "waits", "begun"]:
     return "waits" if is_behind(keyring, STEPS) else "done"
 
 
-def reporting(log: FilteringBoundLogger) -> Callable[[str, Code], None]:
+def reporting(log: Log) -> Callable[[str, Code], None]:
     """Log entries and records that cannot be read: a kind, the first digits of a name, and the code."""
     return lambda place, code: log.error("unreadable", place=place, code=code.value)
 
@@ -118,7 +117,7 @@ def init_store(settings: Settings, clock: Clock) -> tuple[bool, Path]:
     return is_new, path
 
 
-def key_provider(settings: Settings, env: Mapping[str, str], log: FilteringBoundLogger) -> KeyProvider:
+def key_provider(settings: Settings, env: Mapping[str, str], log: Log) -> KeyProvider:
     """Return the source of the KEK: the environment (with a warning), a systemd credential, or the key file."""
     if env.get(KEY_ENV):
         log.warning("the key comes from the environment, which keeps it readable; use a key file")
@@ -144,7 +143,7 @@ def with_keys(settings: Settings, env: Mapping[str, str]) -> Settings:
     return replace(settings, key_file=with_key_file(settings, env))
 
 
-def default_audit(settings: Settings, store: Store, log: FilteringBoundLogger) -> AuditWriter:
+def default_audit(settings: Settings, store: Store, log: Log) -> AuditWriter:
     """Open the log beside the records, in a slot of this process; in memory for a store in memory. Raises
     `storeUnavailable` if other processes hold all slots."""
     if isinstance(store, MemoryStore):
@@ -154,7 +153,7 @@ def default_audit(settings: Settings, store: Store, log: FilteringBoundLogger) -
     return audit
 
 
-def audit_file(settings: Settings, store: Store, log: FilteringBoundLogger) -> AuditFile:
+def audit_file(settings: Settings, store: Store, log: Log) -> AuditFile:
     keys = AuditKeys(store.mac)
     return AuditFile(folder=_data(settings), keys=keys, most_bytes=settings.audit_max_bytes, tell=log.warning)
 

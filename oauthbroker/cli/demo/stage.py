@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from structlog.typing import FilteringBoundLogger
-
 from oauthbroker import Broker
 from oauthbroker.cli.demo.arrival import DemoArrival
 from oauthbroker.cli.demo.bundle import CALLBACK_PATH, CLIENT_ID, SCOPE, SECRET, write_bundle
@@ -20,7 +18,7 @@ from oauthbroker.config import load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
-from oauthbroker.observability.logging import json_log
+from oauthbroker.observability.logging import Log, json_log
 from oauthbroker.serving.listeners import listen
 from oauthbroker.serving.process import calm_libraries
 from oauthbroker.serving.server import on_signals, served
@@ -111,7 +109,7 @@ def _provider(base_url: str) -> Iterator[IdentityProvider]:
 
 
 @contextlib.contextmanager
-def _log_file(path: Path) -> Iterator[FilteringBoundLogger]:
+def _log_file(path: Path) -> Iterator[Log]:
     """Write the broker's log to a file, apart from the demo's text."""
     with path.open("w", encoding="ascii") as stream:
         log = json_log(stream, SystemClock())

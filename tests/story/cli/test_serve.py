@@ -191,7 +191,7 @@ def test_a_port_that_is_taken_is_said_plainly(ready: Desk):
 
 
 def test_help_loads_neither_cryptography_nor_a_server(tmp_path: Path):
-    heavy = "{'cryptography', 'starlette', 'uvicorn', 'pydantic', 'yaml', 'authlib', 'httpx2', 'structlog', 'jinja2'}"
+    heavy = "{'cryptography', 'starlette', 'uvicorn', 'pydantic', 'yaml', 'authlib', 'httpx2', 'jinja2'}"
     ask = f"import atexit, sys; atexit.register(lambda: print('loaded', sorted({heavy} & set(sys.modules))));"
     done = subprocess.run(
         [sys.executable, "-c", ask + MAIN, "--help"], check=True, cwd=tmp_path, env=environment(), capture_output=True,
