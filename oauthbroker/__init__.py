@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oauthbroker.core.lazy import lazily
+from oauthbroker.core.version import VERSION
 
 if TYPE_CHECKING:
     from oauthbroker.audit.room_entry import RoomEntry
@@ -52,9 +53,11 @@ __all__ = [
     "TurnAuth",
     "WrittenResource",
     "WrittenResources",
+    "__version__",
     "open_broker",
 ]
 
+__version__ = VERSION
 __getattr__ = lazily(
     __name__,
     {

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import cached_property
-from importlib import import_module, metadata
+from importlib import import_module
 from types import ModuleType
 from typing import Annotated, Any
 
@@ -28,6 +28,7 @@ from oauthbroker.cli.refusals import in_json, tell, tell_crash
 from oauthbroker.cli.room_commands import RoomCommands, room_commands
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused, described
+from oauthbroker.core.version import VERSION
 from oauthbroker.serving.process import harden
 
 COMPLETE = "_OAUTHBROKER_COMPLETE"
@@ -93,7 +94,7 @@ app = typer.Typer(
 
 def _tell_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"oauthbroker {metadata.version('oauthbroker')}")
+        typer.echo(f"oauthbroker {VERSION}")
         raise typer.Exit
 
 

@@ -14,8 +14,10 @@ from oauthbroker.client.transport import ClientTransport, Request, Sending
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.secret import Secret
+from oauthbroker.core.version import VERSION
 
 T = TypeVar("T")
+AGENT = f"oauthbroker-client/{VERSION}"
 PAUSES = (0.1, 0.4, 1.6)  # seconds between the tries of a call, with a jitter of half either way
 
 
@@ -69,7 +71,7 @@ class Wire:
         await self._transport.close()
 
     def _request(self, call: ClientCall[Any], bearer: Secret | None) -> Request:
-        headers = {"User-Agent": "oauthbroker-client", "Accept-Encoding": "identity", "Accept": "application/json"}
+        headers = {"User-Agent": AGENT, "Accept-Encoding": "identity", "Accept": "application/json"}
         if (asked := call.locale or self.locale) is not None:
             headers["Accept-Language"] = asked
         if bearer is not None:

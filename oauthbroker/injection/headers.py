@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.version import VERSION
 
 Headers = list[tuple[bytes, bytes]]
 OURS = b"oauthbroker-"
@@ -52,7 +53,7 @@ def outgoing(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
         for lower, name, value in said
         if lower not in _REQUEST and lower not in named and not lower.startswith(_REQUEST_PREFIXES)
     ]
-    unnamed = [] if any(lower == b"user-agent" for lower, _, _ in said) else [(b"User-Agent", b"oauthbroker")]
+    unnamed = [] if any(lower == b"user-agent" for lower, _, _ in said) else [(b"User-Agent", f"oauthbroker/{VERSION}".encode())]
     return [*kept, *unnamed, (b"Accept-Encoding", b"identity")]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.version import VERSION
 from oauthbroker.events.port import Queues
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.observability.metrics import Gauge, Now
@@ -46,7 +46,7 @@ class Gauges:
 
     async def of_store(self) -> Now:
         """Return the figures of the store, the same in every process. A store that cannot be read has none."""
-        now: Now = {(Gauge.BUILD, (_version(),)): 1.0}
+        now: Now = {(Gauge.BUILD, (VERSION,)): 1.0}
         at = self.clock.monotonic()
         if self._looked is None or at - self._looked[0] >= LOOK_SECONDS:
             self._looked = (at, await self._look())
@@ -65,10 +65,3 @@ class Gauges:
             (Gauge.QUEUE_EVENTS, ("dead",)): float(depth.dead),
             (Gauge.QUEUE_OLDEST, ()): oldest,
         }
-
-
-def _version() -> str:
-    try:
-        return version("oauthbroker")
-    except PackageNotFoundError:
-        return "unknown"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.version import VERSION
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.protocol.answers import date_of, retry_after_seconds
 from oauthbroker.protocol.dialing import AddressRefused, Dialer, asking
@@ -166,7 +167,7 @@ class Transport:
                 follow_redirects=False,
                 timeout=None,  # httpx2's timeouts are per read; the one deadline for everything is in `send`
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # no cookie of one user reaches the next
-                headers={"User-Agent": "oauthbroker"},
+                headers={"User-Agent": f"oauthbroker/{VERSION}"},
             )
         return self._clients[ca]
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.shipped_yaml import shipped_yaml
+from oauthbroker.core.version import VERSION
 from oauthbroker.core.words import LOCALES
 from oauthbroker.model.apps import Flow
 from oauthbroker.model.results import Reason
@@ -72,7 +73,7 @@ def document() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "oauthbroker",
-            "version": "1",
+            "version": VERSION,
             "summary": "OAuth tokens for the tools of agents.",
             "description": "For runtimes, operators, and tools in other processes. Refusals are RFC 9457 problems. "
             "Answers may have more members one day: read those you know.",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from oauthbroker import cli
+from oauthbroker import __version__, cli
 from tests.kit.cli import command, environment
 
 
@@ -30,4 +29,4 @@ def test_the_module_is_the_command(tmp_path: Path, words: tuple[str, ...]):
 @pytest.mark.parametrize("words", [("--version",), ("--version", "serve")])
 def test_the_version_is_told(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]):
     assert 0 == cli.run(list(words))
-    assert f"oauthbroker {metadata.version('oauthbroker')}\n" == capsys.readouterr().out
+    assert f"oauthbroker {__version__}\n" == capsys.readouterr().out
