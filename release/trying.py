@@ -1,0 +1,70 @@
+"""Install a built package into an empty environment and try it in an empty folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from release.building import ROOT, digest, ran
+
+PINS = ROOT / "requirements"
+PUBLIC = """
+import oauthbroker, oauthbroker.capability, oauthbroker.client, oauthbroker.testing
+for module in (oauthbroker, oauthbroker.client):
+    for name in module.__all__:
+        getattr(module, name)
+print(oauthbroker.__file__)
+"""
+
+
+def installed(package: Path, place: Path, *, online: bool = True) -> Path:
+    """Make an environment with the pinned packages and this one; return its `bin`.
+
+    Not `online` it finds the other packages where this Python has them, and pip asks no index.
+    """
+    ran(sys.executable, "-m", "venv", "--without-pip", place)
+    python = place / "bin" / "python"
+    if online:
+        builds: list[str | Path] = ["-r", PINS / "build.txt"] if package.suffix == ".gz" else []
+        _pip(python, "--require-hashes", "-r", PINS / "runtime.txt", *builds)
+    else:
+        [packages] = {Path(path) for path in sys.path if path.endswith("site-packages")}
+        [ours] = place.glob("lib/*/site-packages")
+        (ours / "packages.pth").write_text(f"{packages}\n", "utf-8")
+    pin = place / "package.txt"
+    pin.write_text(f"oauthbroker @ {package.resolve().as_uri()} --hash=sha256:{digest(package)}\n", "utf-8")
+    _pip(python, "--require-hashes", "--no-index", "--no-deps", "--no-build-isolation", "--ignore-installed", "-r", pin)
+    return python.parent
+
+
+def try_out(programs: Path, folder: Path, version: str) -> None:
+    """Run the smoke test in this folder. Raises RuntimeError or AssertionError."""
+    env = environment(programs, folder)
+    command, python = programs / "oauthbroker", programs / "python"
+    said = ran(command, "--version", cwd=folder, env=env)
+    _demand(said == f"oauthbroker {version}\n", f"--version says {said!r}")
+    place = ran(python, "-c", PUBLIC, cwd=folder, env=env).strip()
+    _demand(Path(place).is_relative_to(programs.parent), f"the package was imported from {place}")
+    played = json.loads(ran(command, "demo", "--auto", "--json", cwd=folder, env=env))
+    _demand(played["status"] == "ready", "the demo did not end with a token")
+    checked = json.loads(ran(command, "check", "store/demo/config", "--json", cwd=folder, env=env))
+    _demand(checked["ok"] is True, "the demo's configuration is refused")
+    presets = json.loads(ran(command, "providers", "list", "--json", cwd=folder, env=env))
+    _demand(bool(presets), "there are no presets")
+
+
+def environment(programs: Path, folder: Path) -> dict[str, str]:
+    """Return the variables of a new user, with these programs first on the path."""
+    kept = {name: os.environ[name] for name in ("LANG", "LC_ALL") if name in os.environ}
+    return {**kept, "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin", "HOME": str(folder), "NO_COLOR": "1"}
+
+
+def _pip(python: Path, *words: str | Path) -> None:
+    ran(sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "-q", "install", *words)
+
+
+def _demand(holds: bool, text: str) -> None:  # noqa: FBT001
+    if not holds:
+        raise RuntimeError(text)
