@@ -14,6 +14,9 @@
 #   make prose   lower the count of hard words that are left (ARGS=docs lists them)
 #   make rooms   draw the rooms anew in docs/README.md
 #   make providers   rewrite docs/providers.md from the presets
+#   make dist    build the packages twice, install and try each, list what is in them   make audit   known vulnerabilities
+#   make release check that tree, version, changelog and tag agree, then dist and audit; publishes nothing
+#   make kept-store   keep a store of this version for the upgrade tests of later ones
 #   make pins    resolve requirements/ anew       make clean   forget .venv and caches
 
 SHELL := /bin/bash
@@ -36,7 +39,8 @@ SHARED := -n $(WORKERS) --dist worksteal --durations=10
 # compiled, also where the environment asks for no byte code.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-fast test-slow test-e2e node check fix bench peers soak kills storm cases prose rooms providers pins clean
+.PHONY: help demo test test-fast test-slow test-e2e node check fix bench peers soak kills storm cases prose rooms providers pins
+.PHONY: dist audit kept-store release clean
 .DEFAULT_GOAL := help
 
 help:
@@ -118,6 +122,18 @@ rooms: $(DEV)
 
 providers: $(DEV)
 	$(BIN)/python -m tests.unit.providers.test_page
+
+dist: $(DEV) node
+	$(BIN)/python -m release.dist
+
+audit: $(DEV)
+	$(BIN)/python -m release.audit
+
+kept-store: $(DEV)
+	$(BIN)/python -m tests.kit.kept_stores
+
+release: $(DEV) node
+	$(BIN)/python -m release.release
 
 # Pins are resolved on the oldest Python we support, so that its extra needs are in; every wheel's hash is kept.
 pins: $(VENV)/bin/python

@@ -47,7 +47,7 @@ def test_no_credential_no_address_and_nothing_of_the_connection_goes_to_the_prov
 
 
 def test_a_request_without_a_user_agent_gets_ours():
-    assert (b"User-Agent", b"oauthbroker") in outgoing([])
+    assert b"oauthbroker/" in dict(outgoing([]))[b"User-Agent"]
 
 
 @pytest.mark.case("104")
