@@ -19,23 +19,15 @@ print(oauthbroker.__file__)
 """
 
 
-def installed(package: Path, place: Path, *, online: bool = True) -> Path:
-    """Make an environment with the pinned packages and this one; return its `bin`.
-
-    Not `online` it finds the other packages where this Python has them, and pip asks no index.
-    """
+def installed(package: Path, place: Path) -> Path:
+    """Make an environment with the pinned packages and this one, every file by its hash; return its `bin`."""
     ran(sys.executable, "-m", "venv", "--without-pip", place)
     python = place / "bin" / "python"
-    if online:
-        builds: list[str | Path] = ["-r", PINS / "build.txt"] if package.suffix == ".gz" else []
-        _pip(python, "--require-hashes", "-r", PINS / "runtime.txt", *builds)
-    else:
-        [packages] = {Path(path) for path in sys.path if path.endswith("site-packages")}
-        [ours] = place.glob("lib/*/site-packages")
-        (ours / "packages.pth").write_text(f"{packages}\n", "utf-8")
+    builds: list[str | Path] = ["-r", PINS / "build.txt"] if package.suffix == ".gz" else []
+    _pip(python, "--require-hashes", "-r", PINS / "runtime.txt", *builds)
     pin = place / "package.txt"
     pin.write_text(f"oauthbroker @ {package.resolve().as_uri()} --hash=sha256:{digest(package)}\n", "utf-8")
-    _pip(python, "--require-hashes", "--no-index", "--no-deps", "--no-build-isolation", "--ignore-installed", "-r", pin)
+    _pip(python, "--require-hashes", "--no-index", "--no-deps", "--no-build-isolation", "-r", pin)
     return python.parent
 
 

@@ -92,7 +92,7 @@ async def make(place: Path) -> Kept:
             name: idp.register(Registration(f"client-{name}", redirect_uris=(f"{BASE}/oauth/callback/{name}",)))
             for name in APPS
         }
-        bundle = bundle_of(place, endpoints, {name: each.client_secret for name, each in registered.items()})
+        bundle = bundle_of(place, endpoints, {name: Secret(each.reveal_secret()) for name, each in registered.items()})
         init_store(bundle.settings, clock)
         async with open_broker(bundle, env={}, clock=clock) as broker:
             found = await _filled(broker, idp, clock, canaries)

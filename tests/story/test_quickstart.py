@@ -1,8 +1,8 @@
-"""docs/quickstart.md, block by block, in an empty folder. Only addresses are other ones, and GitHub is scripted."""
+"""docs/quickstart.md, block by block, from the built wheel alone. Only addresses are other ones, and GitHub is scripted."""
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ import yaml
 
 from oauthbroker.testing import Canaries, Client, IdentityProvider
 from tests.kit.cli import Desk, environment
-from tests.kit.docs_shell import LINK, agree, page_blocks, program, with_shims
+from tests.kit.docs_shell import LINK, agree, page_blocks, program
+from tests.kit.packages import bare_environment, built, dist_folder, shared_folder
 
 PAGE = "docs/quickstart.md"
 
@@ -47,17 +48,27 @@ def at(idp: IdentityProvider, desk: Desk, bundle: str) -> str:
 
 @pytest.mark.slow
 async def test_a_script_asks_once_and_finds_the_token_ready_from_then_on(
-    tmp_path: Path, idp: IdentityProvider, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    tmp_path: Path,
+    idp: IdentityProvider,
+    canaries: Canaries,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    worker_id: str,
 ) -> None:
     desk = Desk(tmp_path, canaries, monkeypatch, capsys)
     (tmp_path / "config" / "broker.yaml").unlink()
     uris = (f"{desk.base}/oauth/callback/github",)
     client = idp.register(Client("gh", redirect_uris=uris, dialect="github"))
     [bundle], [script] = page_blocks(PAGE, "yaml"), page_blocks(PAGE, "python")
-    _, once = page_blocks(PAGE, "sh")
+    install, once = page_blocks(PAGE, "sh")
     desk.write("github", at(idp, desk, bundle))
     (tmp_path / "script.py").write_text(script.replace("port=8420", f"port={desk.port}"), "utf-8")
-    env = environment(HOME=str(tmp_path / "home"), PATH=with_shims(tmp_path))
+    programs = bare_environment(tmp_path / "env")
+    dist_folder(built(shared_folder(tmp_path_factory.getbasetemp(), worker_id)), tmp_path)
+    env = environment(HOME=str(tmp_path / "home"), PATH=f"{programs}:{os.environ['PATH']}", PYTHONPATH="")
+    async with program("bash", "-euc", install, cwd=tmp_path, env=env) as shell:
+        await shell.end()
     values = f"GITHUB_CLIENT_ID=gh GITHUB_CLIENT_SECRET={client.reveal_secret()}"
     assert "GITHUB_CLIENT_ID=... GITHUB_CLIENT_SECRET=..." in once
     async with program("bash", "-euc", once.replace("GITHUB_CLIENT_ID=... GITHUB_CLIENT_SECRET=...", values), cwd=tmp_path, env=env) as shell:  # fmt: skip
@@ -66,10 +77,10 @@ async def test_a_script_asks_once_and_finds_the_token_ready_from_then_on(
     canaries.excuse(key)
     assert str(key) in said
     env |= {"GITHUB_CLIENT_ID": "gh", "GITHUB_CLIENT_SECRET": client.reveal_secret()}
-    async with program(sys.executable, "-u", "script.py", cwd=tmp_path, env=env) as first:
+    async with program(f"{programs}/python", "-u", "script.py", cwd=tmp_path, env=env) as first:
         await agree(desk, idp, await first.says(LINK), "alice")
         assert "Ready: Secret(***)" in (await first.end()).splitlines()
-    async with program(sys.executable, "-u", "script.py", cwd=tmp_path, env=env) as second:
+    async with program(f"{programs}/python", "-u", "script.py", cwd=tmp_path, env=env) as second:
         said = await second.end()
     assert "Ready: Secret(***)" in said.splitlines()
     assert "Open this link" not in said

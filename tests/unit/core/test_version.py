@@ -43,6 +43,8 @@ def test_the_build_reads_it_and_writes_it_nowhere_else():
 
 
 def test_asking_for_it_loads_next_to_nothing():
-    program = "import sys, oauthbroker; oauthbroker.__version__; print(len(sys.modules), 'importlib.metadata' in sys.modules)"
+    program = (
+        "import sys, oauthbroker; oauthbroker.__version__; print(len(sys.modules), 'importlib.metadata' in sys.modules)"
+    )
     said = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "False" == said.stdout.split()[1]
