@@ -28,6 +28,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(VENV)/.runtime
 DEV := $(VENV)/.dev
+TOOLS := $(VENV)/.release
 PEERS := .venv-peers
 NODE := tests/e2e/node/node_modules/.package-lock.json
 TYPESCRIPT := clients/typescript/node_modules/.package-lock.json
@@ -123,16 +124,16 @@ rooms: $(DEV)
 providers: $(DEV)
 	$(BIN)/python -m tests.unit.providers.test_page
 
-dist: $(DEV) node
+dist: $(DEV) $(TOOLS) node
 	$(BIN)/python -m release.dist
 
-audit: $(DEV)
+audit: $(DEV) $(TOOLS)
 	$(BIN)/python -m release.audit
 
 kept-store: $(DEV)
 	$(BIN)/python -m tests.kit.kept_stores
 
-release: $(DEV) node
+release: $(DEV) $(TOOLS) node
 	$(BIN)/python -m release.release
 
 # Pins are resolved on the oldest Python we support, so that its extra needs are in; every wheel's hash is kept.
@@ -151,6 +152,12 @@ $(VENV)/bin/python:
 $(RUN): requirements/runtime.txt requirements/build.txt pyproject.toml | $(VENV)/bin/python
 	$(PIP) install --require-hashes -r requirements/runtime.txt -r requirements/build.txt
 	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Tools of a release have an environment of their own: a package of theirs in .venv would change what tests see.
+$(TOOLS): requirements/release.txt | $(VENV)/bin/python
+	$(BIN)/python -m venv $(VENV)/release
+	$(VENV)/release/bin/python -m pip --disable-pip-version-check --no-input -qq install --require-hashes -r requirements/release.txt
 	@touch $@
 
 $(DEV): requirements/dev.txt $(RUN)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from release.building import ROOT
+from release.building import ROOT, TOOLS
 
-PINS = ("runtime.txt", "build.txt", "dev.txt")
+PINS = ("runtime.txt", "build.txt", "dev.txt", "release.txt")
 SOURCES = ("pypi", "osv")  # pip-audit's names of where the vulnerabilities are listed
 PATIENCE = 300
 
@@ -50,7 +50,7 @@ def audited(*pins: Path) -> Report:
 
 def asked(source: str, pins: Path) -> dict[str, Any] | None:
     """Return pip-audit's JSON; None if it could not ask, or if the source does not know a package at all."""
-    program = Path(sys.executable).with_name("pip-audit")
+    program = TOOLS / "pip-audit"
     words = ["-r", pins, "-s", source, "--require-hashes", "--disable-pip", "-f", "json", "--progress-spinner", "off"]
     try:
         done = subprocess.run(  # noqa: S603  (words of ours)

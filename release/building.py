@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+TOOLS = Path(sys.prefix) / "release" / "bin"  # requirements/release.txt, apart from what the tests see
 
 
 @dataclass(frozen=True, slots=True)

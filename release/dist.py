@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oauthbroker.core.version import VERSION
 from release import typescript
-from release.building import ROOT, Built, build, commit_time, copied, differing, digest, ran, tracked, unpacked
+from release.building import ROOT, TOOLS, Built, build, commit_time, copied, differing, digest, ran, tracked, unpacked
 from release.trying import installed, try_out
 
 DIST = ROOT / "dist"
@@ -69,7 +69,7 @@ def built_twice(work: Path) -> Built:
 
 def write_sbom(environment: Path, to: Path) -> None:
     """Write the packages of an environment in CycloneDX, without times and random numbers."""
-    program = Path(sys.executable).with_name("cyclonedx-py")
+    program = TOOLS / "cyclonedx-py"
     python = environment / "bin" / "python"
     ran(program, "environment", "--output-reproducible", "--of", "JSON", "-o", to, python)
 

@@ -53,7 +53,11 @@ def outgoing(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
         for lower, name, value in said
         if lower not in _REQUEST and lower not in named and not lower.startswith(_REQUEST_PREFIXES)
     ]
-    unnamed = [] if any(lower == b"user-agent" for lower, _, _ in said) else [(b"User-Agent", f"oauthbroker/{VERSION}".encode())]
+    unnamed = (
+        []
+        if any(lower == b"user-agent" for lower, _, _ in said)
+        else [(b"User-Agent", f"oauthbroker/{VERSION}".encode())]
+    )
     return [*kept, *unnamed, (b"Accept-Encoding", b"identity")]
 
 
