@@ -72,6 +72,23 @@ class TokenInjected(AuditEntry):
     host: str = ""
 
 
+class InjectedAnswer(AuditEntry):
+    """A provider's API answered a request with `status`, and the answer was passed on as far as it came; `sent` and
+    `received` are the bytes of the bodies. `TokenInjected` was written before the request."""
+
+    app: str
+    grant: str
+    agent: str
+    tool: str | None
+    method: str
+    host: str
+    status: int
+    sent: int
+    received: int
+    turn: str | None = None
+    instance: str | None = None
+
+
 class StaticTokenIssued(AuditEntry):
     """A connector's configured token was issued."""
 

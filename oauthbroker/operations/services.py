@@ -13,6 +13,7 @@ from oauthbroker.authorization.pending import Pending
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.lifecycle import Life
 from oauthbroker.events.waits import Events, Outcomes
+from oauthbroker.injection.injector import Injector
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.operations.connections import Connections
 from oauthbroker.operations.dead_letters import DeadLetters
@@ -37,6 +38,7 @@ class Services:
     erasure: Erasure
     dead_letters: DeadLetters
     events: Events
+    injector: Injector
     audit: AuditWriter
     clock: Clock
     life: Life

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from oauthbroker.audit import InjectedAnswer
 from oauthbroker.core.errors import BrokerError, Locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.injection.targets import Target, target_at, target_of
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.results import Failed, Ready, TokenResult
+from oauthbroker.model.subject import resolve_subject
+from oauthbroker.records import grant_id
 from oauthbroker.tokens.issuance import Carrier
 from oauthbroker.tokens.manager import OAuthManager
 from oauthbroker.tokens.token_call import Caller
@@ -48,6 +51,17 @@ class InjectedCalls:
         carrier = Carrier(target.method, target.host.authority)
         result = await self.manager.report_rejected(self.caller, self.app_name, token, self.scopes, carrier=carrier)
         return self._fitting(target, result)
+
+    def answered(self, target: Target, status: int, sent: int, received: int) -> None:
+        """Write into the audit log that the API has answered."""
+        caller, host = self.caller, target.host.authority
+        words = (target.app.name, self.account(target), caller.turn.agent_name, caller.tool, target.method, host)
+        entry = InjectedAnswer(*words, status, sent, received, caller.turn_id, caller.instance)
+        self.manager.audit.write(entry, self.manager.clock.now())
+
+    def account(self, target: Target) -> str:
+        """Return the grant's id."""
+        return grant_id(target.app.name, resolve_subject(target.app, self.caller.turn))
 
     def _fitting(self, target: Target, result: TokenResult) -> TokenResult:
         """Refuse a token of another account than the target's."""

@@ -24,6 +24,8 @@ from oauthbroker.web.security_headers import raw_security_headers
 TARGET_LIMIT = 8 * 1024  # bytes of path, and of query
 REFUSAL_LIMIT = 32 * 1024  # of a query with an `error`: some providers send a whole page as its description (case 8)
 BODY_LIMIT = 64 * 1024
+PROXIED = "/v1/proxy/"
+PROXY_BODY_LIMIT = 64 * 1024 * 1024  # of a body that goes on to a provider's API; nothing of it is read for a stranger
 PEER = "oauthbroker.peer"  # in scope["extensions"] of what came over our Unix socket: {"uid": 1000}
 PROBES = frozenset({"/healthz", "/readyz"})
 _DEADLINE = "deadline"
@@ -109,8 +111,9 @@ class Guard:
         self.proxies.name_client(scope)
         scope["headers"] = [(name, value) for name, value in scope["headers"] if not name.startswith(HEARSAY)]
         announced, coded = _of_body(scope)
-        exchange = _Exchange(receive, send, bodiless=not coded and announced in ([], [b"0"]))
-        response = self._refusal(scope, announced, coded=coded)
+        most = _body_limit(scope)
+        exchange = _Exchange(receive, send, bodiless=not coded and announced in ([], [b"0"]), most=most)
+        response = self._refusal(scope, announced, coded=coded, most=most)
         if response is None:
             response = await self._run(scope, exchange)
         if response is not None and not exchange.started:
@@ -149,7 +152,7 @@ class Guard:
         response.headers["connection"] = "close"
         return response
 
-    def _refusal(self, scope: Scope, announced: list[bytes], *, coded: bool) -> Response | None:
+    def _refusal(self, scope: Scope, announced: list[bytes], *, coded: bool, most: int) -> Response | None:
         """Check (1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         judged = path not in self.any_host_paths and PEER not in (scope.get("extensions") or {})
@@ -159,7 +162,7 @@ class Guard:
             return answer(BrokerError(Code.REQUEST_TOO_LARGE), Request(scope), self.locale, status=414)
         if _CONTROL.search(scope["path"]):
             return answer(BrokerError(Code.REQUEST_INVALID), Request(scope), self.locale)
-        refused = _body_refusal(announced, coded=coded)
+        refused = _body_refusal(announced, coded=coded, most=most)
         if refused is None:
             return None
         response = answer(BrokerError(refused), Request(scope), self.locale)
@@ -170,8 +173,8 @@ class Guard:
 class _Exchange:
     """One request's two ends: counts what comes in, dresses what goes out."""
 
-    def __init__(self, receive: Receive, send: Send, *, bodiless: bool) -> None:
-        self._receive, self._send = receive, send
+    def __init__(self, receive: Receive, send: Send, *, bodiless: bool, most: int) -> None:
+        self._receive, self._send, self._most = receive, send, most
         self.started = False
         self.received_all = bodiless
         self._received = 0
@@ -181,7 +184,7 @@ class _Exchange:
         message = await self._receive()
         self._received += len(message.get("body", b""))
         self.received_all = not message.get("more_body", False)
-        if self._received > BODY_LIMIT:
+        if self._received > self._most:
             raise BrokerError(Code.REQUEST_TOO_LARGE)
         return message
 
@@ -193,7 +196,7 @@ class _Exchange:
             said = {name.lower() for name, _ in message["headers"]}
             ours = [pair for pair in raw_security_headers() if pair[0] not in said]
             message = {**message, "headers": [*message["headers"], *ours]}
-            if self._received > BODY_LIMIT:
+            if self._received > self._most:
                 MutableHeaders(scope=message)["connection"] = "close"
         await self._send(message)
 
@@ -204,11 +207,16 @@ def _of_body(scope: Scope) -> tuple[list[bytes], bool]:
     return announced, b"transfer-encoding" in dict(scope["headers"])
 
 
-def _body_refusal(announced: list[bytes], *, coded: bool) -> Code | None:
+def _body_limit(scope: Scope) -> int:
+    path: str = scope["path"]
+    return PROXY_BODY_LIMIT if path.removeprefix(scope.get("root_path", "")).startswith(PROXIED) else BODY_LIMIT
+
+
+def _body_refusal(announced: list[bytes], *, coded: bool, most: int) -> Code | None:
     """Judge the announced length. Two announcements are refused (case 84)."""
     if len(announced) > 1 or (announced and coded):
         return Code.REQUEST_INVALID
-    if announced and (not announced[0].isdigit() or int(announced[0][:20]) > BODY_LIMIT):
+    if announced and (not announced[0].isdigit() or int(announced[0][:20]) > most):
         return Code.REQUEST_TOO_LARGE
     return None
 

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
 
 from oauthbroker.core.errors import BrokerError, Code
 
@@ -28,7 +29,7 @@ def route(path: str, handler: Handler, method: str) -> Route:
 class OwnMethods(Route):
     """A path whose handler knows its methods: no other path shall answer for one that it lacks."""
 
-    def __init__(self, path: str, handler: Handler) -> None:
+    def __init__(self, path: str, handler: Handler | ASGIApp) -> None:
         super().__init__(path, handler)
         self.methods = None
 

@@ -20,6 +20,7 @@ from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.observability.scrubber import Scrubber
 from oauthbroker.observability.shared_metrics import MetricsFolder
+from oauthbroker.protocol.api_transport import ApiTransport
 from oauthbroker.protocol.authorization_url import AuthorizationUrls
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
@@ -115,6 +116,10 @@ class Foundation:
             reach=ProviderNetworks(self.settings.provider_networks),
             watch=Instrumentation(self.metrics, self.clock),
         )
+
+    @cached_property
+    def api_transport(self) -> ApiTransport:
+        return ApiTransport(self.transport)
 
     @cached_property
     def discovery(self) -> Discovery:

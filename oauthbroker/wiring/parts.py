@@ -16,6 +16,7 @@ from oauthbroker.events.port import Queues
 from oauthbroker.events.queue import StoreQueues
 from oauthbroker.events.relay import Relay
 from oauthbroker.events.waits import Events, Outcomes
+from oauthbroker.injection.injector import Injector
 from oauthbroker.observability.shared_metrics import Sharing
 from oauthbroker.operations.admin import Admin
 from oauthbroker.operations.browser_sessions import BrowserSessions
@@ -30,6 +31,7 @@ from oauthbroker.operations.importing import Importing
 from oauthbroker.operations.open_circuits import Left, Troubles
 from oauthbroker.operations.overview import Survey
 from oauthbroker.operations.services import Services
+from oauthbroker.protocol.api_transport import ApiLimits
 from oauthbroker.records.browser_session import BrowserSession
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.records.use import GrantUse
@@ -279,6 +281,7 @@ class Parts(Flows):
             erasure=self.erasure,
             dead_letters=self.dead_letters,
             events=self.events,
+            injector=Injector(self.api_transport, ApiLimits()),
             audit=self.audit,
             clock=self.clock,
             life=self.life,

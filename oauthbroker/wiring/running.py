@@ -92,6 +92,7 @@ class Running:
         await self._try("uses", partial(self.parts.uses.write, everything=True))
         if self.tasks:
             await self.hand_over()
+        await self.parts.api_transport.close()
         await self.parts.transport.close()
         self.parts.audit.settle()
         await self.parts.sharing.close()

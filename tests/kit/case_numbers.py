@@ -105,6 +105,7 @@ CASES = {
     "99": "load: callers and links without end",
     "100": "load: one tenant hammers",
     "101": "binding: the victim's own grant survives a stranger's link",
+    "102": "injection: other hosts, IDN and dot tricks, ports, userinfo",
     "103": "injection: redirects",
     "104": "injection: header injection, credentials and overrides in headers",
     "105": "injection: request smuggling",

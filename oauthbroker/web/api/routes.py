@@ -14,6 +14,7 @@ from oauthbroker.web.api.caller import Callers
 from oauthbroker.web.api.endpoint import Endpoint
 from oauthbroker.web.api.openapi import DOCUMENT
 from oauthbroker.web.api.operations import OPERATIONS, Operation
+from oauthbroker.web.api.proxy import ROUTE, ProxyEndpoint
 from oauthbroker.web.api.rooms import METADATA, operations_of
 from oauthbroker.web.limits import RequestLimits
 from oauthbroker.web.routes import OwnMethods
@@ -30,7 +31,13 @@ class ApiRoutes:
             limits=limits,
             locale=settings.locale,
         )
-        self._own = self._routes((*OPERATIONS, DOCUMENT))
+        proxy = ProxyEndpoint(
+            services=services,
+            callers=Callers(turns=services.turns, api_keys=services.api_keys, settings=settings),
+            limits=limits,
+            locale=settings.locale,
+        )
+        self._own = [*self._routes((*OPERATIONS, DOCUMENT)), OwnMethods(ROUTE, proxy)]
         self._of_rooms: list[BaseRoute] = []
         self._metadata: list[BaseRoute] = []
 

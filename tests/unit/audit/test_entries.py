@@ -27,6 +27,7 @@ KNOWN_FIELDS = {
     "app", "grant", "agent", "tool", "degraded", "forced", "session", "reason", "code", "revoked", "provider", "name", "action",
     "connector", "turn", "key", "instance", "missing", "since",
     "visit", "target", "event", "how", "route", "caller", "replaced",
+    "method", "host", "status", "sent", "received",
 }  # fmt: skip
 
 

@@ -1,0 +1,186 @@
+"""`/v1/proxy/{app}/{host}/{path}`: a tool's request goes to a provider's API with the token, which the tool never gets.
+
+The header `OAuthBroker-Status` tells the broker's own answers from the provider's. Only `forwarded` is the provider's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from urllib.parse import quote, unquote_to_bytes
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from oauthbroker.access.known_tokens import Guest
+from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.injection.headers import STATUS, Headers
+from oauthbroker.injection.injector import ForwardedAnswer
+from oauthbroker.model.api_access import METHODS
+from oauthbroker.model.results import AuthorizationRequired
+from oauthbroker.operations.services import Services
+from oauthbroker.web import problems
+from oauthbroker.web.api.call import note_refused, reply
+from oauthbroker.web.api.caller import Callers, known
+from oauthbroker.web.api.proxied_body import ProxiedBody
+from oauthbroker.web.guard import PROXIED, may_take_long
+from oauthbroker.web.limits import RequestLimits
+from oauthbroker.web.words import locale_of
+
+ROUTE = f"{PROXIED}{{app}}/{{host}}/{{path:path}}"
+MOST_AT_ONCE = 32  # requests under way of one turn
+STILL_SECONDS = 15.0  # between two looks at the turn, while an answer goes on
+_SCOPES = b"oauthbroker-scopes"
+_DOTS = re.compile(rb"[/\\]\.\.?(?:[/\\]|$)")
+_REACHED = frozenset(
+    {Code.NOT_ALLOWED, Code.TURN_ENDED, Code.APP_FORBIDDEN, Code.SCOPE_NOT_ALLOWED, Code.API_HOST_FORBIDDEN,
+     Code.API_METHOD_FORBIDDEN}
+)  # fmt: skip
+
+
+class ProxyTarget(NamedTuple):
+    """The request line's target: names decoded, the path with its query as it came."""
+
+    app: str
+    host: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyEndpoint:
+    """Answers the requests of tools, as an ASGI application."""
+
+    services: Services
+    callers: Callers
+    limits: RequestLimits
+    locale: Locale
+    _under_way: Counter[str] = field(default_factory=Counter)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with (1) a refusal (2) a request for consent (3) the provider's answer.
+
+        The caller, its rate and the target are judged before anything of a body is read, and the token is issued last.
+        Raises HTTPException for a method that no app allows.
+        """
+        request = Request(scope, receive)
+        if request.method not in METHODS:
+            raise HTTPException(405, headers={"allow": ", ".join(METHODS)})
+        caller: Guest | None = None
+        started = False
+
+        async def noted(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            caller = await self._guest(request)
+            with self._place(caller.turn_id):
+                response = await self._forward(request, caller, noted)
+        except BrokerError as error:
+            refused = error
+        else:
+            if response is not None:
+                await response(scope, receive, send)
+            return
+        if refused.code in _REACHED:
+            await note_refused(self.services, caller, request, refused.code)
+        response = self._refusal(request, caller, refused)
+        if started:
+            raise ClientDisconnect  # the server closes the connection, so that the answer has no regular end
+        await response(scope, receive, send)
+
+    async def _guest(self, request: Request) -> Guest:
+        caller = await known(request, self.callers, self.limits)
+        if not isinstance(caller, Guest):
+            raise BrokerError(Code.NOT_ALLOWED)
+        return caller
+
+    @contextmanager
+    def _place(self, turn: str) -> Iterator[None]:
+        """Take one of the turn's places for the time of the block. Raises `rateLimited`."""
+        if self._under_way[turn] >= MOST_AT_ONCE:
+            raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=1, note="too many requests at once")
+        self._under_way[turn] += 1
+        try:
+            yield
+        finally:
+            self._under_way[turn] -= 1
+            if not self._under_way[turn]:
+                del self._under_way[turn]
+
+    async def _forward(self, request: Request, caller: Guest, send: Send) -> Response | None:
+        """Send the request on, and pass on the answer. Return the answer if it is the broker's own."""
+        asked = _target_of(request)
+        calls = self.services.contexts.of_guest(caller).injected_calls(asked.app, _scopes_of(request))
+        target = calls.target_at(request.method, asked.host, asked.path)
+        body = ProxiedBody(request)
+        sent = await body.tool_request()
+        may_take_long(request)
+        async with body.watched():
+            answer = await self.services.injector.send(calls, target, sent)
+            if isinstance(answer, ForwardedAnswer):
+                try:
+                    await self._pass_on(request, answer, send)
+                finally:
+                    await answer.aclose()
+                return None
+        if isinstance(answer, AuthorizationRequired):
+            return _marked(reply(answer.to_json(), 403), "authorization_required")
+        raise BrokerError(answer.code, retry_after_seconds=answer.retry_after_seconds)
+
+    async def _pass_on(self, request: Request, answer: ForwardedAnswer, send: Send) -> None:
+        """Pass on the answer while the turn lasts. Its sizes are in the audit log before its end is sent."""
+        headers: Headers = [*answer.headers(), (STATUS.lower(), b"forwarded")]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        clock = self.services.clock
+        checked = clock.monotonic()
+        async for piece in answer.chunks():
+            if clock.monotonic() - checked > STILL_SECONDS:
+                await self.callers.who(request)
+                checked = clock.monotonic()
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await answer.aclose()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _refusal(self, request: Request, caller: Guest | None, refused: BrokerError) -> Response:
+        default = self.locale if caller is None else caller.turn.locale_or(self.locale)
+        locale = locale_of(request.headers.get("accept-language"), default)
+        return _marked(problems.refusal(refused, request, locale), "error")
+
+
+def _target_of(request: Request) -> ProxyTarget:
+    """Read the target byte for byte: servers decode and resolve paths in their own ways. Raises `requestInvalid`."""
+    scope = request.scope
+    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    prefix = f"{scope.get('root_path', '')}{PROXIED}".encode()
+    app, _, rest = raw.removeprefix(prefix).partition(b"/")
+    host, slash, path = rest.partition(b"/")
+    if not raw.startswith(prefix) or not slash or _DOTS.search(b"/" + unquote_to_bytes(path)):
+        raise BrokerError(Code.REQUEST_INVALID, note="the path of a request to forward")
+    query: bytes = scope["query_string"]
+    target = b"/" + path + (b"?" + query if query else b"")
+    return ProxyTarget(_text(unquote_to_bytes(app)), _text(unquote_to_bytes(host)), target.decode("latin-1"))
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "replace")
+
+
+def _scopes_of(request: Request) -> list[str] | None:
+    """Return the scopes that the tool's header names, None for all that it declared. Raises `requestInvalid`."""
+    said = [value for name, value in request.scope["headers"] if name == _SCOPES]
+    if len(said) > 1:
+        raise BrokerError(Code.REQUEST_INVALID, note="scopes twice")
+    return said[0].decode("latin-1").split() if said else None
+
+
+def _marked(response: Response, status: str) -> Response:
+    response.headers[STATUS.decode()] = status
+    return response
