@@ -10,6 +10,7 @@ from json.encoder import encode_basestring_ascii
 from oauthbroker.audit import AuditEntry, LineType
 from oauthbroker.core.clock import to_iso
 
+_PSEUDONYMS = frozenset({"grant", "instance", "target"})  # members that are written as pseudonyms
 _JSON = json.JSONEncoder(separators=(",", ":"))
 
 Naming = Callable[[str, str], str]
@@ -26,8 +27,10 @@ def rest_of(entry: LineType, name: Naming | None = None) -> str:
     pseudonyms."""
     body = f'"type":{_json(entry.type_name())}'
     for member, value in vars(entry).items():
-        kind = _keyed(member, value) if name is not None else None
-        body += f',"{member}":{_json(value if name is None or kind is None else name(kind, str(value)))}'
+        written = value
+        if name is not None and value is not None and member in _PSEUDONYMS:
+            written = _pseudonym(name, member, str(value))
+        body += f',"{member}":{encode_basestring_ascii(written) if type(written) is str else _json(written)}'
     return body
 
 
@@ -40,10 +43,8 @@ def _json(value: object) -> str:
     return ("true" if value else "false") if type(value) is bool else _JSON.encode(value)
 
 
-def _keyed(member: str, value: object) -> str | None:
-    """Return the pseudonym's kind for a member; None for one that is written in clear."""
-    if value is None:
-        return None
+def _pseudonym(name: Naming, member: str, value: str) -> str:
+    """Return the pseudonym of a value. A target that is no grant is written in clear."""
     if member == "target":
-        return "grant" if str(value).startswith("sha256:") else None
-    return member if member in {"grant", "instance"} else None
+        return name("grant", value) if value.startswith("sha256:") else value
+    return name(member, value)

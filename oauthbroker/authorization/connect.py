@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from oauthbroker.audit import ConnectStarted, RequestWithdrawn
 from oauthbroker.audit.port import AuditWriter
@@ -163,7 +163,7 @@ class Connect:
         """Count one more start. It is written before it costs the provider a request, else along with the attempt."""
         session = held.record.pressed()
         if not await self.way_out.pushes(app):
-            return replace(held, record=session)
+            return held._replace(record=session)
         return await self.repository.save_session(session, expect=held.generation)
 
     async def provider_url(self, app: OAuthApp, session: AuthSession) -> Secret:

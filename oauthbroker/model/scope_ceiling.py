@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
@@ -34,7 +35,7 @@ def resolve_scopes(app: OAuthApp, declared: Sequence[str] | None, wanted: Sequen
         if not ceiling:
             raise BrokerError(Code.APP_FORBIDDEN)
     if wanted is None:
-        return ScopeNeed(frozenset(ceiling) - NO_RIGHTS, ceiling)
+        return _all_of(ceiling)
     allowed = app.scope_set if declared is None else app.scope_set.intersection(declared)
     if not isinstance(wanted, (list, tuple, set, frozenset)) or len(wanted) > len(allowed):
         raise BrokerError(Code.SCOPE_NOT_ALLOWED)
@@ -44,6 +45,12 @@ def resolve_scopes(app: OAuthApp, declared: Sequence[str] | None, wanted: Sequen
     if len(needed) != len(wanted) or not needed <= allowed:
         raise BrokerError(Code.SCOPE_NOT_ALLOWED)
     return ScopeNeed(needed - NO_RIGHTS, tuple(wanted) or ceiling)
+
+
+@lru_cache(maxsize=1024)
+def _all_of(ceiling: tuple[str, ...]) -> ScopeNeed:
+    """Return the need for a whole ceiling. There are few: those of apps and tools."""
+    return ScopeNeed(frozenset(ceiling) - NO_RIGHTS, ceiling)
 
 
 def union_in_app_order(app: OAuthApp, *groups: Sequence[str]) -> tuple[str, ...]:

@@ -165,9 +165,13 @@ def locale_of(given: object, default: Locale) -> Locale:
 
 
 def _is_whole(turn: Turn) -> bool:
-    words: tuple[object, ...] = (turn.agent_name, turn.instance_key, turn.swarm_ref)
+    agent: object = turn.agent_name
+    instance: object = turn.instance_key
+    swarm: object = turn.swarm_ref
     auth: object = TurnAuth() if turn.auth is None else turn.auth
-    if not all(isinstance(word, str) and word for word in words) or not isinstance(auth, TurnAuth):
+    if not (isinstance(agent, str) and isinstance(instance, str) and isinstance(swarm, str)):
+        return False
+    if not (agent and instance and swarm and isinstance(auth, TurnAuth)):
         return False
     if turn.locale is not None and known_locale(turn.locale) is None:
         return False

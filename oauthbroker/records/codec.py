@@ -8,6 +8,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import cache, partial
+from operator import itemgetter
 from types import NoneType
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
@@ -49,9 +50,13 @@ def members(record: Any) -> dict[str, Any]:
 
 def made(kind: type[T], data: Mapping[str, Any], **apart: Any) -> T:
     """Make a record from its members. Raises KeyError, TypeError, ValueError."""
-    for attribute, name, optional, read in _readers_of(kind):
-        if name in data or not optional:
-            apart[attribute] = data[name] if read is None else read(data[name])
+    reader = _reader_of(kind)
+    apart.update(zip(reader.attributes, reader.values(data), strict=True))
+    for attribute, read in reader.forms:
+        apart[attribute] = read(apart[attribute])
+    for attribute, name, read in reader.optional:
+        if name in data:
+            apart[attribute] = read(data[name])
     return kind(**apart)
 
 
@@ -73,13 +78,34 @@ def _plan(kind: Any) -> tuple[_Member, ...]:
 _members_of: Callable[[Any], tuple[_Member, ...]] = cache(_plan)
 
 
-def _reading(kind: Any) -> tuple[tuple[str, str, bool, Form | None], ...]:
-    """Return what `made` needs of each member; None as the form of a value that is taken as it is."""
+class _Reader(NamedTuple):
+    """What `made` needs: the attributes that every record has, with a function that takes all their values at once, the
+    forms of those that are not taken as they are, and the optional members."""
+
+    attributes: tuple[str, ...]
+    values: Callable[[Mapping[str, Any]], tuple[Any, ...]]
+    forms: tuple[tuple[str, Form], ...]
+    optional: tuple[tuple[str, str, Form], ...]
+
+
+def _reading(kind: Any) -> _Reader:
     plan = _members_of(kind)
-    return tuple((each.attribute, each.name, each.optional, None if each.read is _same else each.read) for each in plan)
+    needed = [each for each in plan if not each.optional]
+    return _Reader(
+        tuple(each.attribute for each in needed),
+        _values_of([each.name for each in needed]),
+        tuple((each.attribute, each.read) for each in needed if each.read is not _same),
+        tuple((each.attribute, each.name, each.read) for each in plan if each.optional),
+    )
 
 
-_readers_of: Callable[[Any], tuple[tuple[str, str, bool, Form | None], ...]] = cache(_reading)
+def _values_of(names: list[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    if len(names) > 1:
+        return itemgetter(*names)  # one call for all: a grant has two dozen members
+    return lambda data: tuple(data[name] for name in names)
+
+
+_reader_of: Callable[[Any], _Reader] = cache(_reading)
 
 
 def _forms(type_: Any) -> tuple[Form, Form]:
@@ -98,7 +124,7 @@ def _forms(type_: Any) -> tuple[Form, Form]:
         write, read = _forms(inner[0])
         if write is _same:
             return list, tuple
-        return lambda values: [write(each) for each in values], lambda values: tuple(read(each) for each in values)
+        return lambda values: [write(each) for each in values], lambda values: tuple(map(read, values))
     if get_origin(type_) is Mapping:
         return dict, _same
     if NoneType in inner:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from oauthbroker.records.refresh_state import RefreshState
 from oauthbroker.records.retired import Retired, merged
 
 CLOCK_SLACK_SECONDS = 60
+_LENGTH = struct.Struct(">Q").pack
 ENDLESS = float("inf")
 ALWAYS = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 NEVER = LONG_AGO, LONG_AGO
@@ -29,10 +31,9 @@ RevocationState = Literal["none", "pending", "done", "refused", "shared", "untol
 def grant_id(app: str, subject: str) -> str:
     """Return `sha256:<hex>` over the length-prefixed pair, so that (a:b, c) and (a, b:c) differ. Also
     `metadata.name`."""
-    digest = hashlib.sha256()
-    for part in (app.encode(), subject.encode()):
-        digest.update(len(part).to_bytes(8, "big") + part)
-    return "sha256:" + digest.hexdigest()
+    first, second = app.encode(), subject.encode()
+    pair = b"%b%b%b%b" % (_LENGTH(len(first)), first, _LENGTH(len(second)), second)
+    return "sha256:" + hashlib.sha256(pair).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.records import Grant, codec
@@ -21,8 +21,7 @@ Unread = dict[Key, BrokerError]
 """Records that cannot be read, and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Versioned(Generic[R]):
+class Versioned(NamedTuple, Generic[R]):
     """A record and the version that was read."""
 
     record: R

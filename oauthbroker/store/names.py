@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+import struct
 from collections.abc import Collection, Iterable
 
 from oauthbroker.store.port import Key, Tag
 
+_LENGTH = struct.Struct(">I").pack
 _NAME = re.compile(r"[0-9a-f]{64}")
 _VALUE = re.compile(r"[0-9a-f]{32}")
 _KIND = re.compile(r"[a-z][a-zA-Z]{0,31}")
@@ -17,7 +19,7 @@ _KIND = re.compile(r"[a-z][a-zA-Z]{0,31}")
 def length_prefixed(*parts: bytes) -> bytes:
     """Join the parts, each behind its length (4 bytes, big-endian), so that two different lists never give the same
     bytes."""
-    return b"".join([len(part).to_bytes(4, "big") + part for part in parts])
+    return b"".join([_LENGTH(len(part)) + part for part in parts])
 
 
 def text_bytes(*parts: str) -> bytes:

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from oauthbroker.core.errors import BrokerError, Code
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """The place of an entry: a kind (the folder) and a keyed hash (64 hex digits), a pseudonym without the store's
     key."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hmac
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from cryptography.exceptions import InvalidTag
@@ -33,8 +32,7 @@ MAX_RECORD = MAX_BODY + HEADER + TAG + 2 * STEP
 _SHA256 = SHA256()
 
 
-@dataclass(frozen=True, slots=True)
-class SealPlace:
+class SealPlace(NamedTuple):
     """The place of a record. It can be opened only there."""
 
     store_id: str

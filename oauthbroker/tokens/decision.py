@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import OAuthApp
@@ -13,8 +14,7 @@ from oauthbroker.records import Grant, Token
 from oauthbroker.refresh.writeback import Refreshed
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """The requirements of a call. `ttl` is the caller's minimum lifetime in seconds, None for the default; `alone` is
     the client credentials grant (RFC 6749 section 4.4), which needs no user."""
 

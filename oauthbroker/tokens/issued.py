@@ -15,9 +15,19 @@ MOST_BYTES = 16 * 1024 * 1024
 
 
 class Issued(dict[Words, Issuance]):
-    """The issuances of one caller, which end with it."""
+    """The issuances of one caller, which end with it. `_asked` has a bit for the hash of each of its words: two words
+    with one bit only cause an issuance to be kept early."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "_asked")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked = 0
+
+    def asked_before(self, words: Words) -> bool:
+        """Return whether the caller has said these words before, and note that it has now."""
+        before, self._asked = self._asked, self._asked | 1 << hash(words) % 64
+        return before == self._asked
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 from oauthbroker.audit import TokenInjected, TokenIssued, TokenRejected
 from oauthbroker.audit.port import AuditWriter
@@ -24,6 +25,7 @@ from oauthbroker.observability.metrics import Metric, Metrics, Timing
 from oauthbroker.observability.scrubber import Scrubber
 from oauthbroker.observability.tracing import Span, is_traced, span
 from oauthbroker.records import AuthSession, Grant, grant_id
+from oauthbroker.records.grant import NEVER
 from oauthbroker.records.provider_data import told_to_tools
 from oauthbroker.refresh.background import BackgroundRefresh
 from oauthbroker.refresh.transaction import RefreshTransaction
@@ -130,7 +132,7 @@ class OAuthManager:
             if switch_account and not caller.speaks_for_person:
                 raise BrokerError(Code.NOT_ALLOWED, note="a tool asked to switch accounts")
             if switch_account:
-                call = replace(call, switch_account=True, words=None)
+                call = call._replace(switch_account=True, words=None)
             return await self._answer(caller, call)
 
         return await self._watched(caller, app_name, work)
@@ -157,7 +159,7 @@ class OAuthManager:
             grant = grant_id(call.app.name, call.subject)
             words = (app_name, grant, caller.turn.agent_name, caller.tool, caller.turn_id, caller.instance)
             self.audit.write(TokenRejected(*words), self.clock.now())
-            return await self._answer(caller, replace(call, rejected=access_token, words=None))
+            return await self._answer(caller, call._replace(rejected=access_token, words=None))
 
         return await self._watched(caller, app_name, work)
 
@@ -207,7 +209,7 @@ class OAuthManager:
                 case Refuse(code, seconds):
                     raise BrokerError(code, retry_after_seconds=seconds)
                 case UseToken(degraded) if grant is not None:
-                    version = held.entry.without_body() if held is not None and held.record is grant else None
+                    version = held.entry if held is not None and held.record is grant else None
                     return self._issue_first(caller, call, grant, version, degraded=degraded)
                 case AskPerson(reason):
                     answer = await self._ask(caller, call, grant, reason)
@@ -249,26 +251,25 @@ class OAuthManager:
     def _issue_first(
         self, caller: Caller, call: TokenCall, grant: Grant, version: Entry | None, *, degraded: bool
     ) -> Ready:
-        """Issue the grant's token. As long as this is the grant's version, `issue_again` answers the same call."""
+        """Issue the grant's token. If the caller has asked before, prepare the answer for `reissue`, which gives it as
+        long as this is the grant's version. Most callers ask once, and to prepare costs as much as to decide."""
         app, token = call.app, grant.token
         assert token is not None  # noqa: S101  (decide gives Use only for a grant with a token)
         scopes = grant.scopes if app.scope_set.issuperset(grant.scopes) else union_in_app_order(app, grant.scopes)
-        ready = Ready(
-            token.access_token, token.token_type, token.expires_at, scopes, degraded,
-            provider_data=told_to_tools(app, grant),
-        )  # fmt: skip
-        agent, tool = caller.turn.agent_name, caller.tool
-        words = (grant.app, grant.id, agent, tool, degraded, caller.turn_id, caller.instance)
-        entry = TokenIssued(*words) if call.carrier is None else TokenInjected(*words, *call.carrier)
-        since, until = token.usable(call.need.enough(token), grant.updated_at)
-        counted = Metric.TOKENS_READY, (grant.app,)
-        write = self.audit.repeated(entry)
-        known = None if version is None else version.without_body()
-        seen = as_issued(app, grant)
-        issuance = Issuance(app, call.subject, seen, known, entry, write, counted, ready, since, until)
+        data, agent, tool = told_to_tools(app, grant), caller.turn.agent_name, caller.tool
+        ready = Ready(token.access_token, token.token_type, token.expires_at, scopes, degraded, provider_data=data)
+        facts = (grant.app, grant.id, agent, tool, degraded, caller.turn_id, caller.instance)
+        entry = TokenIssued(*facts) if call.carrier is None else TokenInjected(*facts, *call.carrier)
+        counted, words = (Metric.TOKENS_READY, (grant.app,)), call.words
+        if version is None or words is None or degraded or not caller.issued.asked_before(words):
+            seen, once = as_issued(app, grant) if app.refresh_ahead_seconds else grant, partial(self.audit.write, entry)
+            self._issue(Issuance(app, call.subject, seen, None, entry, once, counted, ready, *NEVER), self.clock.now())
+            return ready
+        write, usable = self.audit.repeated(entry), token.usable(call.need.enough(token), grant.updated_at)
+        seen, known = as_issued(app, grant), version.without_body()
+        issuance = Issuance(app, call.subject, seen, known, entry, write, counted, ready, *usable)
         self._issue(issuance, self.clock.now())
-        if call.words is not None and known is not None and not degraded:
-            self.issuances.keep(caller.issued, call.words, issuance)
+        self.issuances.keep(caller.issued, words, issuance)
         return issuance.fresh()
 
     def _issue(self, issuance: Issuance, now: datetime) -> None:
@@ -293,10 +294,9 @@ class OAuthManager:
         if session is None:
             return None
         self.metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)
-        title, locale = app.display_name, caller.turn.locale_or(self.settings.locale)
+        locale, apart = caller.turn.locale_or(self.settings.locale), caller.private_links
         declined = [scope for scope in scopes if grant is not None and scope in grant.declined]
-        apart = caller.private_links
-        message = invitation(reason, title, locale, declined, apart=apart)
+        message = invitation(reason, app.display_name, locale, declined, apart=apart)
         link = private_page(self.settings.public_base_url) if apart else await self._link(app, session)
         prompt = session.device.prompt if session.device is not None and not apart else None
         return AuthorizationRequired(session.id, link, session.expires_at, message, reason, prompt)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -69,8 +70,7 @@ class Caller:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class TokenCall:
+class TokenCall(NamedTuple):
     """A permitted call. `rejected`: the token that a provider's API refused. `words`: the key under which its answer is
     cached, None for one that is not. `carrier`: the request that carries the token, which then stays in the broker."""
 

@@ -69,7 +69,8 @@ async def test_a_warm_token_call(running: Running) -> None:
 
 async def test_a_warm_token_call_that_names_scopes_and_a_lifetime(running: Running) -> None:
     oauth = running.broker.oauth(turn_with(user="acme:user:1"))
-    assert isinstance(await oauth.get_access_token("OAuthApp/mail", ["read"], 60), Ready)
+    for _ in range(2):  # the second time, the answer is prepared
+        assert isinstance(await oauth.get_access_token("OAuthApp/mail", ["read"], 60), Ready)
     await settled(oauth)
     assert "" == complaint("token-call-words", counts_of(oauth.get_access_token("OAuthApp/mail", ["read"], 60)))
 
@@ -78,7 +79,7 @@ async def test_a_token_call_that_reads_and_decides(running: Running) -> None:
     oauth = running.broker.oauth(turn_with(user="acme:user:1"))
     assert isinstance(await oauth.get_access_token("mail"), Ready)
     running.parts.repository._cache.clear()
-    oauth._caller.issued.clear()
+    oauth = running.broker.oauth(turn_with(user="acme:user:1"))
     assert "" == complaint("token-call-cold", counts_of(oauth.get_access_token("mail")))
 
 
@@ -91,7 +92,7 @@ async def test_a_warm_request_for_a_token_on_a_connection(running: Running) -> N
     async def once() -> None:
         line.connection.data_received(data)
 
-    for _ in range(2):
+    for _ in range(3):
         assert (await line.say(data)).startswith(b"HTTP/1.1 200 OK\r\n")
     async with asyncio.timeout(SECONDS):
         while "read" in counts_of(once()):

@@ -85,6 +85,8 @@ def _identity(stat: os.stat_result) -> tuple[int, int, int, int]:
 def _tick(stat: os.stat_result) -> float:
     """Return seconds: more than twice the largest rounding step of both times. A fine time that looks coarse costs
     only a few more comparisons."""
+    if stat.st_mtime_ns % _STEPS[-1]:
+        return 2 * _FINE / 1e9
     for step in _STEPS:
         if stat.st_mtime_ns % step == stat.st_ctime_ns % step == 0:
             return 2.1 * step / 1e9

@@ -55,10 +55,16 @@ def again(harness: Harness, context: OAuthContext, *words: Any) -> Ready | None:
     return harness.parts.manager.issue_again(caller_of(context), "mail", *(words or (None, None)))
 
 
+async def asked_twice(context: OAuthContext, *words: Any) -> TokenResult:
+    """Ask until an answer is prepared: a caller that asks once needs none."""
+    await context.get_access_token("mail", *words)
+    return await context.get_access_token("mail", *words)
+
+
 async def remembered(harness: Harness, of: Turn | None = None, **more: Any) -> OAuthContext:
     """A context whose call was answered and is answered again."""
     context = harness.broker.oauth(of or turn(), **more)
-    first = await context.get_access_token("mail")
+    first = await asked_twice(context)
     assert isinstance(first, Ready)
     assert first == again(harness, context)
     return context
@@ -85,6 +91,14 @@ async def test_each_repeated_call_has_its_own_audit_entry_count_and_use(harness:
     used = await harness.parts.uses.last(grant.id)
     assert used is not None
     assert lines[-1][0] == used.at
+
+
+@pytest.mark.parametrize("words", [(None, None), (["read"], None), (None, 60)])
+async def test_a_caller_that_asks_once_has_no_answer_prepared(harness: Harness, words: tuple[Any, ...]) -> None:
+    context = harness.broker.oauth(turn())
+    for prepared in (0, 1):
+        assert isinstance(await context.get_access_token("mail", *words), Ready)
+        assert prepared == len(caller_of(context).issued)
 
 
 @pytest.mark.case("37")
@@ -137,6 +151,7 @@ async def test_the_clock_ends_it_also_when_it_was_set_back(harness: Harness, sec
 
 async def test_the_form_of_the_specification_is_remembered_too(harness: Harness) -> None:
     context = harness.broker.oauth(turn())
+    await asked_twice(context, ["read"])
     for ref in ("mail", "OAuthApp/mail", {"kind": "OAuthApp", "name": "mail"}):
         answer = await context.getAccessToken({"oauthAppRef": ref, "scopes": ["read"]})
         assert "ready" == answer["status"]
@@ -258,12 +273,12 @@ async def test_a_tool_that_narrows_its_token_without_end_is_remembered_in_the_sa
         narrowed = narrow(token, expires_at=harness.clock.now() + timedelta(seconds=60 + number))
         contexts.append(harness.broker.oauth_for(await harness.broker.turns.admit(narrowed.reveal())))
         for seconds in range(MOST_REMEMBERED):
-            assert isinstance(await contexts[-1].get_access_token("mail", min_ttl_seconds=seconds), Ready)
+            assert isinstance(await asked_twice(contexts[-1], None, seconds), Ready)
     kept = [pair for context in contexts for pair in caller_of(context).issued.items()]
     assert MOST_REMEMBERED <= len(kept) < 120 * MOST_REMEMBERED
     assert sum(issuance.size_with(words) for words, issuance in kept) <= narrow_room
     for context in (contexts[0], contexts[-1]):
-        assert isinstance(await context.get_access_token("mail"), Ready)
+        assert isinstance(await asked_twice(context), Ready)
         assert again(harness, context) is not None
 
 
