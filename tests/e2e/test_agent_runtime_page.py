@@ -6,14 +6,17 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from oauthbroker.core.secret import Secret
 from oauthbroker.testing import Account, Browser, Canaries, Client, IdentityProvider
 from oauthbroker.testing.provider.person import go_through
 from tests.e2e import typescript
@@ -41,11 +44,51 @@ def idp(canaries: Canaries) -> Iterator[IdentityProvider]:
         yield provider
 
 
+@dataclass
+class Prepared:
+    """The key and the store that the page's commands made. They run once: each other test gets a copy."""
+
+    folder: Path
+    secret: Secret | None = None
+
+    async def into(self, desk: Desk, secret: Secret) -> None:
+        if self.secret is None:
+            await _typed_once(desk, secret)
+            self.secret = secret
+            _copied(desk.folder, self.folder)
+        else:
+            with_shims(desk.folder)
+            _copied(self.folder, desk.folder)
+
+
+def _copied(source: Path, target: Path) -> None:
+    for name in ("keys", "store"):
+        shutil.copytree(source / name, target / name)
+
+
+async def _typed_once(desk: Desk, secret: Secret) -> None:
+    once, _ = blocks("sh", "What you configure")
+    env = environment(PATH=with_shims(desk.folder))
+    async with program("bash", "-euc", once, cwd=desk.folder, env=env) as shell:
+        await shell.type(secret.reveal())
+        await shell.end()
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return Prepared(tmp_path_factory.mktemp("prepared"))
+
+
 @pytest.fixture
 async def configured(
-    tmp_path: Path, idp: IdentityProvider, canaries: Canaries, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    tmp_path: Path,
+    idp: IdentityProvider,
+    canaries: Canaries,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+    prepared: Prepared,
 ) -> Desk:
-    """The folder of a person who did what "What you configure" says, word by word, up to `serve`. Slack is scripted."""
+    """The folder of a user who did what "What you configure" says, word by word, up to `serve`. Slack is scripted."""
     desk = Desk(tmp_path, canaries, monkeypatch, capsys)
     once, _ = blocks("sh", "What you configure")
     [bundle] = blocks("yaml", "What you configure")
@@ -53,10 +96,9 @@ async def configured(
     desk.write("slack", bundle.replace("  provider: slack\n", f"  provider: slack\n{at_idp}"))
     [client_id] = re.findall(r"SLACK_CLIENT_ID=(\S+)", once)
     uris = (f"{desk.base}/oauth/callback/slack-bot",)
-    client = idp.register(Client(client_id, redirect_uris=uris, dialect="slack"))
-    async with program("bash", "-euc", once, cwd=tmp_path, env=environment(PATH=with_shims(tmp_path))) as shell:
-        await shell.type(client.reveal_secret())
-        await shell.end()
+    client = idp.register(Client(client_id, redirect_uris=uris, dialect="slack", client_secret=prepared.secret))
+    assert client.client_secret is not None
+    await prepared.into(desk, client.client_secret)
     canaries.add(desk.key_file.read_text("ascii").strip(), "key")
     monkeypatch.setenv("SLACK_CLIENT_ID", client_id)
     return desk
