@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from oauthbroker.config.fields import Ref, Strict, Tolerant
     from oauthbroker.core.errors import BrokerError, Code
     from oauthbroker.core.secret import Secret
+    from oauthbroker.injection.errors import AuthorizationNeeded, InjectionError, RequestRefused, told_to_model
     from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
     from oauthbroker.model.room_resources import RoomResource, RoomResources
     from oauthbroker.model.turn import Turn, TurnAuth
@@ -24,16 +25,19 @@ if TYPE_CHECKING:
     from oauthbroker.wiring import open_broker
 
 __all__ = [
+    "AuthorizationNeeded",
     "AuthorizationRequired",
     "Background",
     "Broker",
     "BrokerError",
     "Code",
     "Failed",
+    "InjectionError",
     "OpenRoom",
     "Ready",
     "Ref",
     "RequestModel",
+    "RequestRefused",
     "ResourceKind",
     "Room",
     "RoomCall",
@@ -55,22 +59,26 @@ __all__ = [
     "WrittenResources",
     "__version__",
     "open_broker",
+    "told_to_model",
 ]
 
 __version__ = VERSION
 __getattr__ = lazily(
     __name__,
     {
+        "AuthorizationNeeded": "oauthbroker.injection.errors",
         "AuthorizationRequired": "oauthbroker.model.results",
         "Background": "oauthbroker.rooms.open_room",
         "Broker": "oauthbroker.broker",
         "BrokerError": "oauthbroker.core.errors",
         "Code": "oauthbroker.core.errors",
         "Failed": "oauthbroker.model.results",
+        "InjectionError": "oauthbroker.injection.errors",
         "OpenRoom": "oauthbroker.rooms.open_room",
         "Ready": "oauthbroker.model.results",
         "Ref": "oauthbroker.config.fields",
         "RequestModel": "oauthbroker.web.api.fields",
+        "RequestRefused": "oauthbroker.injection.errors",
         "ResourceKind": "oauthbroker.rooms.declaration",
         "Room": "oauthbroker.rooms.declaration",
         "RoomCall": "oauthbroker.rooms.open_room",
@@ -91,5 +99,6 @@ __getattr__ = lazily(
         "WrittenResource": "oauthbroker.rooms.declaration",
         "WrittenResources": "oauthbroker.rooms.declaration",
         "open_broker": "oauthbroker.wiring",
+        "told_to_model": "oauthbroker.injection.errors",
     },
 )

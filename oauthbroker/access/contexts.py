@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from oauthbroker.access.known_tokens import Guest
 from oauthbroker.core.errors import Locale
+from oauthbroker.injection.injector import Injector
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.turn import TurnLike, given_turn, locale_of
 from oauthbroker.tokens.context import OAuthContext
@@ -20,6 +21,7 @@ class OAuthContexts:
 
     manager: OAuthManager
     config: CurrentConfig
+    injector: Injector
     loop: AbstractEventLoop = field(default_factory=get_running_loop)
 
     def of_turn(self, turn: TurnLike, tool: str | None, *, private_links: bool) -> OAuthContext:
@@ -29,11 +31,11 @@ class OAuthContexts:
             declared = self.config.bundle.tools.get(tool, ()) if isinstance(tool, str) else ()
         turn = given_turn(turn)
         caller = Caller(turn, tool, declared, private_links=private_links)
-        return OAuthContext(self.manager, caller, locale_of(turn, self._locale), self.loop)
+        return OAuthContext(self.manager, caller, locale_of(turn, self._locale), self.loop, self.injector)
 
     def of_guest(self, guest: Guest) -> OAuthContext:
         """Return the context of a turn token's holder, as `Turns.admit` returned it."""
-        return OAuthContext(self.manager, guest, guest.turn.locale_or(self._locale), self.loop)
+        return OAuthContext(self.manager, guest, guest.turn.locale_or(self._locale), self.loop, self.injector)
 
     @property
     def _locale(self) -> Locale:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Protocol
 
@@ -100,6 +100,12 @@ class Injector:
 
     def __init__(self, transport: ApiTransport, limits: ApiLimits) -> None:
         self._transport, self._limits = transport, limits
+
+    def within(self, stall_seconds: float | None) -> Injector:
+        """Return the same with shorter waits for each step, if they are shorter."""
+        if stall_seconds is None or stall_seconds >= self._limits.stall_seconds:
+            return self
+        return Injector(self._transport, replace(self._limits, stall_seconds=max(0.0, stall_seconds)))
 
     async def send(
         self, source: TokenSource, target: Target, request: ToolRequest

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["ProviderRequest", "ProviderResponse", "Transport", "TransportFailed", "check_url"]
 
 NOWHERE_INSIDE = ProviderNetworks()
+LATE = "no answer in time"
 _INSIDE = "the provider's address is in a network that is not listed in providerNetworks"
 _MAX_URL = 8 * 1024
 _MAX_PIECES = 8 * 1024  # a body in one-byte chunks would cost seconds of CPU time
@@ -210,8 +211,8 @@ def failure_of(error: Exception, *, sent: bool) -> BrokerError:
         return BrokerError(Code.APP_MISCONFIGURED, note=_INSIDE)
     if isinstance(error, TooLarge):
         note = "the answer is too large"
-    elif isinstance(error, TimeoutError):
-        note = "no answer in time"
+    elif isinstance(error, TimeoutError) or type(error).__name__.endswith("Timeout"):  # httpcore2 has its own
+        note = LATE
     elif isinstance(error, NoAddress):
         note = "its name has no address, or no name server says so in time"
     else:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, NoReturn
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from oauthbroker.core.errors import BrokerError, Locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.sync_bridge import wait_on
+from oauthbroker.injection.client import async_client, sync_client
+from oauthbroker.injection.injector import Injector
 from oauthbroker.model.results import Failed, TokenResult
 from oauthbroker.model.token_request import AppRef, app_name, concealed, parse_request
 from oauthbroker.tokens.injected_calls import InjectedCalls
 from oauthbroker.tokens.manager import OAuthManager
 from oauthbroker.tokens.token_call import Caller
+
+if TYPE_CHECKING:
+    from oauthbroker.injection.client import AsyncHttpClient, HttpClient
 
 SYNC_SECONDS = 60.0
 
@@ -22,7 +28,7 @@ class OAuthContext:
     """Bound to a turn and limited to a tool's declared apps and scopes. The subject is the turn's and cannot be
     named."""
 
-    __slots__ = ("_caller", "_locale", "_loop", "_manager")
+    __slots__ = ("_caller", "_injector", "_locale", "_loop", "_manager")
 
     def __init__(
         self,
@@ -30,11 +36,13 @@ class OAuthContext:
         caller: Caller,
         locale: Locale,
         loop: asyncio.AbstractEventLoop | None = None,
+        injector: Injector | None = None,
     ) -> None:
         self._manager = manager
         self._caller = caller
         self._locale = locale
         self._loop = loop
+        self._injector = injector
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("a context belongs to a running broker: it is neither pickled nor copied")
@@ -90,13 +98,24 @@ class OAuthContext:
         reference. For the client and the proxy: a tool does not get them."""
         return InjectedCalls(self._manager, self._caller, app_name(app), scopes, self._locale)
 
+    def client(
+        self, app: AppRef, scopes: Sequence[str] | None = None, *, library: ModuleType | None = None
+    ) -> AsyncHttpClient:
+        """Return an HTTP client whose requests to the app's `api.hosts` carry the token, which the tool never gets.
+
+        A request raises `AuthorizationNeeded` if a user must consent, `RequestRefused` for another failure of the
+        broker, and the library's exceptions for those of the network. `library`: the module `httpx`, in place of
+        httpx2.
+        """
+        return async_client(_given(self._injector), self.injected_calls(app, scopes), library)
+
     @property
     def sync(self) -> SyncOAuthContext:
         """Return the same interface for tools without `await`, in a worker thread. RuntimeError without an event
         loop."""
         if self._loop is None:
             raise RuntimeError("this context belongs to no event loop")
-        return SyncOAuthContext(self, self._loop, self._locale)
+        return SyncOAuthContext(self, self._loop, self._locale, self._injector)
 
 
 class SyncOAuthContext:
@@ -106,10 +125,13 @@ class SyncOAuthContext:
     under way continues. On the loop's own thread a call raises RuntimeError, because it would deadlock.
     """
 
-    __slots__ = ("_context", "_locale", "_loop")
+    __slots__ = ("_context", "_injector", "_locale", "_loop")
 
-    def __init__(self, context: OAuthContext, loop: asyncio.AbstractEventLoop, locale: Locale) -> None:
+    def __init__(
+        self, context: OAuthContext, loop: asyncio.AbstractEventLoop, locale: Locale, injector: Injector | None = None
+    ) -> None:
         self._context = context
+        self._injector = injector
         self._loop = loop
         self._locale = locale
 
@@ -133,6 +155,13 @@ class SyncOAuthContext:
         except BrokerError as error:
             return Failed.from_error(error, self._locale).to_json()
 
+    def client(
+        self, app: AppRef, scopes: Sequence[str] | None = None, *, library: ModuleType | None = None
+    ) -> HttpClient:
+        """Return what `OAuthContext.client` returns, without `await`."""
+        calls = self._context.injected_calls(app, scopes)
+        return sync_client(_given(self._injector), calls, library, self._loop)
+
     def report_rejected(
         self,
         app: str | Mapping[str, str],
@@ -149,3 +178,9 @@ class SyncOAuthContext:
             return wait_on(self._loop, asked, timeout)
         except BrokerError as error:
             return Failed.from_error(error, self._locale)
+
+
+def _given(injector: Injector | None) -> Injector:
+    if injector is None:
+        raise RuntimeError("this context has no way to providers")
+    return injector

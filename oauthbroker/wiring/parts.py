@@ -67,7 +67,11 @@ class Parts(Flows):
 
     @cached_property
     def contexts(self) -> OAuthContexts:
-        return OAuthContexts(manager=self.manager, config=self.config)
+        return OAuthContexts(manager=self.manager, config=self.config, injector=self.injector)
+
+    @cached_property
+    def injector(self) -> Injector:
+        return Injector(self.api_transport, ApiLimits())
 
     @cached_property
     def turns(self) -> Turns:
@@ -281,7 +285,7 @@ class Parts(Flows):
             erasure=self.erasure,
             dead_letters=self.dead_letters,
             events=self.events,
-            injector=Injector(self.api_transport, ApiLimits()),
+            injector=self.injector,
             audit=self.audit,
             clock=self.clock,
             life=self.life,

@@ -38,6 +38,7 @@ ONLY = {
         "protocol/transport.py",
         "client/async_transport.py",
         "client/blocking_transport.py",
+        "injection/client.py",
     },
     "time": {"core/clock.py"},
     "random": {"core/clock.py"},

@@ -1,0 +1,506 @@
+"""`ctx.oauth.client`: a tool in the broker's process calls an API with a token that it never gets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+
+from oauthbroker import AuthorizationNeeded, InjectionError, RequestRefused, told_to_model
+from oauthbroker.audit import InjectedAnswer, TokenInjected, TokenIssued, TokenRejected
+from oauthbroker.core.errors import Code
+from oauthbroker.injection import client as client_module
+from oauthbroker.model.api_access import AccountHost, ApiAccess, ApiHost
+from oauthbroker.model.apps import ToolAuth
+from oauthbroker.protocol.api_transport import ApiLimits
+from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.tokens.context import OAuthContext
+from tests.kit.running_broker import Harness, running, turn, user_app
+from tests.unit.protocol.kit import Handler, RawServer, raw_answer, says
+
+TOOLS = {"Tool/carried": (ToolAuth("mail", ("read",), injected=True), ToolAuth("bare"))}
+PATIENCE = 30.0
+LIBRARIES = [httpx2, httpx]
+
+
+class Stage:
+    """A provider's API that a test scripts, and a tool behind the broker."""
+
+    def __init__(self, harness: Harness, api: RawServer, token: str) -> None:
+        self.harness, self.api, self.token = harness, api, token
+
+    @property
+    def oauth(self) -> OAuthContext:
+        return self.harness.broker.oauth(turn(), "Tool/carried")
+
+    def client(self, app: str = "OAuthApp/mail", **more: Any) -> httpx2.AsyncClient:
+        return self.oauth.client(app, **more)
+
+    def url(self, path: str = "/") -> str:
+        return f"http://127.0.0.1:{self.api.port}{path}"
+
+    @property
+    def tokens_sent(self) -> list[str]:
+        lines = [line for head in self.api.requests for line in head.split(b"\r\n")]
+        return [line.partition(b": ")[2].decode() for line in lines if line.lower().startswith(b"authorization:")]
+
+    def entries(self, kind: type) -> list[Any]:
+        return [entry for entry in self.harness.audit.entries if isinstance(entry, kind)]
+
+
+@asynccontextmanager
+async def stage(
+    idp: IdentityProvider, clock: TestClock, handler: Handler, *, connected: bool = True
+) -> AsyncIterator[Stage]:
+    async with RawServer(handler) as api:
+        hosts = (ApiHost("127.0.0.1", api.port, "http"), ApiHost("10.1.2.3"), ApiHost("inside.example"))
+        access = ApiAccess((*hosts, AccountHost("base", ".my.example.org")), ("GET", "HEAD", "POST"))
+        apps = [user_app(idp, api=access), user_app(idp, "bare")]
+        async with running(idp, apps, clock=clock, tools=TOOLS, background=False) as harness:
+            token = (await harness.connected()).access_token.reveal() if connected else ""
+            yield Stage(harness, api, token)
+
+
+@pytest.fixture
+async def here(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Stage]:
+    async with stage(identity_provider, test_clock, says(201, b'{"a": 1}', x_own="1", set_cookie="sid=1")) as made:
+        yield made
+
+
+def answers(*parts: bytes) -> Handler:
+    """A handler that gives one raw answer after the other, the last one again and again."""
+    left = list(parts)
+
+    async def handle(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(left.pop(0) if len(left) > 1 else left[0])
+        await writer.drain()
+
+    return handle
+
+
+async def refused(awaited: Any) -> Code:
+    with pytest.raises(RequestRefused) as error:
+        await awaited
+    return error.value.result.code
+
+
+# --- what a tool gets
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_request_carries_the_token_and_the_answer_comes_back(here: Stage, library: ModuleType) -> None:
+    async with here.client(library=library) as client:
+        assert isinstance(client, library.AsyncClient)
+        answer = await client.post(here.url("/v1/x?a=b%20c"), json={"q": 1}, headers={"X-Tool": "7"})
+    assert (201, {"a": 1}, "1") == (answer.status_code, answer.json(), answer.headers["x-own"])
+    assert [f"Bearer {here.token}"] == here.tokens_sent
+    head, _, body = here.api.requests[0].partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /v1/x?a=b%20c HTTP/1.1\r\n")
+    assert b"x-tool: 7" in head.lower()
+    assert {"q": 1} == library.Response(200, content=body).json()
+    (before,), (after,) = here.entries(TokenInjected), here.entries(InjectedAnswer)
+    assert ("Tool/carried", "POST", f"127.0.0.1:{here.api.port}") == (before.tool, before.method, before.host)
+    assert (201, len(body), 8) == (after.status, after.sent, after.received)
+    assert 1 == len(here.entries(TokenIssued)), "the one of the test itself"
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_tool_without_await_has_the_same_client(here: Stage, library: ModuleType) -> None:
+    def tool() -> tuple[Any, ...]:
+        with here.oauth.sync.client("mail", library=library) as client:
+            assert isinstance(client, library.Client)
+            answer = client.post(here.url("/sync"), content=iter([b"in ", b"pieces"]))
+            with client.stream("GET", here.url("/streamed")) as streamed:
+                pieces = list(streamed.iter_bytes())
+            return answer.status_code, answer.json(), b"".join(pieces)
+
+    assert (201, {"a": 1}, b'{"a": 1}') == await asyncio.to_thread(tool)
+    assert here.api.requests[0].lower().startswith(b"post /sync")
+    assert b"in pieces" in here.api.requests[0]
+    assert [f"Bearer {here.token}"] * 2 == here.tokens_sent
+
+
+async def test_a_streamed_body_is_passed_on_as_it_comes(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    seen = bytearray()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.extend(await reader.readuntil(b"0\r\n\r\n"))
+        writer.write(raw_answer(200, b"done"))
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"one"
+        yield b"two"
+
+    async with stage(identity_provider, test_clock, handle) as here, here.client() as client:
+        assert "done" == (await client.post(here.url(), content=pieces())).text
+    assert b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n" == bytes(seen)
+
+
+async def test_an_answer_is_streamed(here: Stage) -> None:
+    async with here.client() as client, client.stream("GET", here.url()) as answer:
+        assert b'{"a": 1}' == b"".join([piece async for piece in answer.aiter_bytes()])
+
+
+# --- what a tool does not get
+
+
+def looked_at(thing: object, name: str) -> object:
+    try:
+        return getattr(thing, name)
+    except (RuntimeError, ValueError, AttributeError, AssertionError, KeyError):  # what that object does not have
+        return None
+
+
+def reachable(*roots: object) -> Iterator[object]:
+    """Yield what a tool can look at without private names: attributes, items, causes."""
+    seen, todo = set[int](), list(roots)
+    while todo and len(seen) < 20_000:
+        thing = todo.pop()
+        if id(thing) in seen or isinstance(thing, ModuleType | type):
+            continue
+        seen.add(id(thing))
+        yield thing
+        if isinstance(thing, dict):
+            todo += [*thing.keys(), *thing.values()]
+        elif isinstance(thing, list | tuple | set | frozenset):
+            todo += list(thing)
+        elif type(thing).__module__.split(".")[0] in {"httpx", "httpx2", "oauthbroker"}:
+            names = [
+                name
+                for name in dir(thing)
+                if not name.startswith("_") and (type(thing).__name__, name) != ("URL", "raw")
+            ]
+            todo += [value for name in names if not callable(value := looked_at(thing, name))]
+
+
+def holds(token: str, *roots: object) -> bool:
+    for thing in reachable(*roots):
+        text = thing.decode("latin-1") if isinstance(thing, bytes) else thing if isinstance(thing, str) else repr(thing)
+        if token in text:
+            return True
+    return False
+
+
+@pytest.mark.case("104", "110")
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_no_object_and_no_hook_of_a_tool_has_the_token(
+    identity_provider: IdentityProvider, test_clock: TestClock, library: ModuleType, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The provider echoes the head of the request, in its answer's head and body."""
+    heads, stages = list[bytes](), list[Stage]()
+
+    async def echo(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sent = stages[-1].tokens_sent[-1]
+        heads.append(sent.encode())
+        writer.write(raw_answer(200, f"you sent {sent}".encode(), x_echo=sent, location=f"/?token={sent}"))
+
+    seen: list[object] = []
+
+    async def look(thing: Any) -> None:
+        seen.append(thing)
+
+    async with stage(identity_provider, test_clock, echo) as here:
+        client = here.client(library=library)
+        stages.append(here)
+        client.event_hooks = {"request": [look], "response": [look]}
+        traced: list[object] = []
+        caplog.clear()
+        caplog.set_level(logging.DEBUG)
+
+        async def trace(name: str, info: object) -> None:
+            traced.append((name, info))
+
+        answer = await client.get(
+            here.url(), headers={"authorization": "mine", "cookie": "a=b"}, extensions={"trace": trace}
+        )
+        assert 200 == answer.status_code
+        assert [f"Bearer {here.token}".encode()] == heads
+        assert not holds(here.token, answer, answer.request, answer.history, answer.extensions, client, *seen, *traced)
+        assert "*" * len(here.token) in answer.text
+        assert b"a=b" not in here.api.requests[0]
+        assert b"mine" not in here.api.requests[0]
+        assert "network_stream" not in answer.extensions
+        assert [] == list(client.cookies.jar)
+    assert here.token not in caplog.text
+
+
+async def test_a_cancelled_or_failed_request_leaves_no_token_in_its_exception(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    started = asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        started.set()
+        await reader.read()
+
+    async with stage(identity_provider, test_clock, hang) as here, here.client() as client:
+        task = asyncio.create_task(client.get(here.url()))
+        async with asyncio.timeout(PATIENCE):
+            await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as error:
+            await task
+        caught: BaseException | None = error.value
+        while caught is not None:
+            for frame, _ in traceback.walk_tb(caught.__traceback__):
+                assert frame.f_globals["__name__"] != "oauthbroker.injection.injector"
+            caught = caught.__cause__ or caught.__context__
+
+
+@pytest.mark.case("102")
+@pytest.mark.parametrize(
+    "url",
+    ["https://evil.example/", "http://127.0.0.1:1/", "http://localhost:{port}/", "https://127.0.0.1:{port}/",
+     "http://user:pw@127.0.0.1:{port}/", "http://127.0.0.1:{port}@evil.example/", "http://127.1:{port}/", "http://127.0.0.1.:{port}/",
+     "http://evil.example\\@127.0.0.1:{port}/", "http://[::ffff:127.0.0.1]:{port}/", "https://evil.my.example.org.evil.example/",
+     "https://one.my.example.org/"],
+)  # fmt: skip
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_another_host_is_refused_and_nothing_is_sent(here: Stage, url: str, library: ModuleType) -> None:
+    async with here.client(library=library) as client:
+        with pytest.raises((RequestRefused, library.InvalidURL)) as error:
+            await client.get(url.format(port=here.api.port))
+    if isinstance(error.value, RequestRefused):
+        assert Code.API_HOST_FORBIDDEN is error.value.result.code
+    assert [] == here.api.requests
+
+
+@pytest.mark.case("103")
+async def test_a_redirect_is_an_answer_and_one_that_a_tool_follows_is_judged_anew(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    async with (
+        RawServer(says(200)) as evil,
+        stage(
+            identity_provider, test_clock, answers(raw_answer(302, b"", location=f"http://127.0.0.1:{evil.port}/"))
+        ) as here,
+        here.client() as client,
+    ):
+        answer = await client.get(here.url())
+        assert 302 == answer.status_code
+        assert f"http://127.0.0.1:{evil.port}/" == answer.headers["location"]
+        assert Code.API_HOST_FORBIDDEN is await refused(client.get(here.url(), follow_redirects=True))
+        assert [] == evil.requests
+
+
+@pytest.mark.case("104")
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(
+    "header", [("X-A", "b\r\nAuthorization: mine"), ("X-A\r\nHost: evil", "b"), ("X-A", "b\nc"), ("X A", "b")]
+)
+async def test_a_header_cannot_bring_another_one(here: Stage, library: ModuleType, header: tuple[str, str]) -> None:
+    async with here.client(library=library) as client:
+        with pytest.raises((library.TransportError, ValueError)):
+            await client.get(here.url(), headers=[header])
+    assert [] == here.api.requests
+
+
+@pytest.mark.case("104")
+async def test_a_tool_cannot_name_the_host_or_replace_the_token(here: Stage) -> None:
+    async with here.client() as client:
+        extensions = {"target": b"/other", "sni_hostname": "evil.example"}
+        await client.get(here.url("/own"), headers={"Host": "evil.example"}, auth=("me", "pw"), extensions=extensions)
+    assert [f"Bearer {here.token}"] == here.tokens_sent
+    assert here.api.requests[0].startswith(b"GET /own HTTP/1.1\r\n")
+    assert b"evil" not in here.api.requests[0]
+
+
+@pytest.mark.case("106")
+async def test_an_internal_address_is_not_reached(here: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolved(host: str, *_: Any, **__: Any) -> list[Any]:
+        return [(2, 1, 6, "", ("169.254.169.254", 0))]
+
+    monkeypatch.setattr("socket.getaddrinfo", resolved)
+    async with here.client() as client:
+        for url in ("https://inside.example/", "https://10.1.2.3/"):
+            assert Code.APP_MISCONFIGURED is await refused(client.get(url))
+
+
+@pytest.mark.case("107")
+async def test_an_upgrade_to_websocket_is_refused(here: Stage) -> None:
+    async with here.client() as client:
+        headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Key": "x"}
+        assert Code.REQUEST_INVALID is await refused(client.get(here.url(), headers=headers))
+    assert [] == here.api.requests
+
+
+@pytest.mark.case("107")
+async def test_an_upgrade_that_was_not_asked_for_is_a_broken_answer(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    raw = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+    async with stage(identity_provider, test_clock, answers(raw)) as here, here.client() as client:
+        with pytest.raises(httpx2.ReadError):
+            await client.get(here.url())
+
+
+@pytest.mark.case("108")
+async def test_an_endless_answer_ends_at_the_limit(
+    identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oauthbroker.wiring.parts.ApiLimits", lambda: ApiLimits(answer_bytes=100_000))
+
+    async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            writer.write(b"x" * 10_000)
+            await writer.drain()
+
+    async with stage(identity_provider, test_clock, endless) as here, here.client() as client:
+        with pytest.raises(httpx2.ReadError, match="too large"):
+            await client.get(here.url())
+
+
+@pytest.mark.case("108")
+async def test_an_endless_body_ends_at_the_limit(
+    identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "MOST_SENT", 100_000)
+    monkeypatch.setattr(client_module, "MOST_COLLECTED", 100_000)
+
+    async def swallow(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        while await reader.read(65536):
+            pass
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 10_000
+
+    def also_endless() -> Iterator[bytes]:
+        while True:
+            yield b"x" * 10_000
+
+    async with stage(identity_provider, test_clock, swallow) as here, here.client() as client:
+        assert Code.REQUEST_TOO_LARGE is await refused(client.post(here.url(), content=endless()))
+        sync = here.oauth.sync.client("mail")
+        assert Code.REQUEST_TOO_LARGE is await refused(asyncio.to_thread(sync.post, here.url(), content=also_endless()))
+
+
+@pytest.mark.case("109")
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_silent_provider_is_waited_for_as_long_as_the_tool_says(
+    identity_provider: IdentityProvider, test_clock: TestClock, library: ModuleType
+) -> None:
+    async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with stage(identity_provider, test_clock, hang) as here, here.client(library=library) as client:
+        with pytest.raises(library.ReadTimeout):
+            await client.get(here.url(), timeout=0.05)
+
+
+# --- tokens that are refused, and users who must consent
+
+
+@pytest.mark.parametrize("body", [None, b"a body"])
+async def test_a_refused_token_is_reported_and_the_request_is_sent_once_more(
+    identity_provider: IdentityProvider, test_clock: TestClock, body: bytes | None
+) -> None:
+    async with stage(identity_provider, test_clock, answers(raw_answer(401, b""), raw_answer(200, b""))) as here:
+        async with here.client() as client:
+            assert 200 == (await client.post(here.url(), content=body)).status_code
+        first, second = here.tokens_sent
+        assert f"Bearer {here.token}" == first != second
+        assert 1 == len(here.entries(TokenRejected))
+        assert 2 == len(here.entries(TokenInjected)) == len(here.entries(InjectedAnswer))
+
+
+async def test_a_second_401_is_the_answer(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
+    async with stage(identity_provider, test_clock, answers(raw_answer(401, b"why"))) as here, here.client() as client:
+        answer = await client.get(here.url())
+        assert (401, "why") == (answer.status_code, answer.text)
+        assert 2 == len(here.tokens_sent)
+
+
+async def test_a_body_that_cannot_be_repeated_is_an_error_of_its_own(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"0\r\n\r\n")
+        writer.write(raw_answer(401, b""))
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"once"
+
+    async with stage(identity_provider, test_clock, handle) as here, here.client() as client:
+        assert Code.BODY_NOT_REPEATABLE is await refused(client.post(here.url(), content=pieces()))
+        assert 1 == len(here.tokens_sent)
+        assert 1 == len(here.entries(TokenRejected)), "so that the next request has another token"
+
+
+async def test_bad_requests_have_one_clear_error_each(here: Stage) -> None:
+    async with here.client() as client, here.client("bare") as bare:
+        assert Code.API_METHOD_FORBIDDEN is await refused(client.delete(here.url()))
+        assert Code.API_HOST_FORBIDDEN is await refused(client.get("https://other.example/"))
+        assert Code.API_NOT_DECLARED is await refused(bare.get(here.url()))
+    async with here.client("nothing") as nothing, here.client(scopes=["write"]) as wide:
+        assert Code.OAUTH_APP_NOT_FOUND is await refused(nothing.get(here.url()))
+        assert Code.SCOPE_NOT_ALLOWED is await refused(wide.get(here.url()))
+    assert [] == here.api.requests
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_user_who_must_consent_is_one_exception_with_the_link(
+    identity_provider: IdentityProvider, test_clock: TestClock, library: ModuleType
+) -> None:
+    async with stage(identity_provider, test_clock, says(200), connected=False) as here:
+        async with here.client(library=library) as client:
+            with pytest.raises(AuthorizationNeeded) as error:
+                await client.get(here.url())
+        assert "authorization_required" == error.value.result.status
+        link = error.value.result.authorization_url
+        assert link in error.value.for_model
+        assert link not in f"{error.value} {error.value!r}"
+        assert [] == here.api.requests
+
+
+async def test_a_tool_tells_the_model_what_to_do(here: Stage) -> None:
+    @told_to_model
+    async def waiting(app: str) -> str:
+        async with here.client(app) as client:
+            return (await client.get(here.url())).text
+
+    @told_to_model
+    def calling(app: str) -> str:
+        with here.oauth.sync.client(app) as client:
+            return client.get(here.url()).text
+
+    said: list[Callable[[str], Any]] = [waiting, lambda app: asyncio.to_thread(calling, app)]
+    for tool in said:
+        assert '{"a": 1}' == await tool("mail")
+        assert Code.API_NOT_DECLARED.sentence() == await tool("bare")
+    assert "waiting" == waiting.__name__
+
+
+async def test_a_client_goes_on_after_a_reload_with_what_the_configuration_then_says(here: Stage) -> None:
+    async with here.client() as client:
+        assert 201 == (await client.get(here.url())).status_code
+        bundle = here.harness.broker.bundle
+        less = replace(bundle.apps["mail"], api=ApiAccess((ApiHost("api.example.com"),)))
+        await here.harness.broker.reload(replace(bundle, apps={**bundle.apps, "mail": less}))
+        assert Code.API_HOST_FORBIDDEN is await refused(client.get(here.url()))
+
+
+async def test_the_exceptions_are_one_family() -> None:
+    assert issubclass(AuthorizationNeeded, InjectionError)
+    assert issubclass(RequestRefused, InjectionError)
+
+
+async def test_a_context_without_a_way_to_providers_says_so(here: Stage) -> None:
+    context = here.oauth
+    bare = OAuthContext(here.harness.parts.manager, context._caller, "en", asyncio.get_running_loop())
+    with pytest.raises(RuntimeError):
+        bare.client("mail")
+    with pytest.raises(RuntimeError):
+        bare.sync.client("mail")
