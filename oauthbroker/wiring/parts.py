@@ -37,8 +37,6 @@ from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.records.use import GrantUse
 from oauthbroker.tokens.manager import OAuthManager
 from oauthbroker.tokens.token_call import Calls
-from oauthbroker.web.api.routes import ApiRoutes
-from oauthbroker.web.limits import RequestLimits
 from oauthbroker.wiring.flows import Flows
 from oauthbroker.wiring.rooms import OpenRooms
 from oauthbroker.wiring.storage import api_keys
@@ -240,14 +238,6 @@ class Parts(Flows):
     @cached_property
     def rooms(self) -> OpenRooms:
         return OpenRooms(config=self.config, scrubber=self.scrubber, log=self.log)
-
-    @cached_property
-    def api_routes(self) -> ApiRoutes:
-        return ApiRoutes(self.services, self.settings, self.request_limits)
-
-    @cached_property
-    def request_limits(self) -> RequestLimits:
-        return RequestLimits(self.clock, self.limits.requests_per_minute)
 
     @cached_property
     def gauges(self) -> Gauges:

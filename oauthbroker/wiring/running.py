@@ -13,8 +13,8 @@ from oauthbroker.config.reload import Read, Reload, Source
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle
 from oauthbroker.operations.room_state import RoomState
+from oauthbroker.wiring.deferred_web import DeferredWeb
 from oauthbroker.wiring.parts import Parts
-from oauthbroker.wiring.web_apps import web_of
 
 UPKEEP_SECONDS = 5.0
 START_SECONDS = 1.0  # that a start waits for its recovery
@@ -34,7 +34,7 @@ class Running:
         """`read` takes a configuration anew."""
         self.parts = parts
         self.tasks = list[asyncio.Task[None]]()
-        self._web = web_of(parts)
+        self._web = DeferredWeb(parts)
         self.broker = Broker(
             services=parts.services,
             secrets=parts.secrets,
@@ -62,8 +62,7 @@ class Running:
     async def open_rooms(self) -> None:
         """Open the add-on rooms of the configuration, and serve their routes. Raises a code with a note that names the
         room."""
-        self.parts.api_routes.open(await self.parts.rooms.open(self.broker))
-        self._web.follow()
+        self._web.open(await self.parts.rooms.open(self.broker))
         self.parts.rooms.begin()
 
     async def _wait_for(self, recovered: asyncio.Event) -> None:

@@ -9,6 +9,7 @@ from starlette.routing import BaseRoute
 from oauthbroker.web.access_log import RequestLog
 from oauthbroker.web.admin_pages import AdminPages
 from oauthbroker.web.api.caller import Callers
+from oauthbroker.web.api.routes import ApiRoutes
 from oauthbroker.web.api.warm_tokens import WarmTokens
 from oauthbroker.web.app import Web, build_web
 from oauthbroker.web.branding import logo_routes
@@ -23,29 +24,36 @@ from oauthbroker.web.routes import Routes
 from oauthbroker.wiring.parts import Parts
 
 
-def web_of(parts: Parts) -> Web:
-    probes = _probes(parts)
-    services, routes = parts.services, parts.api_routes
-    log = RequestLog(parts.clock, parts.log, parts.metrics)
+class WebParts:
+    """Makes the applications of a broker from its parts."""
 
-    def warm(hosts: frozenset[str]) -> WarmTokens:
-        return WarmTokens(
-            hosts=hosts,
-            turns=services.turns,
-            manager=services.contexts.manager,
-            limits=parts.request_limits,
-            log=log,
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._limits = RequestLimits(parts.clock, parts.limits.requests_per_minute)
+        self.routes = ApiRoutes(parts.services, parts.settings, self._limits)
+
+    def web(self) -> Web:
+        parts, routes = self._parts, self.routes
+        probes = _probes(parts)
+        return build_web(
+            pages=[*_pages(parts), probes, routes.metadata],
+            api=[probes, routes.calls, routes.metadata],
+            settings=parts.settings,
+            clock=parts.clock,
+            log=parts.log,
+            metrics=parts.metrics,
+            warm=self._warm_tokens,
         )
 
-    return build_web(
-        pages=[*_pages(parts), probes, routes.metadata],
-        api=[probes, routes.calls, routes.metadata],
-        settings=parts.settings,
-        clock=parts.clock,
-        log=parts.log,
-        metrics=parts.metrics,
-        warm=warm,
-    )
+    def _warm_tokens(self, hosts: frozenset[str]) -> WarmTokens:
+        parts = self._parts
+        return WarmTokens(
+            hosts=hosts,
+            turns=parts.turns,
+            manager=parts.manager,
+            limits=self._limits,
+            log=RequestLog(parts.clock, parts.log, parts.metrics),
+        )
 
 
 def _pages(parts: Parts) -> list[Routes]:

@@ -1,0 +1,57 @@
+"""The web of a broker, built for the first one who takes it: a third of the start, and an embedded broker may serve no
+page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from oauthbroker.rooms.open_room import RoomRoute
+from oauthbroker.wiring.parts import Parts
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from oauthbroker.web.app import Web
+    from oauthbroker.wiring.web_apps import WebParts
+
+
+class DeferredWeb:
+    """The ASGI applications of a broker."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    @property
+    def pages(self) -> Starlette:
+        return self._web.pages
+
+    @property
+    def api(self) -> Starlette:
+        return self._web.api
+
+    @property
+    def both(self) -> Starlette:
+        return self._web.both
+
+    def open(self, rooms: Mapping[str, Sequence[RoomRoute]]) -> None:
+        """Serve the routes of the open rooms. Raises `configInvalid`."""
+        if any(rooms.values()):
+            self._apps.routes.open(rooms)
+            self.follow()
+
+    def follow(self) -> None:
+        """Follow a change of the configuration."""
+        if "_web" in vars(self):
+            self._web.follow()
+
+    @cached_property
+    def _apps(self) -> WebParts:
+        from oauthbroker.wiring.web_apps import WebParts
+
+        return WebParts(self._parts)
+
+    @cached_property
+    def _web(self) -> Web:
+        return self._apps.web()
