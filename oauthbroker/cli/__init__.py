@@ -19,13 +19,12 @@ from types import ModuleType
 from typing import Annotated, Any
 
 import typer
-from typer import rich_utils
 from typer.completion import completion_init  # type: ignore[attr-defined]  # no public name registers the shells
 from typer.core import TyperGroup
 
 from oauthbroker.cli import answers
 from oauthbroker.cli.refusals import in_json, tell, tell_crash
-from oauthbroker.cli.room_commands import RoomCommands, room_commands
+from oauthbroker.cli.room_commands import RoomCommands, plain_command, room_commands
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused, described
 from oauthbroker.core.version import VERSION
@@ -64,12 +63,18 @@ class Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return [*super().list_commands(ctx), *self._of_rooms.rooms]
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  (the name is typer's)
+        """List our commands, and those of each room below its name."""
+        for title, lines in {"Commands": list(COMMANDS.items()), **self._of_rooms.sections()}.items():
+            with formatter.section(title):
+                formatter.write_dl(lines)
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return super().get_command(ctx, cmd_name) or self._of_rooms.line(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0] if args else ""
-        command = typer.main.get_command(module_of(name).app) if name in COMMANDS else self._of_rooms.command(name)
+        command = plain_command(module_of(name).app) if name in COMMANDS else self._of_rooms.command(name)
         if command is not None:
             self.commands[name] = command
         return super().resolve_command(ctx, args)
@@ -87,6 +92,7 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,  # a pretty traceback quotes values
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -140,11 +146,19 @@ def _run(arguments: list[str]) -> tuple[int, BaseException | None]:
         typer.echo("Stopped.", err=True)
         return STOPPED, stopped
     except typer.TyperException as wrong:
-        rich_utils.rich_format_error(wrong)  # type: ignore[arg-type]  # its own kind, under a private name
+        _tell_usage(wrong)
         return wrong.exit_code, wrong
     except Exception as crash:  # noqa: BLE001  (a traceback's last line may quote a secret)
         return tell_crash(crash), crash
     return (status if isinstance(status, int) else 0), None
+
+
+def _tell_usage(wrong: typer.TyperException) -> None:
+    show = getattr(wrong, "show", None)  # of a usage error
+    if show is not None:
+        show()
+    else:
+        typer.echo(f"Error: {wrong.format_message()}", err=True)
 
 
 def _refuse_in_json(status: int, why: BaseException | None) -> None:

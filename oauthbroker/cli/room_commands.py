@@ -23,11 +23,16 @@ class RoomCommands:
     flaws: list[str] = field(default_factory=list)
 
     def line(self, name: str) -> TyperCommand | None:
-        """Return the command as `--help` lists it, below its room's name."""
+        """Return the command as a completion lists it."""
         room = self.rooms.get(name)
-        if room is None:
-            return None
-        return TyperCommand(name, help=room.commands[name].help, rich_help_panel=f"Room {room.name}")
+        return None if room is None else TyperCommand(name, help=room.commands[name].help)
+
+    def sections(self) -> dict[str, list[tuple[str, str]]]:
+        """Return what `--help` lists below each room's name: commands with their help."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for name, room in self.rooms.items():
+            found.setdefault(f"Room {room.name}", []).append((name, room.commands[name].help))
+        return found
 
     def command(self, name: str) -> Any:
         """Import a command that is called. Raises Refused with a sentence that names the room."""
@@ -40,7 +45,13 @@ class RoomCommands:
             raise Refused(f"{error.note}. Update its package.") from None
         if not isinstance(app, typer.Typer):
             raise Refused(f"The command {name} of the room {room.name} is not a typer.Typer. Update its package.")
-        return typer.main.get_command(app)
+        return plain_command(app)
+
+
+def plain_command(app: typer.Typer) -> Any:
+    """Return the command of an app. Its help is plain text: the boxes of rich take as long as the rest of the start."""
+    app.rich_markup_mode = None
+    return typer.main.get_command(app)
 
 
 def room_commands(ours: Collection[str]) -> RoomCommands:
