@@ -125,10 +125,11 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit status. With `--json` stdout then holds the one document, also after a
-    failure."""
+    failure. A room's command that chose its status has printed the document itself."""
     answers.begin()
     status, refusal = _run(arguments)
-    if answers.wanted(arguments) and status != 0:
+    chosen = refusal is None and status != STOPPED and next(iter(arguments), "") not in COMMANDS
+    if answers.wanted(arguments) and status != 0 and not chosen:
         _refuse_in_json(status, refusal)
     return status
 

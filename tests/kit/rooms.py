@@ -42,6 +42,7 @@ ROOMS = {
     "broker": "the `Broker` object that embedders hold",
     "wiring": "builds all parts, starts and stops them",
     "__init__": "the public names",
+    "gateway": "an add-on room: it judges the actions that a model proposes, before they run",
     "serving": "listeners, HTTP/1.1 connections, worker processes",
     "testing": "a scripted provider, browser, clock and pytest plugin, for your tests too",
     "cli": "the commands",

@@ -53,7 +53,7 @@ def completed(path: str, folder: Path, *words: str, **env: str) -> set[str]:
 def test_bash_completes_commands_options_apps_secrets_and_presets(desk: Desk, idp: IdentityProvider, path: str):
     desk.serve_app_of(idp)
     folder = desk.folder
-    assert set(COMMANDS) == completed(path, folder, "")
+    assert {*COMMANDS, "actions"} == completed(path, folder, "")  # the gateway's room comes along
     assert {"grants"} == completed(path, folder, "gra")
     assert {"revoke"} == completed(path, folder, "grants", "rev")
     assert {"--dry-run"} == completed(path, folder, "grants", "revoke", "--d")
@@ -106,5 +106,5 @@ def test_an_unknown_shell_is_refused(tmp_path: Path):
 def test_bash_completes_the_commands_of_installed_rooms_and_says_nothing_of_broken_ones(tmp_path: Path, path: str):
     site = distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other="raise RuntimeError")
     more = {"PYTHONPATH": ":".join(map(str, (REPOSITORY, SAMPLE, site)))}
-    assert {*COMMANDS, "notebooks"} == completed(path, tmp_path, "", **more)
+    assert {*COMMANDS, "actions", "notebooks"} == completed(path, tmp_path, "", **more)
     assert {"list"} == completed(path, tmp_path, "notebooks", "", **more)

@@ -1,0 +1,28 @@
+"""The action gateway, an add-on room: it judges actions that a model proposes, before they run. See README.md."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from oauthbroker import Room, RoomCommand
+
+if TYPE_CHECKING:
+    from oauthbroker.gateway.validation import GateVerdict, gate, rulebook, validate
+
+__all__ = ["ROOM", "GateVerdict", "gate", "rulebook", "validate"]
+
+ROOM = Room(
+    name="actions",
+    commands={"actions": RoomCommand(help="Proposed actions: validate.", app="oauthbroker.gateway.commands:app")},
+    kinds="oauthbroker.gateway.spec:KINDS",
+    open="oauthbroker.gateway.running:open_room",
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Import the validation when it is first used: `oauthbroker --help` imports only the declaration."""
+    if name not in __all__:
+        raise AttributeError(name)
+    from oauthbroker.gateway import validation
+
+    return getattr(validation, name)

@@ -1,0 +1,154 @@
+"""Rulebooks judge actions in the fixed order (a) to (g), and report the first failure only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import ge, gt, le, lt
+from typing import Any, Final
+
+from oauthbroker.gateway.json_schema import STAGES, Failure, matcher
+from oauthbroker.gateway.spec import AMONG, ActionSchemaSpec, ActionSpec, ConditionSpec, FieldSpec
+from oauthbroker.gateway.values import FORMATS, MAX_DEPTH, MOST_VALUES, is_json, is_number, key_of, shown, type_of
+
+TYPE_FIELD: Final = "action_type"
+_ORDERS: Final[Mapping[str, Any]] = {"below": lt, "atMost": le, "above": gt, "atLeast": ge}
+_MOST_AVERAGED: Final = 1e15
+_NO_JSON: Final = f"Action must be JSON: {MAX_DEPTH} levels and {MOST_VALUES} values at most, finite numbers, Unicode"
+
+
+@dataclass(slots=True)
+class Inputs:
+    """The inputs of a call beside its actions. The other side of a condition is found once."""
+
+    context: Mapping[str, Any]
+    lists: Mapping[str, Any]
+    valid: list[dict[str, Any]] = field(default_factory=list)
+    _known: dict[int, Any] = field(default_factory=dict)
+
+    def other_side(self, rule: ConditionSpec) -> Any:
+        """Return the other side of a condition that does not name a field: a scalar, the keys of a list, or None."""
+        if id(rule) not in self._known:
+            found = self.lists[rule.list] if rule.list else rule.value
+            if rule.context:
+                found = self.context.get(rule.context)
+            if rule.times_average is not None:
+                found = rule.times_average * average if (average := self._average(rule.field)) else None
+            is_listed = rule.op in AMONG and isinstance(found, list | tuple)
+            self._known[id(rule)] = frozenset(_keys(found, rule.field)) if is_listed else found
+        return self._known[id(rule)]
+
+    def _average(self, name: str) -> float:
+        """Return the average of a field among the available products, else among the valid actions; else 0."""
+        for listed in (self.lists["available_products"], self.valid):
+            entries = [it.get(name) for it in listed if type(it) is dict] if isinstance(listed, list | tuple) else []
+            if values := [each for each in entries if is_number(each) and 0 <= each <= _MOST_AVERAGED]:
+                return float(sum(values) / len(values))
+        return 0.0
+
+
+def _keys(listed: Any, name: str) -> Iterator[Any]:
+    """Yield the keys of a list's entries: scalars, or objects with a member of the field's name or its last word."""
+    for each in listed:
+        yield key_of(each.get(name, each.get(name.rpartition("_")[2])) if type(each) is dict else each)
+
+
+def holds(rule: ConditionSpec, action: Mapping[str, Any], inputs: Inputs) -> bool | None:
+    """Tell whether a condition holds. None where the action lacks a field of it, or the call lacks its list."""
+    if rule.field not in action or (rule.other_field or rule.field) not in action:
+        return None
+    right = action[rule.other_field] if rule.other_field else inputs.other_side(rule)
+    if right is None and rule.list:
+        return None
+    left, other = key_of(action[rule.field]), right if rule.op in AMONG else key_of(right)
+    if left is None or other is None:
+        return False
+    if rule.op in AMONG:
+        return isinstance(other, frozenset) and (left in other) is (rule.op == "in")
+    if rule.op in _ORDERS:
+        return left[0] == other[0] != "boolean" and bool(_ORDERS[rule.op](left[1], other[1]))
+    return (left == other) is (rule.op == "equals")
+
+
+class ActionRules:
+    """The rules of one action."""
+
+    def __init__(self, spec: ActionSpec, domain: ActionSchemaSpec) -> None:
+        self._spec, self._rules = spec, (*domain.rules, *spec.rules)
+        typed = {name: FieldSpec(type=wanted) for name, wanted in spec.field_types.items()}
+        self._forms: dict[str, list[FieldSpec]] = {}
+        for forms in (typed, spec.constraints, domain.fields):
+            for name, form in forms.items():
+                self._forms.setdefault(name, []).append(form)
+        self._schema = matcher(spec.json_schema) if spec.json_schema is not None else None
+
+    def failures(self, action: dict[str, Any], inputs: Inputs) -> Iterator[Failure]:
+        """Yield the failures in order: (c) required (d) types (e) formats (f) ranges, then (g) business rules."""
+        if self._schema is None:
+            yield from self._in_form(action)
+        else:
+            every = [*self._in_form(action), *(self._schema(action) if is_json(action) else ())]
+            yield from sorted(every, key=lambda each: STAGES.index(each.tag))
+        yield from self._in_business(action, inputs)
+
+    def _in_form(self, action: dict[str, Any]) -> Iterator[Failure]:
+        for name in self._spec.required_fields:
+            if name not in action:
+                yield Failure(STAGES[0], f"Missing required field: {name}", name)
+        forms = [(name, value, form) for name, value in action.items() for form in self._forms.get(name, ())]
+        for name, value, form in forms:
+            actual = type_of(value)
+            if form.type and actual != form.type and (form.type, actual) != ("number", "integer"):
+                yield Failure(STAGES[1], f"Field {name} must be {form.type}, got {actual}", name)
+        if not is_json(action):
+            yield Failure(STAGES[1], _NO_JSON)
+        for name, value, form in forms:
+            if form.format and type(value) is str and not FORMATS[form.format].fullmatch(value):
+                yield Failure(STAGES[2], f"Field {name} must match format {form.format}", name)
+        for name, value, form in forms:
+            if text := _beyond(form, value):
+                yield Failure(STAGES[3], f"Field {name} must {text}", name)
+
+    def _in_business(self, action: dict[str, Any], inputs: Inputs) -> Iterator[Failure]:
+        """Yield the failures of rules that need a list, then of the user's rights, then of all other rules."""
+        broken = (rule for rule in self._rules if holds(rule, action, inputs) is False)
+        failed = [(Failure("BUSINESS_LOGIC_VIOLATION", it.text, it.field), bool(it.list)) for it in broken]
+        yield from (it for it, is_listed in failed if is_listed)
+        if self._spec.login and inputs.context.get("is_logged_in") is not True:
+            yield Failure("UNAUTHORIZED_ACTION", "Action requires a login")
+        if self._spec.user_types is not None and inputs.context.get("user_type") not in self._spec.user_types:
+            yield Failure("UNAUTHORIZED_ACTION", f"Action requires user_type {' or '.join(self._spec.user_types)}")
+        yield from (it for it, is_listed in failed if not is_listed)
+
+
+def _beyond(form: FieldSpec, value: Any) -> str:
+    """Return the bound that a value breaks, as the end of a sentence, or an empty text."""
+    low, high, verb, size, unit = form.min, form.max, "be", value, ""
+    if type(value) is str:
+        low, high, verb, size, unit = form.min_length, form.max_length, "have", len(value), " characters"
+    if is_number(size) and ((low is not None and size < low) or (high is not None and size > high)):
+        bounds = (
+            f"at most {high}" if low is None else f"at least {low}" if high is None else f"between {low} and {high}"
+        )
+        return f"{verb} {bounds}{unit}, got {shown(size)}"
+    if form.enum is not None and key_of(value) not in map(key_of, form.enum):
+        return f"be one of {', '.join(map(shown, form.enum))}"
+    return ""
+
+
+class Rulebook:
+    """All actions of a domain. `allowed` are their types, unless they are those that have a schema."""
+
+    def __init__(self, spec: ActionSchemaSpec, allowed: Sequence[str] = ()) -> None:
+        self.spec, self._allowed = spec, dict.fromkeys(allowed or spec.actions)
+        self._actions = {name: ActionRules(each, spec) for name, each in spec.actions.items()}
+
+    def failure(self, action: Any, inputs: Inputs) -> Failure | None:
+        """Return why an action is rejected, or None: (a) its type is known (b) it has a schema, then (c) to (g)."""
+        name = action.get(TYPE_FIELD) if type(action) is dict else None
+        if type(name) is not str or name not in self._allowed:
+            more = f". Allowed types: {', '.join(self._allowed)}"
+            return Failure("UNKNOWN_ACTION_TYPE", f"Unknown action_type: {shown(name)}", TYPE_FIELD, more)
+        if name not in self._actions:
+            return Failure("SCHEMA_NOT_FOUND", f"No schema defined for action_type: {name}", TYPE_FIELD)
+        return next(self._actions[name].failures(action, inputs), None)

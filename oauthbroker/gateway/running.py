@@ -1,0 +1,51 @@
+"""The gateway in a running broker: `POST /v1/actions/validate`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from oauthbroker import Broker, BrokerError, Code, OpenRoom, RequestModel, RoomCall, RoomResources, RoomRoute
+from oauthbroker.gateway.validation import rulebook, validate
+
+DEFAULT: Final = "ActionSchema/default"  # where a configuration has it, it replaces the built-in one
+
+
+OwnForm = Literal["required_fields", "field_types", "constraints"]
+
+
+class ValidateRequest(RequestModel):
+    """The inputs. `action_schema` is `ActionSchema/name`, or schemas in the specification's own form. JSON Schema is
+    for operators: evaluating one may cost more than its size."""
+
+    action_requests: Annotated[list[Any], Field(min_length=1, max_length=1000)]
+    action_schema: str | dict[str, dict[OwnForm, Any]] | None = None
+    user_context: dict[str, Any] | None = None
+    available_products: list[Any] | None = None
+    available_coupons: list[Any] | None = None
+
+
+class Gateway:
+    """The rulebooks of a configuration, by reference."""
+
+    async def follow(self, resources: RoomResources) -> None:
+        self._books = {f"ActionSchema/{name}": rulebook(it.spec) for name, it in resources.of("ActionSchema").items()}
+
+    async def validate(self, call: RoomCall) -> dict[str, Any]:
+        inputs = dict(call.body)
+        if not isinstance(wanted := inputs["action_schema"], dict):
+            if wanted is not None and wanted not in self._books:
+                raise BrokerError(Code.NOT_FOUND)
+            inputs["action_schema"] = self._books.get(wanted or DEFAULT)
+        return validate(**inputs, details=True)
+
+
+@asynccontextmanager
+async def open_room(_broker: Broker, resources: RoomResources) -> AsyncIterator[OpenRoom]:
+    gateway, path = Gateway(), "/v1/actions/validate"
+    await gateway.follow(resources)
+    route = RoomRoute(method="POST", path=path, handler=gateway.validate, who=("turn", "runtime"), body=ValidateRequest)
+    yield OpenRoom(routes=[route], on_reload=gateway.follow)

@@ -1,0 +1,117 @@
+"""The resource kind `ActionSchema`: the actions, fields, rules and warnings of one domain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, FiniteFloat
+
+from oauthbroker import ResourceKind, Strict, WrittenResource, WrittenResources
+from oauthbroker.gateway.json_schema import matcher
+
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+Line = Annotated[str, Field(min_length=1, max_length=300)]
+Number = int | FiniteFloat
+Scalar = bool | Number | Annotated[str, Field(max_length=1024)]
+Scalars = Annotated[list[Scalar], Field(max_length=1000)]
+JsonType = Literal["string", "number", "integer", "boolean", "array", "object"]
+Place = tuple[str | int, ...]
+AMONG = frozenset({"in", "notIn"})
+
+
+class FieldSpec(Strict):
+    """The form of a field. All that is written holds; bounds are for numbers, lengths for strings."""
+
+    type: JsonType | None = None
+    format: Literal["uuid", "email", "phone", "iso8601", "productId", "orderId", "couponCode"] | None = None
+    min: Number | None = None
+    max: Number | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    enum: Scalars | None = None
+
+
+class ConditionSpec(Strict):
+    """A comparison of a field with one other side: a constant, a field, the user's context, a list of the call, or, in
+    warnings, a multiple of the field's average."""
+
+    field: Name
+    op: Literal["equals", "notEquals", "below", "atMost", "above", "atLeast", "in", "notIn"]
+    value: Scalar | Scalars | None = None
+    other_field: Name | None = None
+    context: Name | None = None
+    list: Literal["available_products", "available_coupons"] | None = None
+    times_average: Number | None = None
+    text: Line
+
+
+class SameActionsSpec(Strict):
+    count: Annotated[int, Field(ge=2)]
+    text: Line
+
+
+class ActionSpec(Strict):
+    """One action: its schema in one of two forms, and its rules."""
+
+    required_fields: list[Name] = Field(default_factory=list)
+    field_types: dict[Name, JsonType] = Field(default_factory=dict)
+    constraints: dict[Name, FieldSpec] = Field(default_factory=dict)
+    json_schema: dict[str, Any] | None = None
+    login: bool = False
+    user_types: list[Name] | None = None
+    rules: list[ConditionSpec] = Field(default_factory=list)
+
+
+class ActionSchemaSpec(Strict):
+    """`fields`, `rules` and `warnings` hold for all actions that have the field."""
+
+    actions: Annotated[dict[Name, ActionSpec], Field(min_length=1, max_length=1000)]
+    fields: dict[Name, FieldSpec] = Field(default_factory=dict)
+    rules: list[ConditionSpec] = Field(default_factory=list)
+    warnings: list[ConditionSpec] = Field(default_factory=list)
+    same_actions: SameActionsSpec | None = None
+
+
+def flaws(spec: ActionSchemaSpec) -> Iterator[tuple[Place, str, str]]:
+    """Yield each flaw beyond the shape, as (path, flaw, remedy)."""
+    lists: dict[Place, list[ConditionSpec]] = {("rules",): spec.rules, ("warnings",): spec.warnings}
+    lists |= {("actions", name, "rules"): each.rules for name, each in spec.actions.items()}
+    for path, conditions in lists.items():
+        for index, each in enumerate(conditions):
+            sides = (each.value, each.other_field, each.context, each.list, each.times_average)
+            if sum(side is not None for side in sides) != 1:
+                known = "value, otherField, context, list, timesAverage"
+                yield (*path, index), "not one other side", f"write exactly one of {known}"
+            elif not each.context and (isinstance(each.value, list) or bool(each.list)) is not (each.op in AMONG):
+                yield (
+                    (*path, index, "op"),
+                    "does not fit the other side",
+                    "write in or notIn for a list, and only for one",
+                )
+    for name, action in spec.actions.items():
+        for flaw in _in_json_schema(action, action.json_schema):
+            yield ("actions", name, "jsonSchema"), *flaw
+
+
+def _in_json_schema(action: ActionSpec, schema: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+    try:
+        if schema is not None and (action.required_fields or action.field_types or action.constraints):
+            yield "beside another schema", "write one of the two forms"
+        elif schema is not None:
+            matcher(schema)
+    except ImportError:
+        yield "JSON Schema needs the extra `gateway`", "install oauthbroker[gateway]"
+    except ValueError:
+        yield (
+            "not a usable JSON Schema 2020-12",
+            "correct it: no other documents, linear regexes",
+        )
+
+
+def _check(schema: WrittenResource, _resources: WrittenResources) -> None:
+    for path, what, todo in flaws(schema.spec) if schema.whole() else ():
+        schema.refuse(path, what, todo)
+
+
+KINDS = (ResourceKind(kind="ActionSchema", model=ActionSchemaSpec, check=_check),)

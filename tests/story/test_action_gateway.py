@@ -1,0 +1,188 @@
+"""The gateway's faces beside Python: the route of a running broker and the command. pyproject.toml installs its room."""
+
+from __future__ import annotations
+
+import io
+import json
+import tomllib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from oauthbroker import RoomResource, RoomResources
+from oauthbroker.cli import run
+from oauthbroker.gateway import ROOM, rulebook
+from oauthbroker.gateway.spec import KINDS
+from oauthbroker.rooms.discovery import declared
+from oauthbroker.testing import IdentityProvider, TestClock
+from tests.kit.running_broker import Harness, running, user_app
+from tests.story.api.kit import Callers
+from tests.unit.gateway.kit import explain
+
+PATH = "/v1/actions/validate"
+CART = {"action_type": "ADD_TO_CART", "product_id": "prod_1", "quantity": 2}
+
+
+def resources(**specs: Any) -> RoomResources:
+    return RoomResources(
+        tuple(RoomResource("ActionSchema", name, KINDS[0].model.model_validate(spec)) for name, spec in specs.items())
+    )
+
+
+HOTEL = {"actions": {"BOOK_ROOM": {"requiredFields": ["room"]}}}
+SHOP = {"actions": {"PAY": {"jsonSchema": {"required": ["total"]}}}}
+
+
+@pytest.fixture
+async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
+    rooms = {"actions": resources(hotel=HOTEL)}
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, rooms=rooms) as harness:
+        yield harness
+
+
+def test_the_project_declares_the_room() -> None:
+    project = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text("utf-8"))["project"]
+    assert {"actions": "oauthbroker.gateway:ROOM"} == project["entry-points"]["oauthbroker.rooms"]
+    assert declared("actions") is ROOM
+
+
+# the route
+
+
+async def test_the_route_answers_as_python_does(harness: Harness) -> None:
+    api = await Callers.of(harness)
+    tool = await api.turn(tools={})
+    body: dict[str, Any] = {
+        "action_requests": [CART, {"action_type": "X"}],
+        "available_products": ["prod_2"],
+        "user_context": {"is_logged_in": True},
+    }
+    for caller in (api.runtime, tool):
+        answer = await caller.post(PATH, body)
+        assert (200, explain(**body)) == (answer.status, answer.json())
+    given: dict[str, Any] = {
+        "action_requests": [CART],
+        "action_schema": {"ADD_TO_CART": {"required_fields": ["price"]}},
+    }
+    assert explain(**given) == (await api.runtime.post(PATH, given)).json()
+    assert 403 == (await api.operator.post(PATH, body)).status
+
+
+async def test_the_route_takes_the_schemas_of_the_configuration_by_name(harness: Harness) -> None:
+    api = await Callers.of(harness)
+    booking = {"action_type": "BOOK_ROOM"}
+    body = {"action_requests": [booking], "action_schema": "ActionSchema/hotel"}
+    assert explain([booking], rulebook(HOTEL)) == (await api.runtime.post(PATH, body)).json()
+    for unknown in ("hotel", "ActionSchema/motel", "OAuthApp/mail", ""):
+        assert (404, "notFound") == (
+            (it := await api.runtime.post(PATH, {**body, "action_schema": unknown})).status,
+            it.code,
+        )
+
+
+async def test_a_schema_of_the_name_default_replaces_the_nine_actions_and_follows_a_reload(harness: Harness) -> None:
+    room = harness.broker.bundle.rooms["actions"]
+    assert room.of("ActionSchema").keys() == {"hotel"}
+    api = await Callers.of(harness)
+    payment = {"action_requests": [{"action_type": "PAY"}]}
+    assert "UNKNOWN_ACTION_TYPE" == (await api.runtime.post(PATH, payment)).json()["details"][0]["tag"]
+    await harness.broker.reload(replace(harness.broker.bundle, rooms={"actions": resources(default=SHOP)}))
+    assert "MISSING_REQUIRED_FIELD" == (await api.runtime.post(PATH, payment)).json()["details"][0]["tag"]
+
+
+@pytest.mark.rule("gateway.procedure.1-1")
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"action_requests": []}, {"action_requests": CART}, {"action_requests": [0] * 1001}, {"action_requests": [CART], "more": 1},
+     {"action_requests": [CART], "user_context": []}, {"action_requests": [CART], "action_schema": []},
+     {"action_requests": [CART], "action_schema": {"ADD_TO_CART": {"json_schema": {}}}}],
+)  # fmt: skip
+async def test_the_route_refuses_other_bodies(harness: Harness, body: Any) -> None:
+    """JSON Schema is for operators: the cost of one does not show in its size."""
+    api = await Callers.of(harness)
+    answer = await api.runtime.post(PATH, body)
+    assert (400, "requestInvalid") == (answer.status, answer.code)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"action_requests":[{"action_type":"A","action_type":"B"}]}', b'{"action_requests":[{"action_type":"\\ud800"}]}',
+     b'{"action_requests":[{"action_type":"A","price":NaN}]}', b'{"action_requests":[' + b"[" * 40 + b"]" * 40 + b"]}"],
+)  # fmt: skip
+async def test_the_route_reads_strict_json_only(harness: Harness, body: bytes) -> None:
+    api = await Callers.of(harness)
+    answer = await api.runtime.send("POST", PATH, body=body)
+    assert (400, "requestInvalid") == (answer.status, answer.code)
+
+
+# the command
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, *words: str, stdin: str | bytes = b"") -> int:
+    data = stdin.encode() if isinstance(stdin, str) else stdin
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(data), isatty=lambda: False))
+    return run(["actions", "validate", *words])
+
+
+def test_the_command_reads_a_file_or_stdin_and_its_status_tells_of_rejected_actions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "actions.json"
+    file.write_text(json.dumps([CART, {"action_type": "X\n"}, {**CART, "quantity": 10}]), "utf-8")
+    assert 1 == typed(monkeypatch, str(file))
+    lines = capsys.readouterr().out.splitlines()
+    assert ["0 valid", "2 valid Large quantity detected"] == lines[::2]
+    assert lines[1].startswith("1 rejected Unknown action_type: X�. Allowed types: ADD_TO_CART, ")
+    assert 0 == typed(monkeypatch, stdin=json.dumps([CART]))
+    inputs: dict[str, Any] = {"action_requests": [CART], "available_products": []}
+    capsys.readouterr()
+    for words in (["-", "--json"], ["--json"]):
+        assert 1 == typed(monkeypatch, *words, stdin=json.dumps(inputs))
+        assert explain(**inputs) == json.loads(capsys.readouterr().out)
+
+
+def test_the_command_takes_an_action_schema(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "hotel.yaml").write_text(yaml.safe_dump({"kind": "ActionSchema", "spec": HOTEL}), "utf-8")
+    booking = {"action_type": "BOOK_ROOM", "room": 7}
+    assert 0 == typed(monkeypatch, "--schema", str(tmp_path / "hotel.yaml"), "--json", stdin=json.dumps([booking]))
+    assert [booking] == json.loads(capsys.readouterr().out)["valid_actions"]
+
+
+HOSTILE = {
+    "no JSON": "{",
+    "no text": b"\xff",
+    "a name twice": '[{"action_type": "ADD_TO_CART", "action_type": "X"}]',
+    "deep": "[" * 100_000,
+    "a long number": "[" + "9" * 5000 + "]",
+    "no actions": "[]",
+    "no array": "3",
+    "other members": '{"action_requests": [{}], "more": 1}',
+    "no member": "{}",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_the_command_refuses_other_input_without_quoting_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str | bytes
+) -> None:
+    assert 2 == typed(monkeypatch, "--json", stdin=text)
+    assert "requestInvalid" == json.loads(capsys.readouterr().out)["error"]["code"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "spec: {}", "spec: {actions: {A: {login: 3}}}", "a: [", "kind: ActionSchema"]
+)
+def test_the_command_refuses_a_wrong_schema(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "wrong.yaml").write_text(text, "utf-8")
+    for file in ("wrong.yaml", "missing.yaml"):
+        assert 2 == typed(monkeypatch, "--schema", str(tmp_path / file), stdin=json.dumps([CART]))
+    assert "" == capsys.readouterr().out

@@ -1,0 +1,108 @@
+"""The rules of the gateway's specification on business rules, rights and warnings (tests/kit/action_rules.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oauthbroker.gateway import gate, rulebook
+from tests.unit.gateway.kit import CART, REQUIRED, USER, explain, told, warned
+
+
+@pytest.mark.rule(
+    "gateway.5-1", "gateway.5-2", "gateway.inputs-4", "gateway.inputs-5", "gateway.procedure.2-g", "gateway.tags-6"
+)
+@pytest.mark.parametrize(
+    ("entries", "known"),
+    [(["prod_1"], True), ([{"product_id": "prod_1"}], True), ([{"id": "prod_1"}], True), (("prod_1",), True), ([], False), (["prod_2", None, 3, []], False),
+     ([{"product_id": "prod_2", "id": "prod_1"}], False), ("prod_1", False), ({"prod_1": 1}, False)],
+)  # fmt: skip
+def test_a_product_or_coupon_is_among_those_given(entries: Any, known: bool) -> None:
+    assert (not known) is bool(told(CART, available_products=entries)[0])
+    coupons = [{"coupon_code": "prod-1"} if each == {"product_id": "prod_1"} else {"code": "prod-1"} if each == {"id": "prod_1"} else each for each in entries] if isinstance(entries, list) else entries  # fmt: skip
+    coupon = {"action_type": "APPLY_COUPON", "coupon_code": "prod-1"}
+    if "prod_1" not in coupons:
+        assert (not known) is bool(told(coupon, available_coupons=coupons)[0])
+    assert ("", "", None) == told(coupon)
+
+
+@pytest.mark.rule("gateway.5-1", "gateway.5-2", "gateway.tags-6")
+def test_what_is_not_available_is_told_without_its_value() -> None:
+    assert ("Field product_id is not in available_products", "BUSINESS_LOGIC_VIOLATION", "product_id") == told(
+        CART, available_products=[]
+    )
+    coupon = {"action_type": "APPLY_COUPON", "coupon_code": "SAVE"}
+    assert ("Field coupon_code is not in available_coupons", "BUSINESS_LOGIC_VIOLATION", "coupon_code") == told(
+        coupon, available_coupons=[]
+    )
+
+
+@pytest.mark.rule("gateway.5-3", "gateway.inputs-3", "gateway.procedure.2-g", "gateway.tags-7")
+def test_rights_are_those_of_the_users_context() -> None:
+    contexts: list[Any] = [None, {}, {"is_logged_in": False}, {"is_logged_in": "true"}, {"is_logged_in": 1}, [], "x"]
+    for kind, fields in REQUIRED.items():
+        needs = kind in {"CREATE_ORDER", "CANCEL_ORDER", "WRITE_REVIEW", "UPDATE_PROFILE"}
+        for context in contexts:
+            expected = ("Action requires a login", "UNAUTHORIZED_ACTION", None) if needs else ("", "", None)
+            assert expected == told({"action_type": kind, **fields}, user_context=context)
+    book = rulebook({"actions": {"PUBLISH": {"userTypes": ["seller", "editor"]}}})
+    assert ("", "", None) == told({"action_type": "PUBLISH"}, book, user_context={"user_type": "seller"})
+    others: list[Any] = ["consumer", None, ["seller"], {}]
+    for user_type in others:
+        refused = told({"action_type": "PUBLISH"}, book, user_context={"user_type": user_type})
+        assert ("Action requires user_type seller or editor", "UNAUTHORIZED_ACTION", None) == refused
+
+
+@pytest.mark.rule("gateway.procedure.4-1", "gateway.procedure.4-4")
+def test_a_large_quantity_is_warned_about_from_ten_and_only_if_valid() -> None:
+    assert [[], ["Large quantity detected"], []] == warned(
+        {**CART, "quantity": 9}, {**CART, "quantity": 10}, {**CART, "quantity": 101}
+    )
+
+
+@pytest.mark.rule("gateway.procedure.4-2", "gateway.procedure.4-4")
+@pytest.mark.parametrize(
+    ("prices", "products", "high"),
+    [([30], [10], [30]), ([29.9], [10], []), ([30], [10, True, "9", None, -5, float("nan")], [30]), ([5], [0, 0], []), ([1], None, []),
+     ([1, 1, 1, 6], None, []), ([1, 1, 1, 9], None, [9]), ([0, 0], None, []), ([1, 1, 1, 9, 10**9], None, [9])],
+)  # fmt: skip
+def test_a_price_of_three_averages_is_warned_about(prices: list[Any], products: Any, high: list[Any]) -> None:
+    """The average is that of the available products, else of the valid actions."""
+    actions = [
+        {"action_type": "SEARCH_PRODUCTS", "query": f"q{index}", "price": each} for index, each in enumerate(prices)
+    ]
+    known = (
+        None if products is None else [{"id": f"prod_{index}", "price": each} for index, each in enumerate(products)]
+    )
+    found = warned(*actions, available_products=known)
+    assert high == [price for price, texts in zip(prices, found, strict=True) if texts == ["Unusually high price"]]
+
+
+@pytest.mark.rule("gateway.procedure.4-3", "gateway.procedure.4-4", "gateway.outputs-5")
+def test_five_equal_actions_are_warned_about_each() -> None:
+    same = ["Multiple similar actions"]
+    reordered = dict(reversed(CART.items()))
+    other = {**CART, "quantity": 3}
+    assert [[]] * 6 == warned(*[CART] * 4, other, {**CART, "quantity": True})
+    assert [same, same, same, same, [], same] == warned(*[CART] * 4, other, reordered)
+    assert 5 == explain([CART] * 5)["validation_summary"]["warning_count"]
+    assert [[*["Large quantity detected"], *same]] * 5 == warned(*[{**CART, "quantity": 10}] * 5)
+
+
+@pytest.mark.rule("gateway.goals-5")
+def test_a_tool_runtime_asks_before_a_call() -> None:
+    assert gate("ADD_TO_CART", {"product_id": "prod_1", "quantity": 10}).warnings == ("Large quantity detected",)
+    refused = gate("ADD_TO_CART", {"product_id": "prod_1"})
+    assert (False, "Missing required field: quantity", "MISSING_REQUIRED_FIELD") == (
+        refused.allowed,
+        refused.reason,
+        refused.tag,
+    )
+    hidden = gate("CANCEL_ORDER", {"order_id": "order_1", "action_type": "GET_RECOMMENDATIONS"})
+    assert (False, "UNAUTHORIZED_ACTION") == (hidden.allowed, hidden.tag)
+    assert gate("CANCEL_ORDER", {"order_id": "order_1"}, user_context=USER).allowed
+    assert (False, "Arguments must be object, got string") == (
+        (it := gate("CANCEL_ORDER", "order_1")).allowed,
+        it.reason,
+    )
