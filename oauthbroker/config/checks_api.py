@@ -30,7 +30,7 @@ def api_of(app: Merged) -> ApiAccess:
     """Return the API of an app, with its own hosts or else its preset's. Hosts with flaws are left out."""
     said = app.spec.api
     written = said.hosts if said is not None and said.hosts is not None else None
-    hosts = [_host(each) for each in written] if written is not None else _of_preset(app)
+    hosts = [written_host(host) for host in _of_preset(app)] if written is None else [_host(each) for each in written]
     methods = METHODS if said is None or said.methods is None else tuple(said.methods)
     injected = said is not None and said.delivery is not None
     return ApiAccess(tuple(host for host in hosts if host is not None), methods, injected)
@@ -64,11 +64,8 @@ def check_api(app: Merged, *, plain_http: bool, reach: ProviderNetworks) -> None
         app.written.missing(("api", "hosts"), "write the hosts of the provider's API: a token leaves in no other way")
 
 
-def _of_preset(app: Merged) -> list[ApiHost | AccountHost | None]:
-    known = app.preset.api_hosts if app.preset is not None else []
-    return [
-        written_host(host) if isinstance(host, str) else AccountHost(host.provider_data, host.within) for host in known
-    ]
+def _of_preset(app: Merged) -> list[str]:
+    return app.preset.api_hosts if app.preset is not None else []
 
 
 def _host(written: ApiHostSpec) -> ApiHost | AccountHost | None:

@@ -24,7 +24,7 @@ class InjectionError(Exception):
 
     @property
     def for_model(self) -> str:
-        """Return a text for the model that called the tool: what to tell the user, or what went wrong."""
+        """Return a text for the model that called the tool: words for the user, or the failure."""
         return self.result.message
 
 

@@ -61,13 +61,6 @@ class PresetEndpoints(_Data):
     pushed_authorization_url: str = ""
 
 
-class PresetApiHost(_Data):
-    """A host of the API that differs by account, as in the written form."""
-
-    provider_data: str
-    within: str
-
-
 class PresetIdentity(_Data):
     """Where an account is read from. Without a template the app has to write one.
 
@@ -132,7 +125,7 @@ class Preset(Quirks):
     token_params: Parameters = Field(default_factory=dict)
     refresh_params: Parameters = Field(default_factory=dict)
     identity: PresetIdentities = PresetIdentities()
-    api_hosts: Annotated[list[str | PresetApiHost], Field(max_length=20)] = Field(default_factory=list)
+    api_hosts: Annotated[list[str], Field(max_length=20)] = Field(default_factory=list)
     notes: list[Annotated[str, Field(min_length=10, max_length=400)]] = Field(default_factory=list)
     modes: Modes | None = None
     evidence: dict[str, Evidence]

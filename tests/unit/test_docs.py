@@ -25,6 +25,7 @@ from oauthbroker.config.settings import KEY_FILE_ENV
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.words import SENTENCES
+from oauthbroker.model.api_access import ApiAccess, ApiHost
 from oauthbroker.model.apps import Bundle, Flow, ToolAuth
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.metrics import Gauge, Metric, Timing
@@ -43,6 +44,7 @@ from oauthbroker.wiring.storage import CREDENTIAL
 from tests.kit.case_numbers import RULES
 from tests.kit.docs import ROOT, code_blocks, page_text
 from tests.kit.running_broker import BASE, Harness, global_app, running
+from tests.unit.protocol.kit import RawServer, says
 from tests.unit.records import kit
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -102,14 +104,42 @@ def _in_our_spelling(turn: oauthbroker.Turn) -> oauthbroker.Turn:
 async def test_the_tool_of_the_readme_gets_a_link_first_and_a_token_then(
     harness: Harness, page: dict[str, Any]
 ) -> None:
-    space = {"call_slack": page["call_slack"]}
-    exec(compile(code_blocks("README.md")[0], "README.md", "exec"), space)  # noqa: S102 - that is what is tested
-    oauth = harness.broker.oauth(page["turn"], tool="Tool/slack")
-    asked = await space["post_message"](oauth, "hello")
-    await connect_through(harness.browser(), harness.idp, asked.split()[-1], "alice")
-    assert "hello" == await space["post_message"](oauth, "hello")
-    harness.parts.config.take(replace(harness.broker.bundle, apps={}))
-    assert "slack-bot" not in await space["post_message"](oauth, "hello")
+    async with RawServer(says(200, b"hello")) as slack:
+        _let_slack_be_at(slack, harness)
+        space: dict[str, Any] = {}
+        code = code_blocks("README.md")[0].replace("https://slack.com/", f"{slack.url}/")
+        exec(compile(code, "README.md", "exec"), space)  # noqa: S102 - that is what is tested
+        oauth = harness.broker.oauth(page["turn"], tool="Tool/slack")
+        asked = await space["post_message"](oauth, "hello")
+        await connect_through(harness.browser(), harness.idp, asked.split()[-1], "alice")
+        assert "hello" == await space["post_message"](oauth, "hello")
+        assert slack.requests[0].startswith(b"POST /api/chat.postMessage HTTP/1.1")
+        assert b"\r\nAuthorization: Bearer " in slack.requests[0]
+        harness.parts.config.take(replace(harness.broker.bundle, apps={}))
+        assert Code.OAUTH_APP_NOT_FOUND.sentence() == await space["post_message"](oauth, "hello")
+
+
+def _let_slack_be_at(slack: RawServer, harness: Harness) -> None:
+    bundle = harness.broker.bundle
+    api = ApiAccess((ApiHost("127.0.0.1", slack.port, "http"),))
+    app = replace(bundle.apps["slack-bot"], api=api)
+    harness.parts.config.take(replace(bundle, apps={"slack-bot": app}))
+
+
+async def test_the_tools_of_the_page_on_injection_call_the_api(harness: Harness, page: dict[str, Any]) -> None:
+    async with RawServer(says(200, b'{"channels": ["general"]}')) as slack:
+        _let_slack_be_at(slack, harness)
+        space: dict[str, Any] = {}
+        for block in code_blocks("docs/injection.md"):
+            code = block.replace("https://slack.com/", f"{slack.url}/")
+            exec(compile(code, "docs/injection.md", "exec"), space)  # noqa: S102 - that is what is tested
+        oauth = harness.broker.oauth(page["turn"])
+        link = (await space["whoami"](oauth)).split()[-1]
+        with pytest.raises(oauthbroker.AuthorizationNeeded):
+            await space["list_channels"](oauth)
+        await connect_through(harness.browser(), harness.idp, link, "alice")
+        assert ["general"] == await space["list_channels"](oauth)
+        assert "general" in await space["whoami"](oauth)
 
 
 async def test_the_runtime_of_the_embedding_page_lives_the_whole_story(harness: Harness, page: dict[str, Any]) -> None:

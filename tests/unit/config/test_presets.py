@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from oauthbroker.config import load, urls
 from oauthbroker.config.checks_app import RESERVED_OPTIONS, SCOPE
 from oauthbroker.config.checks_owner import template_flaw
+from oauthbroker.model.api_access import AccountHost, ApiAccess, ApiHost, is_host_name
 from oauthbroker.model.apps import IdentityRule, OAuthApp
 from oauthbroker.providers import Preset, presets
 from tests.unit.config.bundles import APP, GLOBAL, edited, write
@@ -333,3 +334,27 @@ def test_people_never_read_the_name_of_a_protocol(tmp_path: Path, provider: str,
         written = written.replace(ENDPOINTS, "").replace(OWNER, "")
     [draft] = load(write(tmp_path / "b", app=written)).apps.values()
     assert expected == draft.app.display_name
+
+
+def folder(parent: Path, name: str) -> Path:
+    parent.joinpath(name).mkdir()
+    return parent / name
+
+
+def test_the_hosts_of_an_api_are_the_presets_until_an_app_writes_its_own(tmp_path: Any):
+    slack = ("provider: slack", 'provider: slack\n  api: {hosts: [files.example, "api.example:8443"], methods: [GET]}')
+    assert ApiAccess((ApiHost("slack.com"),)) == app_of(folder(tmp_path, "1"), base=GLOBAL).api
+    own = ApiAccess((ApiHost("files.example"), ApiHost("api.example", 8443)), ("GET",))
+    assert own == app_of(folder(tmp_path, "2"), slack, base=GLOBAL).api
+    assert ApiAccess() == app_of(folder(tmp_path, "3")).api
+
+
+def test_a_host_that_differs_by_account_is_one_that_tools_are_told(tmp_path: Any):
+    written = "quirks: {toolData: [base]}\n  api: {hosts: [{providerData: base, within: .my.example.com}], delivery: injected}"
+    app = app_of(tmp_path, ("  scopes: [read, write]", f"  {written}\n  scopes: [read, write]"))
+    assert ApiAccess((AccountHost("base", ".my.example.com"),), injected=True) == app.api
+
+
+@pytest.mark.parametrize("preset", ALL)
+def test_a_host_in_a_preset_is_a_name_of_its_own(preset: Preset):
+    assert all(is_host_name(host) and "." in host for host in preset.api_hosts)
