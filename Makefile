@@ -4,7 +4,8 @@
 #   make demo    the whole story on this machine: agree in your browser, watch the agent go on
 #   make test    every test in one run, long tables and laws in their short form (the long form: make proof)
 #   make check   formatting, lint, types, words   make fix     mend what a machine can mend
-#   make bench   measure                          make cases   rewrite tests/CASES.md
+#   make bench   measure, with peers              make cases   rewrite tests/CASES.md
+#   make performance   write docs/performance.md from the newest full run of make bench
 #   make soak    six minutes of mixed load on two workers: does anything grow? (ARGS="--minutes 1")
 #   make kills   kill brokers at random, 300 times (ARGS="--kills 300 --seed 1")
 #   make storm   640 tasks want one expired grant, 1,000 kills amid renewals, 20,000 cancels
@@ -40,7 +41,7 @@ SHARED := -n $(WORKERS) --dist worksteal --durations=10
 # compiled, also where the environment asks for no byte code.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-fast test-slow test-e2e node check fix bench peers soak kills storm cases prose rooms providers pins
+.PHONY: help demo test test-fast test-slow test-e2e node check fix bench peers performance soak kills storm cases prose rooms providers pins
 .PHONY: dist audit kept-store release clean
 .DEFAULT_GOAL := help
 
@@ -99,6 +100,9 @@ $(PEERS)/.installed: requirements/peers.txt
 
 bench: $(DEV) peers
 	$(BIN)/python -m bench.run $(ARGS)
+
+performance: $(DEV)
+	$(BIN)/python -m bench.page $(ARGS)
 
 soak: $(DEV)
 	$(BIN)/python -m bench.soak $(ARGS)

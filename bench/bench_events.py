@@ -48,7 +48,7 @@ async def measure(queues: StoreQueues, rounds: int, depth: int) -> None:
         await queues.enqueue(an_event(number))
     await measured(f"enqueue, {depth} others wait", rounds, enqueue)
     await measured(f"lease and ack, {depth} others wait", rounds, lambda _: take(queues))
-    await measured(f"enqueue what is known, {depth} others", rounds, enqueue)
+    await measured(f"enqueue a known event, {depth} others wait", rounds, enqueue)
 
 
 async def take(queues: StoreQueues) -> None:

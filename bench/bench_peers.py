@@ -81,7 +81,7 @@ def report(taken: dict[str, list[float]], versions: dict[str, dict[str, str]], g
 
 
 def main(*, quick: bool) -> None:
-    rounds, batch = (5, 50) if quick else (100, 200)
+    rounds, batch = (5, 50) if quick else (60, 500)
     for grants in (1, 50) if quick else (1, 1_000, 10_000):
         with tempfile.TemporaryDirectory() as folder:
             measure(Path(folder), grants, rounds, batch)

@@ -91,6 +91,12 @@ def _lines(path: str) -> list[str]:
         return []
 
 
+def keep(path: Path, run: dict[str, Any]) -> None:
+    """Write what there is so far: a run that is interrupted keeps its figures."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(run, indent=1), "utf-8")
+
+
 def main() -> int:
     options = parser()
     options.add_argument("names", nargs="*", help="benches to run; all when none is named")
@@ -100,7 +106,9 @@ def main() -> int:
         options.error(f"no such bench: {', '.join(sorted(unknown))}; there are: {', '.join(scripts) or 'none'}")
 
     words = [f"--{name}" for name in ("quick", "long") if getattr(given, name)]
-    results, failed, load = dict[str, list[Figure]](), list[str](), os.getloadavg()[0]
+    results, failed, taken = dict[str, list[Figure]](), list[str](), datetime.now(UTC)
+    about = {"at": taken.isoformat(timespec="seconds"), "quick": given.quick, "load": round(os.getloadavg()[0], 2)}
+    kept = HERE / "results" / f"{taken:%Y%m%dT%H%M%SZ}.json"
     for name in given.names or scripts:
         print(f"{name}", flush=True)
         began = time.monotonic()
@@ -108,13 +116,8 @@ def main() -> int:
         print(f"  {time.monotonic() - began:.0f} s", flush=True)
         if code:
             failed.append(f"{name} (exit {code})")
+        keep(kept, {**about, "machine": machine(), "results": results})
     print("\n".join(["targets", *as_verdicts(results)]))
-
-    taken = datetime.now(UTC)
-    kept = HERE / "results" / f"{taken:%Y%m%dT%H%M%SZ}.json"
-    kept.parent.mkdir(exist_ok=True)
-    about = {"at": taken.isoformat(timespec="seconds"), "quick": given.quick, "load": round(load, 2)}
-    kept.write_text(json.dumps({**about, "machine": machine(), "results": results}, indent=1), "utf-8")
     print(f"kept in {kept.relative_to(HERE.parent)}" + (f"; FAILED: {', '.join(failed)}" if failed else ""))
     return 1 if failed else 0
 

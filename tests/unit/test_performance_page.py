@@ -1,0 +1,86 @@
+"""docs/performance.md and its plots are the figures of docs/performance/results.json, and say so where one is missing."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+
+from bench.figures import figure, quartiles, ratio
+from bench.page import FOLDER, KEPT, PAGE, files, page
+from bench.page_plots import plots
+from bench.run import as_figure, as_row, as_verdicts
+from bench.targets import TABLE
+
+
+@pytest.fixture
+def run() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(KEPT.read_text("utf-8"))
+    return found
+
+
+def test_the_page_and_its_plots_are_those_of_the_figures(run):
+    """Run `make performance` and commit docs/performance.md with docs/performance."""
+    written = files(run)
+    assert {path.name for path in written} - {PAGE.name} == {path.name for path in FOLDER.iterdir()}
+    for path, text in written.items():
+        assert text == path.read_text("utf-8"), path.name
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_every_target_is_a_row_with_a_verdict_or_says_that_it_was_not_measured(run, quick):
+    text = page(run | {"quick": quick})
+    for each in TABLE:
+        [row] = [
+            line for line in text.splitlines() if line.startswith(f"| {each.call} |") and f"| {each.goal} |" in line
+        ]
+        verdict = row.split("|")[-2].strip()
+        assert verdict in ({"", "not judged"} if quick else {"", "met", "**not met**"})
+        assert (verdict == "") == ("not measured" in row), row
+
+
+def test_a_figure_that_was_edited_changes_the_page(run):
+    before = page(run)
+    next(iter(run["results"].values()))[0]["value"] += 1
+    assert before != page(run)
+
+
+def test_a_missing_bench_is_said_and_stops_nothing(run):
+    empty = run | {"results": {}}
+    assert {} == plots({})
+    assert page(empty).count("not measured") > len(TABLE)
+    assert [] == as_verdicts({})
+
+
+def test_a_failed_row_says_why(run):
+    failed = as_figure('{"name": "MSAL, file, 1 grants", "value": null, "unit": "", "failed": "no network"}')
+    assert failed is not None
+    assert "no network" in as_row(failed)
+    run["results"]["peers"] = [failed]
+    assert "not measured: no network" in page(run)
+
+
+def test_plots_are_well_formed(run):
+    for name, text in plots(run["results"]).items():
+        assert "svg" in ET.fromstring(text).tag, name  # noqa: S314  (our own text)
+
+
+def test_a_figure_is_a_median_with_quartiles_and_ratios_of_its_rounds():
+    assert (2, 3, 4) == quartiles([5, 1, 2, 3, 4])
+    assert {"ratio": 2.0, "low": 2.0, "high": 2.0} == ratio([2, 20, 4], [1, 10, 2])
+    assert {"ratio": 3.0, "low": 3.0, "high": 3.0} == ratio([3], [1, 1])
+    assert {
+        "name": "a", "value": 2, "unit": "us", "low": 1.5, "high": 3, "rounds": 3, "more": "b",
+        "beside": {"c": {"ratio": 2.0, "low": 1.5, "high": 3.0}},
+    } == figure("a", [1, 2, 4], "us", {"c": [1, 1, 1]}, more="b")  # fmt: skip
+
+
+def test_targets_are_met_from_their_own_side():
+    least = next(each for each in TABLE if each.at_least)
+    most = next(each for each in TABLE if not each.at_least)
+    assert least.met(least.target + 1)
+    assert not least.met(least.target - 0.01)
+    assert most.met(most.target - 0.01)
+    assert not most.met(most.target + 0.01)
