@@ -13,8 +13,9 @@ from oauthbroker.testing import Canaries, IdentityProvider
 from tests.faults.server_kills import run, wrong_events, wrong_refreshes
 from tests.faults.server_load import FORESEEN, Ledger, Unforeseen
 from tests.faults.server_world import World
+from tests.kit import forms
 
-KILLS = 8
+KILLS = 8 if forms.is_long() else 3
 
 
 @pytest.fixture
