@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
+from bench.figures import parser
 from oauthbroker.gateway import rulebook, validate
 
 AT_ONCE = 1000
@@ -62,6 +62,4 @@ def main(*, quick: bool) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
-    main(quick=parser.parse_args().quick)
+    main(quick=parser().parse_args().quick)

@@ -124,7 +124,7 @@ def value_of(found: Figure | None) -> str:
 
 
 def spread_of(found: Figure | None) -> str:
-    if found is None or found["value"] is None or found.get("rounds", 1) < 2:
+    if found is None or found["value"] is None or "low" not in found or found.get("rounds", 1) < 2:
         return ""
     return f"{found['low']:,} to {found['high']:,}"
 

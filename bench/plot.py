@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, LEFT, RIGHT, ROW, TOP = 720, 250, 90, 24, 34
+WIDTH, RIGHT, ROW, TOP = 720, 90, 24, 34
+LETTER = 6.4  # the width of an average letter
 HEIGHT = 320
 COLOURS = ("#1f6feb", "#d1742f", "#2da44e", "#8250df")
 OTHERS = "#9aa4b2"
@@ -23,16 +24,17 @@ class Bar:
 def bars(title: str, unit: str, rows: Sequence[Bar], *, logarithmic: bool = False) -> str:
     """Return horizontal bars; ours have a colour of their own."""
     low, high = min(row.value for row in rows) / 2, max(row.value for row in rows)
+    left = round(max(len(row.name) for row in rows) * LETTER) + 16
     parts = []
     for number, row in enumerate(rows):
         y = TOP + number * ROW
         part = _share(row.value, low, high, logarithmic=logarithmic)
-        length = max(1.0, part * (WIDTH - LEFT - RIGHT))
+        length = max(1.0, part * (WIDTH - left - RIGHT))
         colour = COLOURS[0] if row.ours else OTHERS
         parts += [
-            _text(LEFT - 8, y + 15, row.name, "end"),
-            f'<rect x="{LEFT}" y="{y + 3}" width="{length:.1f}" height="{ROW - 7}" fill="{colour}"/>',
-            _text(LEFT + length + 6, y + 15, f"{row.value:,g} {unit}"),
+            _text(left - 8, y + 15, row.name, "end"),
+            f'<rect x="{left}" y="{y + 3}" width="{length:.1f}" height="{ROW - 7}" fill="{colour}"/>',
+            _text(left + length + 6, y + 15, f"{row.value:,g} {unit}"),
         ]
     scale = ", logarithmic" if logarithmic else ""
     return _svg(f"{title} ({unit}{scale})", parts, TOP + ROW * len(rows) + 8)

@@ -55,7 +55,7 @@ def as_figure(line: str) -> Figure | None:
 def as_row(figure: Figure) -> str:
     if figure["value"] is None:
         return f"  {figure['name']:<52} NOT MEASURED: {figure.get('failed', '')}"
-    spread = f"({figure['low']:,}..{figure['high']:,})" if figure.get("rounds", 1) > 1 else ""
+    spread = f"({figure['low']:,}..{figure['high']:,})" if "low" in figure and figure.get("rounds", 1) > 1 else ""
     ratios = "  ".join(f"{each['ratio']} of {name}" for name, each in figure.get("beside", {}).items())
     return f"  {figure['name']:<52} {figure['value']:>12,} {figure['unit']:<10} {spread:<22} {ratios}".rstrip()
 
