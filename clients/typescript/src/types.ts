@@ -120,6 +120,8 @@ export interface TurnInfo {
 export interface ToolAuth {
   oauthAppRef: ObjectRefLike;
   scopes?: readonly string[];
+  /** The tool gets no token, only requests that carry one. */
+  delivery?: "injected";
 }
 
 /** What wakes an agent up. The same `eventId` twice is the same event delivered twice. */
