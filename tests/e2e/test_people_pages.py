@@ -116,6 +116,7 @@ PAGES: dict[str, Way] = {
 }
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("locale", ["en-GB", "ko-KR"])
 @pytest.mark.parametrize("name", PAGES)
 async def test_axe_finds_nothing_grave_by_day_or_night_wide_or_narrow(desk: Desk, name: str, locale: str) -> None:
