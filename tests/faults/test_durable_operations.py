@@ -46,6 +46,7 @@ READS = frozenset({
 
 SAME = {
     "OAuthContext.getAccessToken": "OAuthContext.get_access_token",
+    "Injector.send": "OAuthContext.get_access_token",
     "OAuthManager.get_access_token": "OAuthContext.get_access_token",
     "OAuthManager.report_rejected": "OAuthContext.report_rejected",
     "EventLease.ack": "Events.settle",
@@ -106,6 +107,8 @@ COMMANDS_TO = {
     "grants import": "Importing.take",
     "queues retry": "DeadLetters.retry",
     "queues drop": "DeadLetters.drop",
+    "token": "OAuthContext.get_access_token",
+    "exec": "OAuthContext.get_access_token",
 }
 CHANGE_NOTHING = frozenset({
     "check", "doctor", "health", "secrets list", "serve", "api-keys list", "audit verify", "audit tail", "grants list",
