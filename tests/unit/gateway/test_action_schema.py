@@ -167,6 +167,14 @@ def test_a_json_schema_refers_to_no_other_document_and_has_linear_regexes(schema
         rulebook({"actions": {"A": {"jsonSchema": schema}}})
 
 
+def test_a_json_schema_reads_no_file_even_a_usable_schema(tmp_path: Path) -> None:
+    """Without the refusal of other documents, the engine reads this one."""
+    other = tmp_path / "other.json"
+    other.write_text('{"type": "object"}', "utf-8")
+    with pytest.raises(ValueError, match="jsonSchema: not a usable JSON Schema"):
+        rulebook({"actions": {"A": {"jsonSchema": {"$ref": other.as_uri()}}}})
+
+
 def test_json_schema_without_its_extra_is_told_at_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
     with pytest.raises(ValueError, match=r"needs the extra `gateway`, install oauthbroker.gateway"):
