@@ -34,14 +34,14 @@ class Inputs:
                 found = self.context.get(rule.context)
             if rule.times_average is not None:
                 found = rule.times_average * average if (average := self._average(rule.field)) else None
-            is_listed = rule.op in AMONG and isinstance(found, list | tuple)
+            is_listed = rule.op in AMONG and type(found) in {list, tuple}
             self._known[id(rule)] = frozenset(_keys(found, rule.field)) if is_listed else found
         return self._known[id(rule)]
 
     def _average(self, name: str) -> float:
         """Return the average of a field among the available products, else among the valid actions; else 0."""
         for listed in (self.lists["available_products"], self.valid):
-            entries = [it.get(name) for it in listed if type(it) is dict] if isinstance(listed, list | tuple) else []
+            entries = [it.get(name) for it in listed if type(it) is dict] if type(listed) in {list, tuple} else []
             if values := [each for each in entries if is_number(each) and 0 <= each <= _MOST_AVERAGED]:
                 return float(sum(values) / len(values))
         return 0.0

@@ -38,7 +38,7 @@ def validate(
     book = action_schema if isinstance(action_schema, Rulebook) else _book(action_schema)
     lists = {"available_products": available_products, "available_coupons": available_coupons}
     inputs = Inputs(user_context if type(user_context) is dict else {}, lists)
-    actions = action_requests if isinstance(action_requests, list | tuple) else ()
+    actions = action_requests if type(action_requests) in {list, tuple} else ()
     failures = [book.failure(each, inputs) for each in actions]
     inputs.valid = [each for each, failure in zip(actions, failures, strict=True) if failure is None]
     warnings = iter(_warnings(book, inputs))
@@ -101,7 +101,7 @@ def _book(schemas: Any) -> Rulebook:
     if schemas is None:
         return default
     for name, ours in default.spec.actions.items():
-        entry = schemas.get(name) if isinstance(schemas, Mapping) else None
+        entry = schemas.get(name) if type(schemas) is dict else None
         with suppress(ValueError):
             spec = ActionSpec.model_validate(entry if is_json(entry) else None, by_name=True, by_alias=False)
             rulebook(ActionSchemaSpec(actions={name: spec}))

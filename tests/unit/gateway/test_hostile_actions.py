@@ -78,6 +78,26 @@ def test_other_inputs_may_be_anything_and_nothing_is_found_in_them(make: Callabl
     assert not validate([CART], rules, {"limit": value if value != 10**5000 else None})["valid_actions"]
 
 
+class HostileDict(dict[str, Any]):
+    def get(self, *_: Any) -> Any:
+        raise RuntimeError
+
+
+class HostileList(list[Any]):
+    def __iter__(self) -> Any:
+        raise RuntimeError
+
+
+def test_objects_that_only_look_like_json_are_never_run() -> None:
+    """A subclass may raise, or answer differently the second time."""
+    assert not validate([CART], HostileDict(ADD_TO_CART={}))["valid_actions"]
+    assert not validate([CART], None, None, HostileList(["prod_1"]))["valid_actions"]
+    assert "error" in validate(HostileList([CART]))
+    rule = {"field": "product_id", "op": "in", "context": "mine", "text": "no"}
+    book = rulebook({"actions": {"ADD_TO_CART": {"rules": [rule]}}})
+    assert not validate([CART], book, {"mine": HostileList(["prod_1"])})["valid_actions"]
+
+
 def test_the_bounds_themselves_are_allowed() -> None:
     good = [nested(MAX_DEPTH - 1, lambda it: [it]), [0] * (MOST_VALUES - 9), "\U0001f600", 2**4096 - 1, "x" * 1_000_000]
     assert len(good) == len(validate([{**CART, "note": each} for each in good])["valid_actions"])
