@@ -12,6 +12,7 @@ from oauthbroker.core.lazy import lazily
 
 if TYPE_CHECKING:
     from oauthbroker.client.calls import AppInfo
+    from oauthbroker.client.forwarding import ApiAnswer
     from oauthbroker.client.runtime import Delivery, RunningTurn, Runtime
     from oauthbroker.client.sync import SyncOAuth
     from oauthbroker.client.sync_runtime import SyncDelivery, SyncRunningTurn, SyncRuntime
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentEvent",
+    "ApiAnswer",
     "AppInfo",
     "AuthorizationRequired",
     "BrokerError",
@@ -62,6 +64,7 @@ __getattr__ = lazily(
     __name__,
     {
         "AgentEvent": "oauthbroker.records.event",
+        "ApiAnswer": "oauthbroker.client.forwarding",
         "AppInfo": "oauthbroker.client.calls",
         "AuthorizationRequired": "oauthbroker.model.results",
         "BrokerError": "oauthbroker.core.errors",

@@ -12,6 +12,7 @@ from oauthbroker.core.strict_json import decode_object
 
 T = TypeVar("T")
 PASSING = frozenset({408, 429, 502, 503, 504})  # the same call may succeed a moment later
+ORIGIN = "oauthbroker-status"  # the header that tells the proxy's answers from the provider's
 _MAX_WAIT = 3600
 
 
@@ -23,12 +24,18 @@ class Reply:
     body: bytes = field(repr=False)
     media_type: str = ""
     retry_after: int | None = None
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
+
+    @property
+    def forwarded(self) -> bool:
+        """Return whether the answer is a provider's. Only answers of the proxy have headers."""
+        return self.headers is not None and self.headers.get(ORIGIN) == "forwarded"
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCall(Generic[T]):
     """One call. `repeatable`: a repetition has no further effect. `patience`: seconds that the broker may wait on
-    purpose. `locale`: of the calling turn."""
+    purpose. `locale`: of the calling turn. `content` and `headers` are those of a request to forward."""
 
     method: str
     path: str
@@ -38,16 +45,22 @@ class ClientCall(Generic[T]):
     repeatable: bool = True
     patience: float = 0
     locale: Locale | None = None
+    content: bytes | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def may_repeat(self, reply: Reply) -> bool:
-        """Tell whether to repeat the call. 429 was refused before any work, so it is repeated for every call."""
+        """Tell whether to repeat the call. 429 was refused before any work, so it is repeated for every call. The
+        answer of a provider is never a reason."""
+        if reply.forwarded:
+            return False
         return reply.status == 429 or (self.repeatable and reply.status in PASSING)
 
 
 def reply_of(status: int, body: bytes, headers: Mapping[str, str]) -> Reply:
     """Return the answer with what its headers say about it. `headers` has lower-case names."""
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    return Reply(status, body, media_type, _seconds(headers.get("retry-after", "")))
+    of_proxy = dict(headers) if ORIGIN in headers else None
+    return Reply(status, body, media_type, _seconds(headers.get("retry-after", "")), of_proxy)
 
 
 def members_of(reply: Reply, *statuses: int) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class SyncOAuth(SyncClient[OAuth]):
     get_access_token = waits(OAuth.get_access_token)
     getAccessToken = waits(OAuth.getAccessToken)
     report_rejected = waits(OAuth.report_rejected)
+    fetch = waits(OAuth.fetch)
     pending = waits(OAuth.pending)
     relay_code = waits(OAuth.relay_code)
     apps = waits(OAuth.apps)

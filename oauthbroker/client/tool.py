@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from oauthbroker.client import calls
 from oauthbroker.client.address import LOCALE, TURN_TOKEN, URL, bearer, given, needed, parse_address
@@ -13,9 +13,12 @@ from oauthbroker.client.wire import OnWire, Wire
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import BrokerError, Locale, known_locale
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.results import Failed, SessionOutcome, TokenResult
+from oauthbroker.model.results import AuthorizationRequired, Failed, SessionOutcome, TokenResult
 from oauthbroker.model.token_request import app_name, concealed, parse_request
 from oauthbroker.model.turn_token import AllowedApps, narrow
+
+if TYPE_CHECKING:
+    from oauthbroker.client.forwarding import ApiAnswer
 
 TIMEOUT = 60.0  # seconds: a refresh makes up to two provider calls of ten seconds each, and may queue first
 
@@ -115,6 +118,25 @@ class OAuth(OnWire):
         same results as `get_access_token`."""
         try:
             return await self._send(calls.rejected(app_name(app), concealed(access_token), scopes))
+        except BrokerError as error:
+            return self._failed(error)
+
+    async def fetch(
+        self,
+        app: str | Mapping[str, str],
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        scopes: Sequence[str] | None = None,
+    ) -> ApiAnswer | AuthorizationRequired | Failed:
+        """Send a request to the provider's API through the broker, which adds the token. Returns the API's answer with
+        any status, or why there is none. An answer longer than 4 MiB is `brokerAnswerInvalid`."""
+        from oauthbroker.client.forwarding import forwarded  # for a tool that has a token this is rarely needed
+
+        try:
+            return await self._send(forwarded(app_name(app), method, url, headers, content, scopes))
         except BrokerError as error:
             return self._failed(error)
 

@@ -76,9 +76,12 @@ class Wire:
             headers["Accept-Language"] = asked
         if bearer is not None:
             headers["Authorization"] = f"Bearer {bearer.reveal()}"
-        body = _written(call.body)
-        if body is not None:
+        body = _written(call.body) if call.content is None else call.content
+        if call.body is not None:
             headers["Content-Type"] = "application/json"
+        if call.headers:
+            named = {name.lower() for name in call.headers}
+            headers = {name: value for name, value in headers.items() if name.lower() not in named} | {**call.headers}
         query = f"?{urlencode(call.query, errors='replace')}" if call.query else ""
         return Request(call.method, call.path + query, headers, body)
 

@@ -1,0 +1,73 @@
+"""The request to a provider's API that the broker forwards, and its answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from oauthbroker.client.call import ClientCall, Reply, members_of, refusal_of, segment, understood
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.results import AuthorizationRequired, result_from_json
+
+_URL = re.compile(r"https?://([A-Za-z0-9.-]+(?::[0-9]{1,5})?)(/[!-\[\]-~]*)?")
+_DOTS = re.compile(r"[/\\]\.\.?(?:[/\\]|$)")
+_METHOD = re.compile(r"[A-Z]{1,16}")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t -~\x80-\xff]*")
+_OURS = frozenset({"authorization", "host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAnswer:
+    """The whole answer of a provider's API, with any status. `headers` have lower-case names."""
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+    def json(self) -> Any:
+        """Return the body as JSON. Raises ValueError."""
+        return json.loads(self.body)
+
+
+def forwarded(
+    app: str,
+    method: str,
+    url: str,
+    headers: Mapping[str, str] | None,
+    content: bytes | None,
+    scopes: Sequence[str] | None,
+) -> ClientCall[ApiAnswer | AuthorizationRequired]:
+    """Return the call. Not repeatable: the provider may have acted. Raises `requestInvalid` for a URL, method or header
+    that cannot be sent as it stands."""
+    parts = _URL.fullmatch(url.partition("#")[0]) if isinstance(url, str) else None
+    if parts is None or not _METHOD.fullmatch(method) or _DOTS.search(unquote((parts[2] or "/").partition("?")[0])):
+        raise BrokerError(Code.REQUEST_INVALID, note="the URL or the method of a request to forward")
+    said = _checked(headers or {})
+    if scopes is not None:
+        said["OAuthBroker-Scopes"] = " ".join(scopes)
+    path = f"/v1/proxy/{segment(app)}/{segment(parts[1].lower())}{parts[2] or '/'}"
+    return ClientCall(method, path, _answer, repeatable=False, content=content, headers=_checked(said))
+
+
+def _checked(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers that a caller may choose. Raises `requestInvalid`."""
+    if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers.items()):
+        raise BrokerError(Code.REQUEST_INVALID, note="a header")
+    return {name: value for name, value in headers.items() if name.lower() not in _OURS}
+
+
+def _answer(reply: Reply) -> ApiAnswer | AuthorizationRequired:
+    if reply.forwarded:
+        return ApiAnswer(reply.status, reply.headers or {}, reply.body)
+    if reply.status != 403 or reply.media_type != "application/json":
+        raise refusal_of(reply)
+    members = members_of(reply, 403)
+    result = understood(lambda: result_from_json(members))
+    if not isinstance(result, AuthorizationRequired):
+        raise BrokerError(Code.BROKER_ANSWER_INVALID, note="none of the proxy's answers")
+    return result

@@ -1,0 +1,103 @@
+"""A tool's request to a provider's API, through the broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oauthbroker.client import ApiAnswer, AuthorizationRequired, Failed, OAuth, SyncOAuth
+from tests.unit.client.kit import TURN_TOKEN, FakeBroker, fake_broker
+
+URL = "https://api.acme.example/a%2Fb?c=d%20e"
+REQUIRED = {
+    "status": "authorization_required", "authSessionId": "as-1", "authorizationUrl": "https://broker.example/connect/x",
+    "expiresAt": "2026-02-01T10:00:00Z", "message": "Please connect.", "reason": "noGrant",
+}  # fmt: skip
+
+
+def raw(status: int, body: bytes, **headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status} X", f"content-length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+async def fetch(fake: FakeBroker, *args: Any, **more: Any) -> Any:
+    async with OAuth(fake.url, TURN_TOKEN) as oauth:
+        return await oauth.fetch("OAuthApp/acme", *args, **more)
+
+
+async def test_the_request_goes_to_the_broker_with_the_turn_token() -> None:
+    said = raw(201, b"[1]", oauthbroker_status="forwarded", x_own="1")
+    async with fake_broker(said) as fake:
+        answer = await fetch(
+            fake, "POST", URL, headers={"Authorization": "mine", "X-A": "2", "accept": "text/csv"},
+            content=b"{}", scopes=["read", "write"],
+        )  # fmt: skip
+    assert isinstance(answer, ApiAnswer)
+    assert (201, [1], "1") == (answer.status, answer.json(), answer.headers["x-own"])
+    (asked,) = fake.asked
+    assert ("POST", "/v1/proxy/acme/api.acme.example/a%2Fb?c=d%20e") == (asked.method, asked.path)
+    assert f"Bearer {TURN_TOKEN}" == asked.headers["authorization"]
+    assert ("2", "text/csv", "read write") == tuple(
+        asked.headers[name] for name in ("x-a", "accept", "oauthbroker-scopes")
+    )
+
+
+@pytest.mark.parametrize("status", [401, 429, 503])
+async def test_a_refusal_of_the_provider_is_an_answer_and_no_reason_to_try_again(status: int) -> None:
+    async with fake_broker(raw(status, b"no", oauthbroker_status="forwarded", retry_after="1")) as fake:
+        answer = await fetch(fake, "GET", URL)
+    assert (status, 1) == (answer.status, len(fake.asked))
+
+
+async def test_a_person_who_is_needed_is_a_result() -> None:
+    import json
+
+    body = json.dumps(REQUIRED).encode()
+    said = raw(403, body, content_type="application/json", oauthbroker_status="authorization_required")
+    async with fake_broker(said) as fake:
+        assert isinstance(await fetch(fake, "GET", URL), AuthorizationRequired)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        raw(200, b"{}", content_type="application/json"),
+        raw(403, b"{}", content_type="application/json"),
+        raw(404, b"", oauthbroker_status="error"),
+    ],
+)
+async def test_an_answer_without_the_header_is_not_the_providers(said: bytes) -> None:
+    async with fake_broker(said) as fake:
+        failed = await fetch(fake, "GET", URL)
+    assert isinstance(failed, Failed)
+    assert "brokerAnswerInvalid" == failed.code
+
+
+@pytest.mark.case("102", "104")
+@pytest.mark.parametrize(
+    ("method", "url", "headers"),
+    [
+        ("GET", "https://api.acme.example/../../../v1/turn/links", {}),
+        ("GET", "https://api.acme.example/%2e%2e/x", {}),
+        ("GET", "https://user@api.acme.example/", {}),
+        ("GET", "https://api.acme.example\\@evil.example/", {}),
+        ("GET", "ftp://api.acme.example/", {}),
+        ("GET", "https://api.acme.example/ HTTP/1.1", {}),
+        ("GET /", "https://api.acme.example/", {}),
+        ("GET", "https://api.acme.example/", {"X-A": "1\r\nX-B: 2"}),
+        ("GET", "https://api.acme.example/", {"X A": "1"}),
+    ],
+)
+async def test_what_cannot_be_sent_as_it_stands_is_refused_here(method: str, url: str, headers: dict[str, str]) -> None:
+    async with fake_broker(raw(200, b"", oauthbroker_status="forwarded")) as fake:
+        failed = await fetch(fake, method, url, headers=headers)
+    assert isinstance(failed, Failed)
+    assert ("requestInvalid", []) == (failed.code, fake.asked)
+
+
+def test_the_sync_client_has_it_too() -> None:
+    failed = SyncOAuth("unix:/nowhere.sock", TURN_TOKEN).fetch("acme", "GET", "https://a.example/../x")
+    assert isinstance(failed, Failed)
+    assert "requestInvalid" == failed.code
