@@ -13,6 +13,7 @@ import pytest
 import typer
 
 from oauthbroker import cli
+from oauthbroker.cli.room_commands import room_commands
 
 REPOSITORY = Path(__file__).parents[3]
 PAGE = (REPOSITORY / "docs/cli.md").read_text("utf-8")
@@ -21,8 +22,10 @@ COMMON = {"--help", "-h", "-c", "-y", "--json"}
 
 def commands() -> Iterator[tuple[str, Any]]:
     """(`grants list`, its command) of all there are."""
-    for name in cli.COMMANDS:
-        command: Any = typer.main.get_command(cli.module_of(name).app)
+    rooms = room_commands(cli.COMMANDS)
+    for name in (*cli.COMMANDS, *rooms.rooms):
+        is_ours = name in cli.COMMANDS
+        command: Any = typer.main.get_command(cli.module_of(name).app) if is_ours else rooms.command(name)
         parts = getattr(command, "commands", None)
         yield from ((f"{name} {part}", each) for part, each in parts.items()) if parts else [(name, command)]
 
