@@ -73,7 +73,10 @@ def without_files(spec: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
-OF_ROOMS = ("docs/rooms.md", "docs/gateway.md")  # tests/story/test_rooms_docs.py and unit/gateway/test_page.py load them
+OF_ROOMS = (
+    "docs/rooms.md",
+    "docs/gateway.md",
+)  # tests/story/test_rooms_docs.py and unit/gateway/test_page.py load them
 
 
 @pytest.mark.parametrize("block", [each for each in found("yaml") if not each.id.startswith(OF_ROOMS)])
