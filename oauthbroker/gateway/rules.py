@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from operator import ge, gt, le, lt
 from typing import Any, Final
 
-from oauthbroker.gateway.json_schema import STAGES, Failure, matcher
-from oauthbroker.gateway.spec import AMONG, ActionSchemaSpec, ActionSpec, ConditionSpec, FieldSpec
+from oauthbroker.gateway.spec import STAGES, ActionSchemaSpec, ActionSpec, ConditionSpec, Failure, FieldSpec, matcher
 from oauthbroker.gateway.values import FORMATS, MAX_DEPTH, MOST_VALUES, is_json, is_number, key_of, shown, type_of
 
 TYPE_FIELD: Final = "action_type"
@@ -34,7 +33,7 @@ class Inputs:
                 found = self.context.get(rule.context)
             if rule.times_average is not None:
                 found = rule.times_average * average if (average := self._average(rule.field)) else None
-            is_listed = rule.op in AMONG and type(found) in {list, tuple}
+            is_listed = rule.is_among and type(found) in {list, tuple}
             self._known[id(rule)] = frozenset(_keys(found, rule.field)) if is_listed else found
         return self._known[id(rule)]
 
@@ -60,10 +59,10 @@ def holds(rule: ConditionSpec, action: Mapping[str, Any], inputs: Inputs) -> boo
     right = action[rule.other_field] if rule.other_field else inputs.other_side(rule)
     if right is None and rule.list:
         return None
-    left, other = key_of(action[rule.field]), right if rule.op in AMONG else key_of(right)
+    left, other = key_of(action[rule.field]), right if rule.is_among else key_of(right)
     if left is None or other is None:
         return False
-    if rule.op in AMONG:
+    if rule.is_among:
         return isinstance(other, frozenset) and (left in other) is (rule.op == "in")
     if rule.op in _ORDERS:
         return left[0] == other[0] != "boolean" and bool(_ORDERS[rule.op](left[1], other[1]))
@@ -127,9 +126,8 @@ def _beyond(form: FieldSpec, value: Any) -> str:
     if type(value) is str:
         low, high, verb, size, unit = form.min_length, form.max_length, "have", len(value), " characters"
     if is_number(size) and ((low is not None and size < low) or (high is not None and size > high)):
-        bounds = (
-            f"at most {high}" if low is None else f"at least {low}" if high is None else f"between {low} and {high}"
-        )
+        either = f"at least {low}" if high is None else f"between {low} and {high}"
+        bounds = f"at most {high}" if low is None else either
         return f"{verb} {bounds}{unit}, got {shown(size)}"
     if form.enum is not None and key_of(value) not in map(key_of, form.enum):
         return f"be one of {', '.join(map(shown, form.enum))}"

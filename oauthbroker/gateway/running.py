@@ -12,8 +12,6 @@ from oauthbroker import Broker, BrokerError, Code, OpenRoom, RequestModel, RoomC
 from oauthbroker.gateway.validation import rulebook, validate
 
 DEFAULT: Final = "ActionSchema/default"  # where a configuration has it, it replaces the built-in one
-
-
 OwnForm = Literal["required_fields", "field_types", "constraints"]
 
 

@@ -1,14 +1,18 @@
-"""The resource kind `ActionSchema`: the actions, fields, rules and warnings of one domain."""
+"""The resource kind `ActionSchema`: the actions, fields, rules and warnings of one domain. The second form of an action
+schema is JSON Schema 2020-12, with linear regexes and without remote references."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+from itertools import islice
+from operator import getitem
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field, FiniteFloat
 
 from oauthbroker import ResourceKind, Strict, WrittenResource, WrittenResources
-from oauthbroker.gateway.json_schema import matcher
+from oauthbroker.gateway.values import shown, type_of
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Line = Annotated[str, Field(min_length=1, max_length=300)]
@@ -18,6 +22,10 @@ Scalars = Annotated[list[Scalar], Field(max_length=1000)]
 JsonType = Literal["string", "number", "integer", "boolean", "array", "object"]
 Place = tuple[str | int, ...]
 AMONG = frozenset({"in", "notIn"})
+_MOST_ERRORS: Final = 1000
+_REGEX_SIZE: Final = 1 << 20
+STAGES: Final = ("MISSING_REQUIRED_FIELD", "TYPE_MISMATCH", "INVALID_FORMAT", "VALUE_OUT_OF_RANGE")
+_STAGE_OF: Final = {"required": STAGES[0], "type": STAGES[1], "pattern": STAGES[2], "format": STAGES[2]}
 
 
 class FieldSpec(Strict):
@@ -44,6 +52,10 @@ class ConditionSpec(Strict):
     list: Literal["available_products", "available_coupons"] | None = None
     times_average: Number | None = None
     text: Line
+
+    @property
+    def is_among(self) -> bool:
+        return self.op in AMONG
 
 
 class SameActionsSpec(Strict):
@@ -73,6 +85,41 @@ class ActionSchemaSpec(Strict):
     same_actions: SameActionsSpec | None = None
 
 
+class Failure(NamedTuple):
+    """Why an action is rejected. `more` is told in `errors` only."""
+
+    tag: str
+    text: str
+    field: str | None = None
+    more: str = ""
+
+
+def matcher(schema: Mapping[str, Any]) -> Callable[[Any], list[Failure]]:
+    """Return a function that lists an action's failures. Raises ImportError, and ValueError for a wrong schema."""
+    import jsonschema_rs as engine
+
+    linear = engine.RegexOptions(size_limit=_REGEX_SIZE, dfa_size_limit=_REGEX_SIZE)
+    judge = engine.Draft202012Validator(
+        dict(schema), offline=True, validate_formats=True, ignore_unknown_formats=False, pattern_options=linear
+    )
+    return lambda action: [_failure(each, action) for each in islice(judge.iter_errors(action), _MOST_ERRORS)]
+
+
+def _failure(error: Any, action: Any) -> Failure:
+    keyword, facts, path = error.kind.name, error.kind.as_dict(), list(error.instance_path)
+    value = reduce(getitem, path, action)
+    name = ".".join(map(str, [*path, facts["property"]] if keyword == "required" else path))
+    text = f"Field {shown(name)}" if path else "Action"
+    if keyword == "required":
+        text = f"Missing required field: {shown(name)}"
+    elif keyword == "type":
+        text += f" must be {' or '.join(facts['types'])}, got {type_of(value)}"
+    else:
+        limit = facts.get("limit", facts.get("format", ""))
+        text += f" must satisfy {keyword} {shown(limit)}".rstrip()
+    return Failure(_STAGE_OF.get(keyword, STAGES[3]), text, name or None)
+
+
 def flaws(spec: ActionSchemaSpec) -> Iterator[tuple[Place, str, str]]:
     """Yield each flaw beyond the shape, as (path, flaw, remedy)."""
     lists: dict[Place, list[ConditionSpec]] = {("rules",): spec.rules, ("warnings",): spec.warnings}
@@ -83,12 +130,9 @@ def flaws(spec: ActionSchemaSpec) -> Iterator[tuple[Place, str, str]]:
             if sum(side is not None for side in sides) != 1:
                 known = "value, otherField, context, list, timesAverage"
                 yield (*path, index), "not one other side", f"write exactly one of {known}"
-            elif not each.context and (isinstance(each.value, list) or bool(each.list)) is not (each.op in AMONG):
-                yield (
-                    (*path, index, "op"),
-                    "does not fit the other side",
-                    "write in or notIn for a list, and only for one",
-                )
+            elif not each.context and (isinstance(each.value, list) or bool(each.list)) is not each.is_among:
+                todo = "write in or notIn for a list, and only for one"
+                yield (*path, index, "op"), "does not fit the other side", todo
     for name, action in spec.actions.items():
         for flaw in _in_json_schema(action, action.json_schema):
             yield ("actions", name, "jsonSchema"), *flaw
@@ -103,10 +147,7 @@ def _in_json_schema(action: ActionSpec, schema: dict[str, Any] | None) -> Iterat
     except ImportError:
         yield "JSON Schema needs the extra `gateway`", "install oauthbroker[gateway]"
     except ValueError:
-        yield (
-            "not a usable JSON Schema 2020-12",
-            "correct it: no other documents, linear regexes",
-        )
+        yield "not a usable JSON Schema 2020-12", "correct it: no other documents, linear regexes"
 
 
 def _check(schema: WrittenResource, _resources: WrittenResources) -> None:
