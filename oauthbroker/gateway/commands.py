@@ -33,7 +33,7 @@ def validate_file(
     try:
         data = json.loads(_read(file), object_pairs_hook=_object)
         inputs = data if isinstance(data, dict) else {"action_requests": data}
-        more = {"action_schema": rulebook(yaml.safe_load(_read(schema))["spec"])} if schema else {}
+        more = {"action_schema": rulebook(_Once(_read(schema)).get_single_data()["spec"])} if schema else {}
         answer = validate(**inputs | more, details=True)
     except (OSError, ValueError, TypeError, KeyError, RecursionError, yaml.YAMLError):
         answer = {"error": "the input or the schema cannot be read, or has a wrong form"}
@@ -57,3 +57,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found := dict(pairs)) != len(pairs):
         raise ValueError("a name twice")
     return found
+
+
+class _Once(yaml.SafeLoader):
+    """Refuses a name twice: the second would silently replace the rules of the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, *args: Any, **options: Any) -> dict[Any, Any]:
+        _object([(key.value, None) for key, _ in node.value])
+        return super().construct_mapping(node, *args, **options)

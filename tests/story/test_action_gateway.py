@@ -177,8 +177,10 @@ def test_the_command_refuses_other_input_without_quoting_it(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "spec: {}", "spec: {actions: {A: {login: 3}}}", "a: [", "kind: ActionSchema"]
-)
+    "text",
+    ["", "[]", "spec: {}", "spec: {actions: {A: {login: 3}}}", "a: [", "kind: ActionSchema",
+     "spec: {actions: {ADD_TO_CART: {login: true, login: false}}}"],
+)  # fmt: skip
 def test_the_command_refuses_a_wrong_schema(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
