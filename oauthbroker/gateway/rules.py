@@ -93,20 +93,20 @@ class ActionRules:
     def _in_form(self, action: dict[str, Any]) -> Iterator[Failure]:
         for name in self._spec.required_fields:
             if name not in action:
-                yield Failure(STAGES[0], f"Missing required field: {name}", name)
+                yield Failure(STAGES[0], f"Missing required field: {shown(name)}", name)
         forms = [(name, value, form) for name, value in action.items() for form in self._forms.get(name, ())]
         for name, value, form in forms:
             actual = type_of(value)
             if form.type and actual != form.type and (form.type, actual) != ("number", "integer"):
-                yield Failure(STAGES[1], f"Field {name} must be {form.type}, got {actual}", name)
+                yield Failure(STAGES[1], f"Field {shown(name)} must be {form.type}, got {actual}", name)
         if not is_json(action):
             yield Failure(STAGES[1], _NO_JSON)
         for name, value, form in forms:
             if form.format and type(value) is str and not FORMATS[form.format].fullmatch(value):
-                yield Failure(STAGES[2], f"Field {name} must match format {form.format}", name)
+                yield Failure(STAGES[2], f"Field {shown(name)} must match format {form.format}", name)
         for name, value, form in forms:
             if text := _beyond(form, value):
-                yield Failure(STAGES[3], f"Field {name} must {text}", name)
+                yield Failure(STAGES[3], f"Field {shown(name)} must {text}", name)
 
     def _in_business(self, action: dict[str, Any], inputs: Inputs) -> Iterator[Failure]:
         """Yield the failures of rules that need a list, then of the user's rights, then of all other rules."""

@@ -109,6 +109,19 @@ def test_a_message_is_short_for_any_value() -> None:
         assert len(reason.encode()) < 300
 
 
+def test_a_message_shows_no_control_character_of_a_field_name() -> None:
+    name = "a\x1b[31m\n"
+    for form in ({"required_fields": [name]}, {"field_types": {name: "string"}}, {"constraints": {name: {"min": 9}}}):
+        (reason,) = [
+            each["reason"]
+            for each in validate([CART if "required_fields" in form else {**CART, name: 1}], {"ADD_TO_CART": form})[
+                "rejected_actions"
+            ]
+        ]
+        assert reason.isprintable()
+        assert "a\ufffd[31m" in reason
+
+
 def steps(work: Callable[[], object]) -> int:
     """Count the calls of Python and C functions."""
     count = 0
