@@ -14,7 +14,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp, Vouching
 from oauthbroker.model.current_config import CurrentConfig
-from oauthbroker.protocol.authorization_response import (
+from oauthbroker.protocol.callback_checks import (
     CallbackParams,
     ValidCallback,
     cookie_fits,

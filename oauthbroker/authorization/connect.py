@@ -14,9 +14,9 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import BrokerLogin, OAuthApp
 from oauthbroker.model.scope_ceiling import union_in_app_order
-from oauthbroker.protocol.authorization_response import LOCATOR_LENGTH, attempt_cookie_fits
 from oauthbroker.protocol.authorization_url import AuthorizationUrls
 from oauthbroker.protocol.authorize import new_attempt
+from oauthbroker.protocol.callback_checks import LOCATOR_LENGTH, attempt_cookie_fits
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import Attempt, AuthSession, Grant, Login
 from oauthbroker.repository.repository import Conflict, Repository, Versioned

@@ -19,7 +19,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp, Vouching
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.tracing import Span, span
-from oauthbroker.protocol.authorization_response import ValidCallback
+from oauthbroker.protocol.callback_checks import ValidCallback
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.token import RefusedTokens, TokenResponse, code_request, token_response

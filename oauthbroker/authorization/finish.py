@@ -24,8 +24,8 @@ from oauthbroker.model.owner_check import check_pin, judge_owner
 from oauthbroker.model.scope_ceiling import granted_scopes
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
+from oauthbroker.protocol.crash_guard import crashed
 from oauthbroker.protocol.identity import OwnerReader
-from oauthbroker.protocol.judging import crashed
 from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant
 from oauthbroker.records.unrevoked import forgotten

@@ -18,19 +18,19 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import BrokerLogin, OAuthApp
 from oauthbroker.model.current_config import CurrentConfig
-from oauthbroker.protocol.authorization_response import (
+from oauthbroker.protocol.authorization_url import AuthorizationUrls
+from oauthbroker.protocol.authorize import new_attempt
+from oauthbroker.protocol.callback_checks import (
     CallbackParams,
     ValidCallback,
     attempt_cookie_fits,
     check_response,
     parse_callback,
 )
-from oauthbroker.protocol.authorization_url import AuthorizationUrls
-from oauthbroker.protocol.authorize import new_attempt
+from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import EXPIRY_LEEWAY_SECONDS, VerifiedClaims
 from oauthbroker.protocol.identity import OwnerReader, render
-from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.token import code_request, token_response
 from oauthbroker.records import AuthSession, Login
 from oauthbroker.repository.repository import Conflict, Repository, Versioned

@@ -18,7 +18,7 @@ from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.results import DevicePrompt
 from oauthbroker.model.titles import agent_title, subject_title
 from oauthbroker.observability.tracing import Span, span
-from oauthbroker.protocol.authorization_response import LOCATOR_LENGTH, parse_callback
+from oauthbroker.protocol.callback_checks import LOCATOR_LENGTH, parse_callback
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import AuthSession, Parked
 

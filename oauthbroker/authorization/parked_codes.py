@@ -20,7 +20,7 @@ from oauthbroker.model.results import SessionOutcome
 from oauthbroker.model.subject import resolve_subject
 from oauthbroker.model.token_request import AppRef, app_name
 from oauthbroker.model.turn import TurnLike, whole_turn
-from oauthbroker.protocol.authorization_response import LOCATOR_LENGTH, cookie_fits, unparked
+from oauthbroker.protocol.callback_checks import LOCATOR_LENGTH, cookie_fits, unparked
 from oauthbroker.records import AuthSession
 from oauthbroker.records.parked import as_code
 from oauthbroker.repository.repository import Conflict, Repository, Versioned

@@ -9,7 +9,7 @@ from oauthbroker.config.merge import Merged
 from oauthbroker.config.problems import Keys
 from oauthbroker.config.resources import ApiHostSpec
 from oauthbroker.config.urls import HTTPS_ADVICE
-from oauthbroker.model.api_access import (
+from oauthbroker.model.provider_api import (
     METHODS,
     AccountHost,
     ApiAccess,

@@ -16,8 +16,8 @@ from pydantic_core import PydanticCustomError
 from oauthbroker.config.broker_spec import BrokerSpec
 from oauthbroker.config.client_spec import ClientSpec, EndpointsSpec, SecretSource
 from oauthbroker.config.fields import Ref, Strict, Text, Texts, Tolerant
-from oauthbroker.model.api_access import ApiMethod
 from oauthbroker.model.apps import ANYONE, Binding, Flow, IdentitySource, Link, Pushing
+from oauthbroker.model.provider_api import ApiMethod
 from oauthbroker.model.turn import SubjectMode
 from oauthbroker.providers.quirks import Quirks
 

@@ -8,8 +8,8 @@ from http import HTTPStatus
 from typing import Protocol
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.injection.answer_masking import Masker
 from oauthbroker.injection.headers import Headers, incoming, outgoing
-from oauthbroker.injection.masking import Masker
 from oauthbroker.injection.targets import Target
 from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.protocol.api_request import ApiRequest

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.api_access import AccountHost, ApiAccess, ApiHost, account_host, is_within
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, account_host, is_within
 
 LONGEST_PATH = 8 * 1024
 _AUTHORITY = re.compile(r"([a-z0-9.-]{1,253})(?::([1-9][0-9]{0,4}))?")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.api_access import ApiAccess
 from oauthbroker.model.habits import Habits, Revocation
+from oauthbroker.model.provider_api import ApiAccess
 from oauthbroker.model.room_resources import RoomResources
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.turn import SubjectMode

@@ -17,7 +17,7 @@ from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.authorize import RESERVED, requested_scopes
 from oauthbroker.protocol.client_auth import refused_request
-from oauthbroker.protocol.judging import judge
+from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value
 from oauthbroker.protocol.token import TokenResponse, token_request, token_response
 from oauthbroker.protocol.token_fields import body_members, refusal_word, salvaged_members, token_members

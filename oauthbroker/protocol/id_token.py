@@ -19,7 +19,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.protocol.judging import judge
+from oauthbroker.protocol.crash_guard import judge
 
 VerifiedClaims = NewType("VerifiedClaims", dict[str, Json])
 """The claims of a verified ID token. Only `verify_id_token` creates them."""

@@ -17,9 +17,9 @@ from oauthbroker.model.apps import ANYONE, Endpoints, IdentityRule, IdentitySour
 from oauthbroker.model.owner_check import Account, OwnerFacts
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.answers import is_json, lookup, refuse_if_busy
+from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
-from oauthbroker.protocol.judging import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, with_headers
 from oauthbroker.protocol.token import TokenResponse
 from oauthbroker.protocol.transport import Transport

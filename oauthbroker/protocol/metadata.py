@@ -13,7 +13,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.model.apps import Endpoints
 from oauthbroker.protocol.answers import refuse_if_busy
-from oauthbroker.protocol.judging import judge
+from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderResponse
 
 _NAMES = {

@@ -15,7 +15,7 @@ from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.protocol.answers import is_json, refuse_if_busy
 from oauthbroker.protocol.authorize import authorization_params, with_params
 from oauthbroker.protocol.client_auth import CLIENT_PROOF, authenticated_post, refused_request
-from oauthbroker.protocol.judging import judge
+from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.records import Attempt
 

@@ -14,8 +14,8 @@ from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.owner_check import check_same_owner
 from oauthbroker.model.scope_ceiling import granted_scopes
 from oauthbroker.protocol.client_requests import ClientRequests
+from oauthbroker.protocol.crash_guard import crashed
 from oauthbroker.protocol.identity import OwnerReader
-from oauthbroker.protocol.judging import crashed
 from oauthbroker.protocol.messages import ProviderRequest
 from oauthbroker.protocol.refresh import RefreshRefused, refresh_request, refresh_response
 from oauthbroker.protocol.token import TokenResponse

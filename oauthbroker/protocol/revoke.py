@@ -16,7 +16,7 @@ from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.habits import Revocation
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.client_auth import authenticated_post, refusal_note
-from oauthbroker.protocol.judging import judge
+from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value, reveal
 
 Hint = Literal["refresh_token", "access_token"]

@@ -13,7 +13,7 @@ from oauthbroker.core.strict_json import Json
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.protocol.answers import refuse_if_busy
 from oauthbroker.protocol.client_auth import PASSING, authenticated_post, refusal_note
-from oauthbroker.protocol.judging import crashed, judge
+from oauthbroker.protocol.crash_guard import crashed, judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value, with_headers
 from oauthbroker.protocol.token_fields import (
     FORM,

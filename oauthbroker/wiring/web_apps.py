@@ -18,7 +18,7 @@ from oauthbroker.web.connections_pages import ConnectionsPages
 from oauthbroker.web.consent_pages import ConsentPages
 from oauthbroker.web.limits import RequestLimits
 from oauthbroker.web.metrics_page import Scrape, metrics_routes, operators_only
-from oauthbroker.web.probes import Readiness, health_routes
+from oauthbroker.web.readiness import Readiness, health_routes
 from oauthbroker.web.retry_pages import RetryPages
 from oauthbroker.web.routes import Routes
 from oauthbroker.wiring.parts import Parts

@@ -34,7 +34,7 @@ PATIENCE = 30.0
 AT = datetime(2026, 2, 1, tzinfo=UTC)
 OWNING = {
     "core/lifecycle.py": "`on_thread`",
-    "store/file/writer.py": "`Writer.run`, which waits as `on_thread` does",
+    "store/file/locked_writes.py": "`Writer.run`, which waits as `on_thread` does",
 }
 OWNING_NOTHING = {
     "wiring/broker.py": "reads configuration",

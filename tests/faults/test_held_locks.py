@@ -22,9 +22,9 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.repository import repository
 from oauthbroker.repository.repository import KINDS, LEASES
-from oauthbroker.store.file import writer
+from oauthbroker.store.file import locked_writes as writer
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.writer import STRIPES
+from oauthbroker.store.file.locked_writes import STRIPES
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.port import Key
 from oauthbroker.testing import IdentityProvider, TestClock, leave

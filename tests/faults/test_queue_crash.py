@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker.events.queue_index import Index, Plan
 from oauthbroker.events.queue_storage import QueueStorage
-from oauthbroker.store.file.entry_files import EntryFiles
+from oauthbroker.store.file.versioned_entries import EntryFiles
 from tests.faults.queue_crash_kit import script_of_a_join, small_segments
 from tests.faults.queue_crash_places import Place
 from tests.faults.queue_crashes import Sweep, disk, memory

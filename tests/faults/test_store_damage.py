@@ -91,7 +91,7 @@ async def test_a_damaged_record_may_be_removed_by_who_was_told(store, data):
 
 
 async def test_each_damage_is_kept_once_and_not_without_end(store, data, monkeypatch):
-    monkeypatch.setattr("oauthbroker.store.file.entry_files._MOST_ASIDE", 5)
+    monkeypatch.setattr("oauthbroker.store.file.versioned_entries._MOST_ASIDE", 5)
     key = store.key("grants", "b")
     for state in range(8):
         path_of(data, key).write_bytes(b"damage %d" % state)
@@ -195,7 +195,7 @@ async def test_what_does_not_open_is_set_aside_where_others_make_up_for_it(store
 
 @UNOPENED
 async def test_nothing_is_set_aside_that_cannot_be_kept(store, data, spoil, monkeypatch):
-    monkeypatch.setattr("oauthbroker.store.file.entry_files._MOST_ASIDE", 0)
+    monkeypatch.setattr("oauthbroker.store.file.versioned_entries._MOST_ASIDE", 0)
     key = store.key("grants", "b")
     spoil(store, data, key)
     before = path_of(data, key).read_bytes()

@@ -19,8 +19,8 @@ from oauthbroker import AuthorizationNeeded, InjectionError, RequestRefused, tol
 from oauthbroker.audit import InjectedAnswer, TokenInjected, TokenIssued, TokenRejected
 from oauthbroker.core.errors import Code
 from oauthbroker.injection import client as client_module
-from oauthbroker.model.api_access import AccountHost, ApiAccess, ApiHost
 from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost
 from oauthbroker.protocol.api_transport import ApiLimits
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tokens.context import OAuthContext

@@ -262,13 +262,15 @@ async def test_however_many_probes_come_the_disk_is_asked_once_a_second(
 ) -> None:
     disk = Reading(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
     async with running(identity_provider, [], clock=test_clock, store=disk, background=False) as harness:
-        monkeypatch.setattr("oauthbroker.web.probes.PATIENCE_SECONDS", 30)  # a slow machine is no hanging disk
+        monkeypatch.setattr("oauthbroker.web.readiness.PATIENCE_SECONDS", 30)  # a slow machine is no hanging disk
         before = disk.reads
         assert {200} == {each.status for each in await asyncio.gather(*(get(harness, "/readyz") for _ in range(100)))}
         assert 1 == disk.reads - before
         test_clock.advance(1)
         disk.hangs = True
-        monkeypatch.setattr("oauthbroker.web.probes.PATIENCE_SECONDS", 0.05)  # of real time: from here on it is used up
+        monkeypatch.setattr(
+            "oauthbroker.web.readiness.PATIENCE_SECONDS", 0.05
+        )  # of real time: from here on it is used up
         answers = await asyncio.gather(*(get(harness, "/readyz") for _ in range(100)))
         answers.append(await get(harness, "/readyz"))
         assert {(503, "storeUnavailable")} == {(each.status, each.json["problems"][0]) for each in answers}

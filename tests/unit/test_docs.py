@@ -25,8 +25,8 @@ from oauthbroker.config.settings import KEY_FILE_ENV
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.words import SENTENCES
-from oauthbroker.model.api_access import ApiAccess, ApiHost
 from oauthbroker.model.apps import Bundle, Flow, ToolAuth
+from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.metrics import Gauge, Metric, Timing
 from oauthbroker.observability.tracing import ERROR_TYPE, KEYS, Span

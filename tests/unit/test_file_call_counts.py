@@ -14,7 +14,7 @@ import pytest
 
 from oauthbroker.model.results import Ready
 from oauthbroker.repository.repository import Repository
-from oauthbroker.store.file.writer import Writer
+from oauthbroker.store.file.locked_writes import Writer
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.crashfs import CountingFs
 from oauthbroker.testing.stores import open_file_store

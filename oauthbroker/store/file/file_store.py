@@ -12,12 +12,12 @@ from pathlib import Path
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.file.entry_files import EntryFiles, Taken
 from oauthbroker.store.file.folders import Folders, open_folders
 from oauthbroker.store.file.fs import Fs, failure
+from oauthbroker.store.file.locked_writes import Writer
 from oauthbroker.store.file.locks import Locks
 from oauthbroker.store.file.stamp import Stamp
-from oauthbroker.store.file.writer import Writer
+from oauthbroker.store.file.versioned_entries import EntryFiles, Taken
 from oauthbroker.store.keys import Keyring
 from oauthbroker.store.names import check_key, check_kinds, check_tags, is_name
 from oauthbroker.store.port import Entry, Key, Lease, Reservation, Tag

@@ -22,7 +22,7 @@ from oauthbroker.access.known_tokens import Guest
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.injection.headers import STATUS, Headers
 from oauthbroker.injection.injector import ForwardedAnswer
-from oauthbroker.model.api_access import METHODS
+from oauthbroker.model.provider_api import METHODS
 from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.operations.services import Services
 from oauthbroker.web import problems

@@ -13,8 +13,8 @@ import pytest
 
 from oauthbroker.audit import AuditEntry, CallRefused, InjectedAnswer, TokenInjected, TokenIssued
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.api_access import ApiAccess, ApiHost
 from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.web.api import proxied_body, proxy
 from oauthbroker.web.guard import PROXY_BODY_LIMIT

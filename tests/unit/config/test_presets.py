@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from oauthbroker.config import load, urls
 from oauthbroker.config.checks_app import RESERVED_OPTIONS, SCOPE
 from oauthbroker.config.checks_owner import template_flaw
-from oauthbroker.model.api_access import AccountHost, ApiAccess, ApiHost, is_host_name
 from oauthbroker.model.apps import IdentityRule, OAuthApp
+from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, is_host_name
 from oauthbroker.providers import Preset, presets
 from tests.unit.config.bundles import APP, GLOBAL, edited, write
 

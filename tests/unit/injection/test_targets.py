@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.injection.targets import Target, target_at, target_of
-from oauthbroker.model.api_access import AccountHost, ApiAccess, ApiHost, written_host
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, written_host
 from tests.kit.forms import examples
 from tests.kit.samples import app_with
 

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.protocol.authorization_response import STATE
+from oauthbroker.protocol.callback_checks import STATE
 from oauthbroker.records import AgentEvent, Attempt, AuthSession, Claim, ClaimedSession, Grant, codec, grant_id
 from oauthbroker.records.parked import MAX_TRIES
 from oauthbroker.records.session import MAX_PRESSES

@@ -11,8 +11,8 @@ from oauthbroker.audit import TokenInjected, TokenIssued, TokenRejected
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.injection.targets import Target
-from oauthbroker.model.api_access import ApiAccess, ApiHost
 from oauthbroker.model.apps import Bundle, ToolAuth
+from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tokens.context import OAuthContext

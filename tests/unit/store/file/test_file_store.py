@@ -205,7 +205,7 @@ async def test_a_writer_waits_for_the_lock_without_holding_a_thread(tmp_path):
 
 
 async def test_a_writer_that_waited_too_long_gives_up_and_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("oauthbroker.store.file.writer.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("oauthbroker.store.file.locked_writes.PATIENCE_SECONDS", 0.05)
     store, other = open_file_store(tmp_path), open_file_store(tmp_path)
     key = store.key("grants", "a")
     async with other._locks.hold(f"write-{int(key.name[:4], 16) % 64:02d}", 1):

@@ -94,7 +94,7 @@ def test_a_store_that_is_not_there_is_one_flaw(tmp_path: Path):
 
 
 async def test_a_store_that_is_looked_at_reads_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("oauthbroker.store.file.writer.PATIENCE_SECONDS", 0.2)  # a reader never gets a lock
+    monkeypatch.setattr("oauthbroker.store.file.locked_writes.PATIENCE_SECONDS", 0.2)  # a reader never gets a lock
     store = file_store(tmp_path)
     key = store.key("grants", "mail", "alice")
     await store.put(key, b"held", expect=0)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.store.file.entry_files import EntryFiles
 from oauthbroker.store.file.stamp import Stamp
+from oauthbroker.store.file.versioned_entries import EntryFiles
 from oauthbroker.store.seal import HEADER
 
 EPOCH = 1_795_000_000_123_456_789  # nanoseconds; no multiple of any step

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from oauthbroker.core.lifecycle import seconds_to_wait, to_its_end
-from oauthbroker.store.file.entry_files import EntryFiles, Prepared, Taken
 from oauthbroker.store.file.fs import at_border
 from oauthbroker.store.file.locks import Locks
+from oauthbroker.store.file.versioned_entries import EntryFiles, Prepared, Taken
 from oauthbroker.store.port import Entry, Key, Tag
 
 T = TypeVar("T")

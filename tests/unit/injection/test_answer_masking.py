@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.injection.masking import LONGEST, Masker
+from oauthbroker.injection.answer_masking import LONGEST, Masker
 
 pytestmark = pytest.mark.case("110")
 TOKENS = st.text("ab.", min_size=8, max_size=12)  # a small alphabet: beginnings of the token occur everywhere
