@@ -14,11 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import Settings
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock, connect_through
 from tests.e2e.typescript import HOME, client_built, compiled, node
 from tests.kit.running_broker import BASE, Harness, global_app, running, user_app
 from tests.story.api.clients import TOOLS, listening
+from tests.unit.protocol.kit import RawServer, says
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 TESTS = HOME / "build" / "test"
@@ -48,9 +50,11 @@ async def test_the_compiler_takes_it_also_where_there_is_no_node() -> None:
 
 async def test_what_the_pages_on_it_show_compiles() -> None:
     sources: dict[str, str] = {}
-    for number, page in enumerate((HOME / "README.md", HOME.parents[1] / "docs" / "clients.md")):
-        [block] = re.findall(r"```ts\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
-        sources[f"page{number}.ts"] = block
+    docs = HOME.parents[1] / "docs"
+    for page in (HOME / "README.md", docs / "clients.md", docs / "injection.md"):
+        blocks = re.findall(r"```ts\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+        assert blocks
+        sources |= {f"{page.stem}{number}.ts": block for number, block in enumerate(blocks)}
     options = {"rootDir": ".", "outDir": "out", "noEmit": True, "noUnusedLocals": False, "skipLibCheck": True}
     project = {"extends": "../../tsconfig.json", "compilerOptions": options, "include": ["*.ts"]}
     await client_built()
@@ -62,19 +66,37 @@ async def test_what_the_pages_on_it_show_compiles() -> None:
 async def test_its_own_tests_pass_against_a_real_broker(
     identity_provider: IdentityProvider, test_clock: TestClock, canaries: Canaries
 ) -> None:
-    apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
+    api = RawServer(says(201, b'{"a": 1}'))
+    async with api:
+        await story(identity_provider, test_clock, canaries, api)
+    assert api.requests
+    for request in api.requests:
+        lines = request.partition(b"\r\n\r\n")[0].split(b"\r\n")
+        assert b"POST /messages?q=1 HTTP/1.1" == lines[0]
+        assert b"x-tool: 7" in lines
+        assert not [line for line in lines if line.lower().startswith(b"authorization: bearer oabt.")]
+
+
+async def story(idp: IdentityProvider, clock: TestClock, canaries: Canaries, api: RawServer) -> None:
+    access = ApiAccess((ApiHost("127.0.0.1", api.port, "http"),))
+    apps = [user_app(idp, api=access), user_app(idp, "files"), global_app(idp)]
     await compiled("tsconfig.json", TESTS)
     with socket.create_server(("127.0.0.1", 0)) as door:
         host = f"127.0.0.1:{door.getsockname()[1]}"
         settings = Settings(BASE, weaken=frozenset({"plainHttpProvider"}), allowed_hosts=(host,))
         async with (
-            running(identity_provider, apps, clock=test_clock, tools=TOOLS, settings=settings) as harness,
+            running(idp, apps, clock=clock, tools=TOOLS, settings=settings) as harness,
             listening(harness.broker.doors.api, door) as url,
             person(harness) as agrees,
         ):
             _, key = await harness.broker.api_keys.create("typescript", ["runtime", "operator"])
             canaries.add(key, "API key")
-            env = {"OAUTHBROKER_URL": url, "OAUTHBROKER_API_KEY": key.reveal(), "PERSON_URL": agrees}
+            env = {
+                "OAUTHBROKER_URL": url,
+                "OAUTHBROKER_API_KEY": key.reveal(),
+                "PERSON_URL": agrees,
+                "PROVIDER_API_URL": api.url,
+            }
             files = sorted(str(file.relative_to(HOME)) for file in (TESTS).glob("*.test.js"))
             said = await node("--test", "--test-reporter=tap", *files, **env)
             canaries.look(said, "what Node printed")

@@ -4,7 +4,7 @@ import { request } from "node:http";
 import { Readable } from "node:stream";
 import type { Fetch } from "./wire.js";
 
-const WITHOUT_BODY = new Set([204, 304]);
+const WITHOUT_BODY = new Set([204, 205, 304]);
 
 /** `createOAuth({ baseUrl: "http://localhost", fetch: unixSocketFetch("/run/oauthbroker.sock"), turnToken })`. */
 export function unixSocketFetch(socketPath: string): Fetch {
@@ -18,9 +18,14 @@ export function unixSocketFetch(socketPath: string): Fetch {
         const body = WITHOUT_BODY.has(status) ? null : (Readable.toWeb(answer) as ReadableStream<Uint8Array<ArrayBuffer>>);
         if (body === null) answer.resume();
         const said = Object.entries(answer.headers).filter((each): each is [string, string] => typeof each[1] === "string");
-        resolve(new Response(body, { status, headers: said }));
+        try {
+          resolve(new Response(body, { status, headers: said }));
+        } catch (error) {
+          asked.destroy();
+          reject(error as Error);
+        }
       });
       asked.on("error", reject);
-      asked.end(init.body as string | undefined);
+      asked.end(init.body as string | Uint8Array | undefined);
     });
 }

@@ -1,11 +1,12 @@
 /** The tool's side: `ctx.oauth` for a tool in another process. It holds a turn token, and nothing else. */
 
 import { BrokerError, knownLocale } from "./errors.js";
+import { fetched, type FetchOptions, type FetchResult, forwarded } from "./forwarding.js";
 import { narrow, type Narrowing } from "./narrow.js";
-import type { AppInfo, AuthPendingBlock, Locale, OAuthTokenRequest, OAuthTokenResult, ObjectRefLike, SessionOutcome } from "./types.js";
+import type { AppInfo, AuthPendingBlock, Locale, OAuthTokenError, OAuthTokenRequest, OAuthTokenResult, ObjectRefLike, SessionOutcome } from "./types.js";
 import { type Call, type CallOptions, checkedBearer, type ClientOptions, isObject, membersOf, type Reply, Wire } from "./wire.js";
 
-/** A tool's way to tokens. `getAccessToken` and `pending` always answer; the other calls throw BrokerError. */
+/** A tool's way to tokens. `getAccessToken`, `fetch` and `pending` always answer; the other calls throw BrokerError. */
 export interface OAuth {
   /** The specification's call (12.5.1): ready, authorization_required or error, never an exception but for `signal`. */
   getAccessToken(request: OAuthTokenRequest & { switchAccount?: boolean }, options?: CallOptions): Promise<OAuthTokenResult>;
@@ -14,6 +15,11 @@ export interface OAuth {
     report: { oauthAppRef: ObjectRefLike; accessToken: string; scopes?: readonly string[] },
     options?: CallOptions,
   ): Promise<OAuthTokenResult>;
+  /**
+   * Sends a request to the provider's API through the broker, which adds the token. Answers with the API's answer with
+   * any status, or why there is none. An answer longer than 4 MiB is `brokerAnswerInvalid`.
+   */
+  fetch(app: ObjectRefLike, method: string, url: string, options?: FetchOptions): Promise<FetchResult>;
   /**
    * The `auth.pending` block of what this token may ask for; null when nothing waits. `apart` has no links in it. Null
    * too, and a warning on the console, where the block cannot be read: the turn goes on without it.
@@ -71,6 +77,15 @@ export class TurnOAuth implements OAuth {
     return this.#ask("/v1/tokens/rejected", report, options);
   }
 
+  async fetch(app: ObjectRefLike, method: string, url: string, options: FetchOptions = {}): Promise<FetchResult> {
+    try {
+      return fetched(await this.#send(forwarded(app, method, url, options), 403));
+    } catch (error) {
+      if (error instanceof BrokerError) return failed(error, this.#locale ?? "en");
+      throw error;
+    }
+  }
+
   async pending(options: CallOptions & { links?: "inline" | "apart" } = {}): Promise<AuthPendingBlock | null> {
     const { links = "inline", signal } = options;
     const path = links === "inline" ? "/v1/turn/pending" : "/v1/turn/pending?links=apart";
@@ -105,8 +120,8 @@ export class TurnOAuth implements OAuth {
     }
   }
 
-  #send(call: Call): Promise<Reply> {
-    return this.#wire.send({ ...call, bearer: this.#token, locale: this.#locale }, 200);
+  #send(call: Call, status = 200): Promise<Reply> {
+    return this.#wire.send({ ...call, bearer: this.#token, locale: this.#locale }, status);
   }
 }
 
@@ -133,7 +148,7 @@ function concealed(said: Record<string, unknown>): OAuthTokenResult {
   return Object.defineProperty(said, Symbol.for("nodejs.util.inspect.custom"), { value: print }) as unknown as OAuthTokenResult;
 }
 
-function failed(error: BrokerError, locale: Locale): OAuthTokenResult {
+function failed(error: BrokerError, locale: Locale): OAuthTokenError {
   const { code, retryable, retryAfterSeconds } = error;
   const after = retryAfterSeconds === undefined ? {} : { retryAfterSeconds };
   return { status: "error", error: { code, message: error.messageIn(locale), retryable, ...after } };

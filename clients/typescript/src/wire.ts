@@ -25,9 +25,13 @@ export interface CallOptions {
 }
 
 export interface Call {
-  method: "GET" | "POST" | "DELETE";
+  method: string;
   path: string;
   body?: unknown;
+  /** The body of a request to forward, as it stands. */
+  content?: Uint8Array<ArrayBuffer> | undefined;
+  /** Those of a request to forward, with lower-case names. */
+  headers?: Record<string, string>;
   bearer?: string | undefined;
   /** Doing it twice does no more than once. */
   repeatable?: boolean;
@@ -38,10 +42,11 @@ export interface Call {
   locale?: Locale | undefined;
 }
 
-/** A whole answer. `json` is undefined for another media type. */
+/** A whole answer. `json` is undefined for another media type. `forwarded`: it is a provider's, as it came. */
 export interface Reply {
   status: number;
   json: unknown;
+  forwarded?: { headers: Record<string, string>; body: Uint8Array } | undefined;
   retryAfterSeconds: number | undefined;
 }
 
@@ -65,14 +70,14 @@ export class Wire {
     this.#fetch = options.fetch ?? ((url, init) => fetch(url, init));
   }
 
-  /** The answer, if it has one of these statuses. Throws BrokerError, or the reason of an aborted `signal`. */
+  /** The answer, if it has one of these statuses or is a provider's. Throws BrokerError, or the reason of an aborted `signal`. */
   async send(call: Call, ...statuses: number[]): Promise<Reply> {
     const deadline = Date.now() + this.#timeoutMs + (call.patienceMs ?? 0);
     const repeatable = call.repeatable ?? true;
-    const body = written(call.body);
+    const body = call.content ?? written(call.body);
     for (let tried = 0; ; tried += 1) {
       const got = await this.#try(call, body, deadline - Date.now());
-      const again = "lost" in got ? repeatable || !got.sent : got.status === 429 || (repeatable && PASSING.has(got.status));
+      const again = "lost" in got ? repeatable || !got.sent : mayPass(got, repeatable);
       const pause = again ? PAUSES_MS[tried] : undefined;
       const asked = "lost" in got ? 0 : (got.retryAfterSeconds ?? 0) * 1000;
       const wait = pause === undefined ? Infinity : Math.max(pause * (0.5 + Math.random()), asked);
@@ -81,20 +86,21 @@ export class Wire {
         continue;
       }
       if ("lost" in got) throw got.lost;
-      if (!statuses.includes(got.status)) throw refusalOf(got);
+      if (got.forwarded === undefined && !statuses.includes(got.status)) throw refusalOf(got);
       return got;
     }
   }
 
-  async #try(call: Call, body: string | undefined, leftMs: number): Promise<Reply | { lost: BrokerError; sent: boolean }> {
+  async #try(call: Call, body: Call["content"] | string, leftMs: number): Promise<Reply | { lost: BrokerError; sent: boolean }> {
     call.signal?.throwIfAborted();
     const late = AbortSignal.timeout(Math.max(leftMs, 0));
     const signal = call.signal === undefined ? late : AbortSignal.any([late, call.signal]);
     let sent = true;
     try {
-      const headers: Record<string, string> = { accept: "application/json", "accept-language": call.locale ?? this.locale ?? "*" };
+      const language = call.locale ?? this.locale ?? "*";
+      const headers: Record<string, string> = { accept: "application/json", "accept-language": language, ...call.headers };
       if (call.bearer !== undefined) headers["authorization"] = `Bearer ${call.bearer}`;
-      if (body !== undefined) headers["content-type"] = "application/json";
+      if (typeof body === "string") headers["content-type"] = "application/json";
       const init: RequestInit = { method: call.method, headers, redirect: "manual", signal, ...(body === undefined ? {} : { body }) };
       return await replyOf(await this.#fetch(this.#base + call.path, init));
     } catch (error) {
@@ -104,6 +110,11 @@ export class Wire {
     }
     return { lost: new BrokerError("brokerUnreachable"), sent };
   }
+}
+
+/** 429 was refused before any work. The answer of a provider is never a reason to try again. */
+function mayPass(reply: Reply, repeatable: boolean): boolean {
+  return reply.forwarded === undefined && (reply.status === 429 || (repeatable && PASSING.has(reply.status)));
 }
 
 /** Throws `requestInvalid` for what JSON cannot say: a cycle, a bigint, an object whose own code throws. */
@@ -143,7 +154,7 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
 }
 
 /** RFC 9457 problems become the error they name; without one it is not the broker that answered. */
-function refusalOf(reply: Reply): BrokerError {
+export function refusalOf(reply: Reply): BrokerError {
   const said = isObject(reply.json) ? reply.json : {};
   const { status, retryAfterSeconds } = reply;
   if (typeof said["code"] !== "string") {
@@ -155,28 +166,41 @@ function refusalOf(reply: Reply): BrokerError {
 }
 
 async function replyOf(response: Response): Promise<Reply> {
-  const media = (response.headers.get("content-type") ?? "").split(";")[0]?.trim().toLowerCase() ?? "";
-  const text = await textOf(response);
-  const after = response.headers.get("retry-after") ?? "";
+  const { status, headers } = response;
+  const media = (headers.get("content-type") ?? "").split(";")[0]?.trim().toLowerCase() ?? "";
+  const body = await bytesOf(response);
+  const after = headers.get("retry-after") ?? "";
   const retryAfterSeconds = /^\d{1,9}$/.test(after) ? Number(after) : undefined;
-  return { status: response.status, json: JSON_TYPES.has(media) ? parsed(text) : undefined, retryAfterSeconds };
+  if (headers.get("oauthbroker-status") === "forwarded") {
+    return { status, json: undefined, retryAfterSeconds, forwarded: { headers: Object.fromEntries(headers), body } };
+  }
+  return { status, json: JSON_TYPES.has(media) ? parsed(new TextDecoder().decode(body)) : undefined, retryAfterSeconds };
 }
 
-async function textOf(response: Response): Promise<string> {
+async function bytesOf(response: Response): Promise<Uint8Array> {
   const reader = response.body?.getReader();
-  if (reader === undefined) return "";
-  const decoder = new TextDecoder();
-  let text = "";
+  if (reader === undefined) return new Uint8Array();
+  const pieces: Uint8Array[] = [];
   for (let size = 0; ; ) {
     const { done, value } = await reader.read();
-    if (done) return text + decoder.decode();
+    if (done) return joined(pieces, size);
     size += value.byteLength;
     if (size > MAX_BYTES) {
       await reader.cancel();
       throw new BrokerError("brokerAnswerInvalid", { status: response.status });
     }
-    text += decoder.decode(value, { stream: true });
+    pieces.push(value);
   }
+}
+
+function joined(pieces: Uint8Array[], size: number): Uint8Array {
+  const whole = new Uint8Array(size);
+  let at = 0;
+  for (const piece of pieces) {
+    whole.set(piece, at);
+    at += piece.byteLength;
+  }
+  return whole;
 }
 
 function parsed(text: string): unknown {

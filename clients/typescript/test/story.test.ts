@@ -2,9 +2,9 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { BrokerError, createOAuth, createRuntimeFromEnv } from "../src/index.js";
+import { ApiAnswer, BrokerError, createOAuth, createRuntimeFromEnv } from "../src/index.js";
 
-const { OAUTHBROKER_URL: baseUrl, PERSON_URL: person } = process.env;
+const { OAUTHBROKER_URL: baseUrl, PERSON_URL: person, PROVIDER_API_URL: api } = process.env;
 const skip = baseUrl === undefined || person === undefined ? "no broker: tests/e2e/test_typescript_client.py starts one" : false;
 const MAIL = { kind: "OAuthApp", name: "mail" };
 const TOOLS = { "Tool/mail": [{ oauthAppRef: MAIL, scopes: ["read", "write"] }] };
@@ -52,6 +52,23 @@ test("from a link to a token that its API refused", { skip }, async () => {
     const newer = await tool.reportRejected({ oauthAppRef: MAIL, accessToken: ready.accessToken, scopes: ["read"] });
     assert(newer.status === "ready", newer.status);
     assert.notEqual(newer.accessToken, ready.accessToken);
+  });
+});
+
+test("a request reaches the provider's API with a token that the tool never gets", { skip }, async () => {
+  const user = { ...AUTH, subjects: { user: "idp:user:U234567" } };
+  await createRuntimeFromEnv().withTurn({ turn: { ...turn(), auth: user }, tools: TOOLS }, async (running) => {
+    const tool = await running.oauth("Tool/mail");
+    const send = () => tool.fetch(MAIL, "POST", `${api}/messages?q=1`, { headers: { "X-Tool": "7" }, content: '{"a":1}', scopes: ["read"] });
+    let answer = await send();
+    if (answer.status === "authorization_required") {
+      await agree(answer.authorizationUrl);
+      answer = await send();
+    }
+    assert(answer instanceof ApiAnswer, JSON.stringify(answer));
+    assert.deepEqual([answer.status, answer.json()], [201, { a: 1 }]);
+    const other = await tool.fetch(MAIL, "GET", "https://other.example/");
+    assert(other.status === "error" && other.error.code === "apiHostForbidden", JSON.stringify(other));
   });
 });
 
