@@ -129,16 +129,25 @@ class Caller(asyncio.Protocol):
         else:
             self._transport.close()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  (asyncio)
-        if not self._done.done():
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the run. A refused request ends it with an error: figures of fewer connections would mislead."""
+        if self._done.done():
+            return
+        if exc is None:
             self._done.set_result(None)
+        else:
+            self._done.set_exception(exc)
 
 
-async def load(place: str, connections: int, seconds: float, host: str) -> None:
-    """The child's part; the token comes by stdin."""
-    token, taken, loop = sys.stdin.readline().strip(), list[float](), asyncio.get_running_loop()
+def token_request(host: str, token: str) -> bytes:
+    """Return the bytes of a token call."""
     head = f"POST /v1/tokens HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
-    request = f"{head}Content-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
+    return f"{head}Content-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
+
+
+async def load(place: str, connections: int, seconds: float) -> None:
+    """The child's part; the request with its token comes by stdin."""
+    request, taken, loop = sys.stdin.buffer.read(), list[float](), asyncio.get_running_loop()
     began, ends = time.perf_counter(), [loop.create_future() for _ in range(connections)]
     for end in ends:
         caller = Caller(request, began + seconds, taken, end)
@@ -151,11 +160,11 @@ async def load(place: str, connections: int, seconds: float, host: str) -> None:
     print(json.dumps({"rate": rate, "p50": statistics.median(taken) * 1e6, "count": len(taken)}))
 
 
-async def measure(row: Row, token: str, connections: int, seconds: float) -> None:
-    command = [sys.executable, "-m", "bench.bench_api", "--load", row.place, str(connections), str(seconds), HOST]
+async def measure(row: Row, request: bytes, connections: int, seconds: float) -> None:
+    command = [sys.executable, "-m", "bench.bench_api", "--load", row.place, str(connections), str(seconds)]
     child = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     spent = time.process_time()
-    said, _ = await child.communicate(f"{token}\n".encode())
+    said, _ = await child.communicate(request)
     spent = time.process_time() - spent
     found = json.loads(said)
     row.rates.append(found["rate"])
@@ -180,7 +189,7 @@ KINDS_OF_FIGURES: tuple[tuple[str, str, Callable[[Row], list[float]]], ...] = (
 )
 
 
-def _nowhere() -> TextIO:
+def nowhere() -> TextIO:
     """Lines are written all the same, one system call each."""
     return Path(os.devnull).open("w", encoding="utf-8")
 
@@ -192,11 +201,12 @@ async def main(*, quick: bool) -> None:
         store = open_file_store(root, kinds=KINDS, lease_kinds=LEASES)
         await Repository(store).save_grant(grant(SUBJECT), expect=0)
         settings = Settings(limits=Limits(requests_per_minute=10**9), store_root=str(root / "store"))
-        with _nowhere() as stream:
+        with nowhere() as stream:
             log = json_log(stream, clock)
             bundle = Bundle(settings, {"mail": app()})
             async with open_broker(bundle, env={}, store=store, log=log, background=False) as broker:
                 token = (await broker.turns.begin(TURN)).token.reveal()
+                request = token_request(HOST, token)
                 for connections, path in ((16, None), (1, root)):
                     async with AsyncExitStack() as stack:
                         places = [path and path / f"{number}.socket" for number in range(3)]
@@ -210,15 +220,15 @@ async def main(*, quick: bool) -> None:
                         ]
                         for _ in range(rounds):
                             for row in rows:
-                                await measure(row, token, connections, seconds)
+                                await measure(row, request, connections, seconds)
                     show_rows(rows, f"{connections} over {'a Unix socket' if path else 'TCP'}")
 
 
 if __name__ == "__main__":
     arguments = parser()
-    arguments.add_argument("--load", nargs=4, metavar=("PLACE", "CONNECTIONS", "SECONDS", "HOST"))
+    arguments.add_argument("--load", nargs=3, metavar=("PLACE", "CONNECTIONS", "SECONDS"))
     given = arguments.parse_args()
     if given.load:
-        run_serving(load(given.load[0], int(given.load[1]), float(given.load[2]), given.load[3]))
+        run_serving(load(given.load[0], int(given.load[1]), float(given.load[2])))
     else:
         run_serving(main(quick=given.quick))

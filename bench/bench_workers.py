@@ -13,6 +13,7 @@ import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from bench.bench_api import token_request
 from bench.children import ROOT
 from bench.figures import parser, show
 from bench.installation import free_port, install, serving, turn_token
@@ -22,13 +23,13 @@ CALLERS, CONNECTIONS = 2, 16
 
 async def load(port: int, token: str, seconds: float) -> tuple[float, float]:
     """Return the requests a second of all callers, and the slower caller's median time of one, in us."""
-    host = f"127.0.0.1:{port}"
-    words = [sys.executable, "-m", "bench.bench_api", "--load", str(port), str(CONNECTIONS), str(seconds), host]
+    request = token_request(f"127.0.0.1:{port}", token)
+    words = [sys.executable, "-m", "bench.bench_api", "--load", str(port), str(CONNECTIONS), str(seconds)]
     callers = [
         await asyncio.create_subprocess_exec(*words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         for _ in range(CALLERS)
     ]
-    said = await asyncio.gather(*(each.communicate(f"{token}\n".encode()) for each in callers))
+    said = await asyncio.gather(*(each.communicate(request) for each in callers))
     found = [json.loads(out) for out, _ in said]
     return sum(each["rate"] for each in found), max(each["p50"] for each in found)
 
