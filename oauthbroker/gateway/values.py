@@ -61,6 +61,6 @@ def shown(value: Any) -> str:
     if type(value) is str:
         text = value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}…"
         return "".join(char if char.isprintable() else "\ufffd" for char in text)
-    if type(value) is int and value.bit_length() > _MOST_SHOWN:
+    if type(value) is int and value.bit_length() > 3 * _MOST_SHOWN:  # a digit has more than three bits
         return f"a number of {value.bit_length()} bits"
     return str(value).lower() if type(value) in _SCALARS else type_of(value)

@@ -63,7 +63,9 @@ class Kept:
             audit_log=AuditList(),
             log=json_log(io.StringIO(), clock),
         )
-        return cls(idp, clock, store, Running(parts), folder, bundle)
+        kept = cls(idp, clock, store, Running(parts), folder, bundle)
+        assert kept.broker.web is not None, "its parts are built for the first who reads it"
+        return kept
 
     @property
     def broker(self) -> Broker:

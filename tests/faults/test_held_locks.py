@@ -134,6 +134,7 @@ ROWS = {
     "pair": Row(lambda world: world.pairs("pair")),
     "flight": Row(lambda world: world.pairs("flight")),
     "queue": Row(lambda world: [f"locks/queue-{world.process.store.key('queue', AGENTS[ALICE]).name}"]),
+    "room": Row(lambda world: [f"locks/room-{world.process.store.key('room', 'library', 'send').name}"]),
     "write": Row(lambda _: [f"locks/{ALICES}"]),
     "every write": Row(
         lambda _: [f"locks/write-{number:02d}" for number in range(STRIPES)], frozenset({"connect"}), WRITTEN
