@@ -126,8 +126,8 @@ class ApiTransport:
         for each, (_, until) in list(self._kept.items()):
             if until > now and len(self._kept) <= KEPT_CONNECTIONS:
                 break
-            del self._kept[each]
-            await _closed(each)
+            if self._kept.pop(each, None) is not None:  # else another request has it, while we waited
+                await _closed(each)
 
     async def close(self) -> None:
         """Close every connection. Later requests fail."""
@@ -143,8 +143,7 @@ class ApiTransport:
             raise TransportFailed("the broker is ending", sent=False)
         key, now = _key(request), asyncio.get_running_loop().time()
         for connection, (at, until) in list(self._kept.items()):
-            if at == key:
-                del self._kept[connection]
+            if at == key and self._kept.pop(connection, None) is not None:  # as in `give_back`
                 if until > now and connection.is_open():
                     return connection
                 await _closed(connection)

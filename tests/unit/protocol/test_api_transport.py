@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.protocol.api_request import ApiRequest
-from oauthbroker.protocol.api_transport import KEPT_CONNECTIONS, ApiLimits, ApiResponse, ApiTransport
+from oauthbroker.protocol.api_transport import KEPT_CONNECTIONS, ApiLimits, ApiResponse, ApiTransport, _key
 from oauthbroker.protocol.transport import Transport
 from tests.unit.protocol.kit import CANARY, RawServer, assert_clean, raw_answer, says
 
@@ -242,3 +242,39 @@ async def test_no_more_connections_are_kept_than_the_bound(transport):
             async with sent(transport, request(server, account=str(number))) as response:
                 await body_of(response)
         assert KEPT_CONNECTIONS == len(transport._kept)
+
+
+class StaleConnection:
+    """A connection that was kept for too long, and takes a moment to close."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def may_go_on(self) -> bool:
+        return False
+
+    def is_open(self) -> bool:
+        return False
+
+    async def aclose(self) -> None:
+        self.closed += 1
+        await asyncio.sleep(0)
+
+
+async def test_requests_that_end_at_once_close_each_stale_connection_once(transport):
+    request = ApiRequest("GET", "http", "127.0.0.1", 9, "/", [], account="grant")
+    stale = [StaleConnection() for _ in range(4)]
+    transport._kept.update({each: (_key(request), 0.0) for each in stale})
+    own = [StaleConnection() for _ in range(2)]
+    await asyncio.gather(*(transport.give_back(_key(request), each) for each in own))
+    assert ([1] * 6, {}) == ([each.closed for each in (*stale, *own)], transport._kept)
+
+
+async def test_requests_that_begin_at_once_meet_each_stale_connection_once(transport):
+    request = ApiRequest("GET", "http", "127.0.0.1", 9, "/", [], account="grant")
+    stale = [StaleConnection() for _ in range(4)]
+    transport._kept.update({each: (_key(request), 0.0) for each in stale})
+    failed = await asyncio.gather(*(failure(transport, request) for _ in range(3)))
+    assert [Code.PROVIDER_UNREACHABLE] * 3 == [each.code for each in failed]
+    assert not any("KeyError" in str(each.note) for each in failed)
+    assert [1] * 4 == [each.closed for each in stale]
