@@ -2,20 +2,28 @@
 # installed into .venv, pinned and hashed (requirements/). A second run of any target installs nothing.
 #
 #   make demo    the whole story on this machine: agree in your browser, watch the agent go on
+#                (ARGS=--agent: two agents behind a chat page; ARGS="--agent --auto" plays the user too)
 #   make test    every test in one run, long tables and laws in their short form (the long form: make proof)
+#   make test-postgres   every story on PostgreSQL (make test: a sample of them; ARGS="-k callback")
 #   make check   formatting, lint, types, words   make fix     mend what a machine can mend
 #   make bench   measure, with peers              make cases   rewrite tests/CASES.md
 #   make performance   write docs/performance.md from the newest full run of make bench
+#   make conformance   the MCP project's scenarios of authorization, all of them, against our transport
+#   make frameworks   an environment for each agent framework, in which its adapter is tested
 #   make soak    six minutes of mixed load on two workers: does anything grow? (ARGS="--minutes 1")
 #   make kills   kill brokers at random, 300 times (ARGS="--kills 300 --seed 1")
-#   make storm   640 tasks want one expired grant, 1,000 kills amid renewals, 20,000 cancels
+#   make storm   640 tasks want one expired grant, 1,000 kills amid refreshes, 20,000 cancels
 #                (ARGS="--only rush", "--kills 100", "--only cancels --seed 2")
+#   make hosts   four hosts and one PostgreSQL, ten minutes of kills, frozen and cut-off hosts and failovers; needs root
+#                (ARGS="--seconds 60 --seed 2")
 #   make proof   long tables and laws, kills, storm, interleavings and soak, one after another, and one page of figures
 #                (ARGS="--scale 0.1 --minutes 30")
 #   make prose   lower the count of hard words that are left (ARGS=docs lists them)
 #   make rooms   draw the rooms anew in docs/README.md
 #   make providers   rewrite docs/providers.md from the presets
+#   make wheel   build the Python package into dist/
 #   make dist    build the packages twice, install and try each, list what is in them   make audit   known vulnerabilities
+#   make image   build the container image with docker or podman, and start it
 #   make release check that tree, version, changelog and tag agree, then dist and audit; publishes nothing
 #   make kept-store   keep a store of this version for the upgrade tests of later ones
 #   make pins    resolve requirements/ anew       make clean   forget .venv and caches
@@ -31,30 +39,43 @@ RUN := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 TOOLS := $(VENV)/.release
 PEERS := .venv-peers
+FRAMEWORKS := langgraph openai-agents google-adk
 NODE := tests/e2e/node/node_modules/.package-lock.json
+CONFORMANCE := tests/e2e/conformance/node_modules/.package-lock.json
 TYPESCRIPT := clients/typescript/node_modules/.package-lock.json
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 PYTEST := $(BIN)/python -m pytest
 SHARED := -n $(WORKERS) --dist worksteal --durations=10
 
+# The stories that `make test` runs on PostgreSQL, beside the store in memory. One minute of CPU at most.
+POSTGRES_STORIES := $(addprefix tests/story/,test_main_story.py test_resume.py test_erasure.py test_revocation.py test_tool_calls.py \
+	test_refresh_concurrency.py api/test_events.py api/test_event_streams.py api/test_withdrawn_callers.py api/test_clients.py \
+	api/test_operator_reads.py)
+
 # Tests start hundreds of Pythons and several that rewrite every assert: none of them compiles what another one has
 # compiled, also where the environment asks for no byte code.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-fast test-slow test-e2e node check fix bench peers performance soak kills storm cases prose rooms providers pins
-.PHONY: dist audit kept-store release clean
+.PHONY: help demo test test-postgres test-fast test-slow test-e2e node conformance check fix bench peers frameworks performance soak kills storm hosts cases prose rooms providers wheel pins
+.PHONY: $(FRAMEWORKS:%=.venv-%) dist audit image kept-store release clean
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n '4,/^$$/s/^#//p' Makefile
 
-demo: $(RUN)
-	@$(BIN)/oauthbroker demo $(ARGS)
+# `--agent` runs the example of a whole agent. It uses the extra `tools`, so it needs the environment of the tests.
+demo: $(if $(filter --agent,$(ARGS)),$(DEV),$(RUN))
+	@$(if $(filter --agent,$(ARGS)),$(BIN)/python examples/team-assistant/assistant.py $(filter-out --agent,$(ARGS)),$(BIN)/oauthbroker demo $(ARGS))
 
 # In one run: tests are collected once, and what waits for a process or a browser waits beside what computes. One worker
 # more than there are cores, because of these.
-test: $(DEV) node
+test: $(DEV) node peers
+	@$(BIN)/python -m tests.kit.compiled
 	$(PYTEST) $(SHARED) -n $$(($(WORKERS) + 1)) $(ARGS)
+	$(if $(ARGS),,$(PYTEST) -q -n $(WORKERS) --dist worksteal --store postgres -m "not slow and not e2e" $(POSTGRES_STORIES))
+
+test-postgres: $(DEV)
+	$(PYTEST) $(SHARED) --store postgres -m "not e2e" tests/story $(ARGS)
 
 test-fast: $(DEV)
 	$(PYTEST) $(SHARED) -m "not slow and not e2e" $(ARGS)
@@ -68,15 +89,22 @@ test-e2e: $(DEV) node
 
 # Node packages for tests/e2e and the TypeScript client, where npm exists. Without them those tests skip loudly, or fail
 # when E2E=required.
-node: $(if $(shell command -v npm),$(if $(wildcard tests/e2e/node/package-lock.json),$(NODE)) $(TYPESCRIPT))
+node: $(if $(shell command -v npm),$(if $(wildcard tests/e2e/node/package-lock.json),$(NODE) $(CONFORMANCE)) $(TYPESCRIPT))
 
 $(NODE): tests/e2e/node/package.json tests/e2e/node/package-lock.json
 	cd tests/e2e/node && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
+$(CONFORMANCE): tests/e2e/conformance/package.json tests/e2e/conformance/package-lock.json
+	cd tests/e2e/conformance && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
+	@touch $@
+
 $(TYPESCRIPT): clients/typescript/package.json clients/typescript/package-lock.json
 	cd clients/typescript && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
+
+conformance: $(DEV) node
+	$(PYTEST) $(SHARED) --long tests/e2e/test_mcp_conformance.py $(ARGS)
 
 check: $(DEV)
 	$(BIN)/ruff format --check .
@@ -91,11 +119,25 @@ fix: $(DEV)
 # The peers' pins differ from ours, so they live in an environment of their own. Without a network their rows say so.
 peers: $(DEV)
 	@$(MAKE) --no-print-directory $(PEERS)/.installed \
-		|| echo "WITHOUT PEERS: their packages could not be installed, and their rows will say so" >&2
+		|| echo "WITHOUT PEERS: their packages could not be installed; rows of figures and skipped tests say so" >&2
 
 $(PEERS)/.installed: requirements/peers.txt
 	@./requirements/venv "$(PYTHON)" $(PEERS)
 	$(PEERS)/bin/python -m pip --disable-pip-version-check --no-input -qq install --require-hashes -r requirements/peers.txt
+	@touch $@
+
+# Each framework pins other versions, so each has an environment of its own. Without one its tests skip loudly, or fail
+# when E2E=required.
+frameworks: $(FRAMEWORKS:%=.venv-%)
+
+$(FRAMEWORKS:%=.venv-%): .venv-%: $(VENV)/bin/python
+	@$(MAKE) --no-print-directory $@/.installed \
+		|| echo "WITHOUT $*: its packages could not be installed, and its tests will say so" >&2
+
+.venv-%/.installed: requirements/%.txt pyproject.toml
+	@./requirements/venv "$(PYTHON)" .venv-$*
+	.venv-$*/bin/python -m pip --disable-pip-version-check --no-input -qq install --require-hashes -r $<
+	.venv-$*/bin/python -m pip --disable-pip-version-check --no-input -qq install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 bench: $(DEV) peers
@@ -113,6 +155,9 @@ kills: $(DEV)
 storm: $(DEV)
 	$(BIN)/python -m tests.faults.storm $(ARGS)
 
+hosts: $(DEV)
+	$(BIN)/python -m tests.faults.hosts $(ARGS)
+
 proof: $(DEV)
 	$(BIN)/python -m tests.faults.proof $(ARGS)
 
@@ -128,11 +173,17 @@ rooms: $(DEV)
 providers: $(DEV)
 	$(BIN)/python -m tests.unit.providers.test_page
 
+wheel: $(RUN)
+	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+
 dist: $(DEV) $(TOOLS) node
 	$(BIN)/python -m release.dist
 
 audit: $(DEV) $(TOOLS)
 	$(BIN)/python -m release.audit
+
+image: $(RUN)
+	@$(BIN)/python -m release.image
 
 kept-store: $(DEV)
 	$(BIN)/python -m tests.kit.kept_stores
@@ -146,8 +197,8 @@ pins: $(VENV)/bin/python
 	./requirements/compile $(CURDIR)/$(BIN)/python $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(PEERS) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
-	rm -rf tests/e2e/node/node_modules clients/typescript/{node_modules,build,dist}
+	rm -rf $(VENV) $(PEERS) $(FRAMEWORKS:%=.venv-%) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+	rm -rf tests/e2e/{node,conformance}/node_modules clients/typescript/{node_modules,build,dist}
 	find oauthbroker tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

@@ -11,7 +11,7 @@ from typing import Any
 
 from release.building import ROOT, TOOLS
 
-PINS = ("runtime.txt", "build.txt", "dev.txt", "release.txt")
+PINS = ("runtime.txt", "build.txt", "postgres.txt", "dev.txt", "release.txt")
 SOURCES = ("pypi", "osv")  # pip-audit's names of where the vulnerabilities are listed
 PATIENCE = 300
 

@@ -34,12 +34,17 @@ def gathered(root: Path = ROOT) -> Facts:
     package, lock = (
         json.loads((root / CLIENT / name).read_text("utf-8")) for name in ("package.json", "package-lock.json")
     )
+    source = re.search(r'VERSION = "(.*)"', (root / CLIENT / "src/version.ts").read_text("utf-8"))
     listed = ran("git", "tag", "--list", "v*", "--format=%(refname:short) %(objectname) %(*objectname)", cwd=root)
     return Facts(
         version=VERSION,
         head=ran("git", "rev-parse", "HEAD", cwd=root).strip(),
         changed=tuple(line[3:] for line in ran("git", "status", "--porcelain", cwd=root).splitlines()),
-        npm={"package.json": package["version"], "package-lock.json": lock["version"]},
+        npm={
+            "package.json": package["version"],
+            "package-lock.json": lock["version"],
+            "src/version.ts": source[1] if source else "none",
+        },
         changelog=(root / "CHANGELOG.md").read_text("utf-8"),
         tags={
             words[0]: words[-1] for words in map(str.split, listed.splitlines())
