@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.results import TokenResult
+from oauthbroker.model.token_results import TokenResult
 
 
 class OAuthCapability(Protocol):

@@ -103,7 +103,23 @@ def random_text(clock: Clock, bits: int) -> str:
 
 def to_iso(moment: datetime) -> str:
     """Return the exact moment, with microseconds when there are any: for records and for the audit log."""
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return f"{(moment if moment.tzinfo is UTC else moment.astimezone(UTC)).isoformat()[:-6]}Z"
+
+
+class Spelling:
+    """Format times as `to_iso` does, and cache the text of the current second."""
+
+    __slots__ = ("_began", "_words")
+
+    def __init__(self) -> None:
+        self._began, self._words = datetime.min.replace(tzinfo=UTC), ""
+
+    def __call__(self, at: datetime) -> str:
+        since = at - self._began
+        if since.seconds or since.days:
+            self._began = at.astimezone(UTC).replace(microsecond=0)
+            self._words = to_iso(self._began)[:-1]
+        return f"{self._words}.{at.microsecond:06}Z" if at.microsecond else f"{self._words}Z"
 
 
 def printed(moment: datetime) -> str:

@@ -63,12 +63,16 @@ class Code(StrEnum):
     REFRESH_REFUSED = "refreshRefused", 503, _RETRY
     REFRESH_UNCERTAIN = "refreshUncertain", 409
     APP_MISCONFIGURED = "appMisconfigured", 500
+    MCP_METADATA_MISSING = "mcpMetadataMissing", 500
+    MCP_PKCE_MISSING = "mcpPkceMissing", 500
+    MCP_REGISTRATION_NEEDED = "mcpRegistrationNeeded", 500
     PROVIDER_UNREACHABLE = "providerUnreachable", 503, _RETRY
     PROVIDER_RATE_LIMITED = "providerRateLimited", 429, _RETRY
     STORE_LOCKED = "storeLocked", 503, _RETRY
     STORE_UNAVAILABLE = "storeUnavailable", 503, _RETRY
     AUDIT_UNAVAILABLE = "auditUnavailable", 503, _RETRY
     STORE_PERMISSIONS = "storePermissions", 500
+    STORE_CLOSED = "storeClosed", 500
     STORE_ROLLED_BACK = "storeRolledBack", 500
     RECORD_CORRUPT = "recordCorrupt", 500
     RECORD_MISPLACED = "recordMisplaced", 500
@@ -78,6 +82,7 @@ class Code(StrEnum):
     UNAUTHENTICATED = "unauthenticated", 401
     TURN_ENDED = "turnEnded", 401
     LEASE_LOST = "leaseLost", 409
+    AGENT_FORWARDED = "agentForwarded", 409
     GRANT_NOT_FOUND = "grantNotFound", 404
     NOT_FOUND = "notFound", 404
     METHOD_NOT_ALLOWED = "methodNotAllowed", 405

@@ -10,6 +10,11 @@ from oauthbroker.core.errors import BrokerError, Code
 Json = Any  # what json.loads gives; checked where it is read
 MAX_DEPTH = 32
 _NOTE = "not strict JSON"
+_DEEP = f"more than {MAX_DEPTH} levels"
+
+
+class _Refused(ValueError):
+    """What Python alone would read. Its text is ours."""
 
 
 def decode_json(body: bytes, code: Code) -> Json:
@@ -20,12 +25,26 @@ def decode_json(body: bytes, code: Code) -> Json:
     """
     try:
         value = _DECODER.decode(body.decode("utf-8"))
-        sane = _is_sane(value)
-    except (ValueError, RecursionError):
-        sane, value = False, None
-    if not sane:
-        raise BrokerError(code, note=_NOTE)
+        why = "" if _is_sane(value) else _DEEP
+    except (ValueError, RecursionError) as error:
+        value, why = None, _why(error)
+    if why:
+        raise BrokerError(code, note=f"{_NOTE}: {why}")
     return value
+
+
+def _why(error: Exception) -> str:
+    """Return why a body is refused, without a part of it."""
+    match error:
+        case json.JSONDecodeError():
+            return f"line {error.lineno}, column {error.colno}"
+        case UnicodeDecodeError():
+            return "no UTF-8"
+        case UnicodeEncodeError():
+            return "a lone surrogate"
+        case RecursionError():
+            return _DEEP
+    return str(error) if isinstance(error, _Refused) else "a number is too long"
 
 
 def decode_object(body: bytes, code: Code) -> dict[str, Json]:
@@ -52,18 +71,18 @@ def _unread(_number: str) -> int:
 def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ValueError("duplicate name")
+        raise _Refused("a name twice")
     return members
 
 
 def _refuse(_constant: str) -> NoReturn:
-    raise ValueError("not a JSON number")
+    raise _Refused("NaN or an infinity")
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if number in {float("inf"), float("-inf")}:
-        raise ValueError("number out of range")
+        raise _Refused("a number out of range")
     return number
 
 

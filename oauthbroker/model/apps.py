@@ -8,12 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.habits import Habits, Revocation
+from oauthbroker.model.forwarders import Forwarder
+from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.model.provider_api import ApiAccess
+from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.room_resources import RoomResources
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.turn import SubjectMode
@@ -51,6 +53,7 @@ class Client:
     client_id: str
     client_secret: Secret | None = None
     auth_method: AuthMethod = "client_secret_basic"
+    _: KW_ONLY
     later_secrets: tuple[Secret, ...] = ()
     assertion_type: AssertionType = "JWT"
     assertion_audience: AssertionAudience = "issuer"
@@ -61,7 +64,7 @@ class Client:
         return (() if self.client_secret is None else (self.client_secret,)) + self.later_secrets
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
     """Where the provider answers. `issuer` alone is enough for a provider with OIDC discovery."""
 
@@ -101,7 +104,7 @@ class IdentityRule:
     requires: tuple[tuple[str, bool | str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """Who may own what comes back. `authorizers` is for global mode: accounts, or `anyone`. `confirm_url` is the
     runtime's page for `runtimeConfirm`, where it is another one than the broker's."""
@@ -118,12 +121,13 @@ class Owner:
         return VOUCHING.get(self.binding)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthApp:
     """One app at one provider. `scopes` is the fixed ceiling: nothing ever asks for, or hands out, more.
 
     `refresh_ahead_seconds`: tokens in use are refreshed in the background that long before they end; 0 for never.
-    `provider_ca`: certificates (PEM) that are trusted for its provider, beside those of the system.
+    `provider_ca`: certificates (PEM) that are trusted for its provider, beside those of the system. `mcp`: the issuer,
+    and the client where none is configured, are learnt from that server (`learnt`).
     """
 
     name: str
@@ -143,13 +147,14 @@ class OAuthApp:
     pushed_authorization: Pushing = "auto"
     refresh_ahead_seconds: int = 0
     provider_ca: str = ""
+    mcp: McpServer | None = None
     scope_set: frozenset[str] = frozenset()
     registration: str = ""
 
     def __post_init__(self) -> None:
         """`registration` names our client at that very provider: a grant made with another one is not this app's."""
         object.__setattr__(self, "scope_set", frozenset(self.scopes))
-        place = self.endpoints.token_url or self.endpoints.issuer
+        place = self.endpoints.token_url or self.endpoints.issuer or (self.mcp.url if self.mcp is not None else "")
         digest = hashlib.sha256(json.dumps([self.client.client_id, place]).encode()).hexdigest()
         object.__setattr__(self, "registration", digest[:32])
 
@@ -161,6 +166,10 @@ class OAuthApp:
             return self
         params = {**self.habits.authorize_params, "prompt": " ".join([*said, "select_account"])}
         return replace(self, habits=replace(self.habits, authorize_params=params))
+
+    def learnt(self, issuer: str, client: Client) -> OAuthApp:
+        """Return the app of an MCP server with its issuer, and with its client at that issuer."""
+        return replace(self, endpoints=replace(self.endpoints, issuer=issuer), client=client)
 
     @property
     def has_callback(self) -> bool:
@@ -182,6 +191,7 @@ class OAuthApp:
             [getattr(self.endpoints, slot) for slot in Endpoints.__slots__],
             self.redirect.uri, self.redirect.link, self.owner.binding, self.resource, self.scopes,
             *([self.owner.confirm_url] if self.owner.confirm_url else []),
+            *([self.mcp.url] if self.mcp is not None else []),
         ]  # fmt: skip
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
@@ -244,6 +254,12 @@ class Bundle:
     settings: Settings
     apps: Mapping[str, OAuthApp]
     tools: Mapping[str, tuple[ToolAuth, ...]] = field(default_factory=dict)
+    _: KW_ONLY
     connectors: Mapping[str, ConnectorAuth] = field(default_factory=dict)
     login: BrokerLogin | None = None
     rooms: Mapping[str, RoomResources] = field(default_factory=dict)
+    forwarders: tuple[Forwarder, ...] = ()
+
+    def forwards(self, agent: str) -> bool:
+        """Return whether the events of an agent are forwarded, so that they cannot be polled."""
+        return any(agent in each.agents for each in self.forwarders)

@@ -1,15 +1,19 @@
-"""The private key with which a client signs what proves that it is itself (`private_key_jwt`)."""
+"""The private key with which a client signs what proves that it is itself (`private_key_jwt`).
+
+joserfc is imported by the functions that need it: most clients have no key.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-
-from joserfc.errors import InvalidKeyTypeError
-from joserfc.jwk import ECKey, Key, OKPKey, RSAKey, import_key
+from typing import TYPE_CHECKING
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+
+if TYPE_CHECKING:
+    from joserfc.jwk import Key
 
 _CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 _RSA = ("RS256", "PS256", "RS384", "PS384", "RS512", "PS512")
@@ -43,11 +47,21 @@ def signing_key(material: Secret) -> SigningKey:
     return found
 
 
+def public_jwk(signer: SigningKey) -> dict[str, object]:
+    """Return the public half of a key as a JWK (RFC 7517), for a client's metadata."""
+    return {**signer.key.as_dict(private=False), "use": "sig", "alg": signer.algorithm}
+
+
 def _from_jwk(text: str) -> SigningKey | None:
+    from joserfc.jwk import import_key
+
     return _usable(import_key(json.loads(text)))
 
 
 def _from_pem(text: str) -> SigningKey | None:
+    from joserfc.errors import InvalidKeyTypeError
+    from joserfc.jwk import import_key
+
     for kind in ("EC", "RSA"):
         try:
             return _usable(import_key(text, kind))
@@ -57,6 +71,8 @@ def _from_pem(text: str) -> SigningKey | None:
 
 
 def _usable(key: Key) -> SigningKey | None:
+    from joserfc.jwk import ECKey, OKPKey, RSAKey
+
     if not isinstance(key, ECKey | RSAKey | OKPKey) or not key.is_private:
         return None
     kid = str(key.get("kid") or "")

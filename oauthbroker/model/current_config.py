@@ -6,6 +6,8 @@ the newest app, and work under way finishes with the app that it began with.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import Bundle, OAuthApp
 
@@ -13,17 +15,31 @@ from oauthbroker.model.apps import Bundle, OAuthApp
 class CurrentConfig:
     """`trouble` is why the newest configuration is not the one in use; None while it is."""
 
-    __slots__ = ("apps", "bundle", "trouble")
+    __slots__ = ("_learnt", "apps", "bundle", "trouble")
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.apps: dict[str, OAuthApp] = dict(bundle.apps)
         self.trouble: Code | None = None
+        self._learnt: dict[str, tuple[OAuthApp, OAuthApp]] = {}  # as configured, and as completed
+
+    def learn(self, name: str, complete: Callable[[OAuthApp], OAuthApp]) -> OAuthApp | None:
+        """Complete a configured app by the facts of its server, and return it. None for an unknown name."""
+        configured = self.bundle.apps.get(name)
+        if configured is None:
+            return None
+        completed = complete(configured)
+        if self.apps.get(name) != completed:
+            self.apps[name] = completed
+        self._learnt[name] = configured, self.apps[name]
+        return self.apps[name]
 
     def take(self, bundle: Bundle) -> frozenset[str]:
         """Replace the configuration. Return the names of the apps that are new, gone or different."""
         before = dict(self.apps)
         self.bundle, self.trouble = bundle, None
         self.apps.clear()
-        self.apps.update(bundle.apps)
+        for name, app in bundle.apps.items():
+            configured, completed = self._learnt.get(name, (None, app))
+            self.apps[name] = completed if configured == app else app
         return frozenset(name for name in {*before, *self.apps} if before.get(name) != self.apps.get(name))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from oauthbroker.core.secret import Secret
@@ -19,14 +20,16 @@ class RoomResource:
     kind: str
     name: str
     spec: Any
+    _: KW_ONLY
     secrets: Mapping[SpecPath, Secret] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RoomResources:
-    """All resources of one room."""
+    """All resources of one room. `folder` is the folder of the bundle; None for a bundle that was built in code."""
 
     resources: tuple[RoomResource, ...] = ()
+    folder: Path | None = None
 
     def of(self, kind: str) -> dict[str, RoomResource]:
         """Return the resources of a kind by name."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, Literal
 
 from oauthbroker.core.words import Locale
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Bounds on what callers can make us keep. Counts of open sessions, seconds, bytes."""
 
@@ -88,16 +89,36 @@ class Branding:
 
 
 @dataclass(frozen=True, slots=True)
+class KeySource:
+    """A key that opens the keyring: a key file by its path, a transit key or a plug-in by its name, a KMS key by its
+    ARN. `options` are those of the service; none is a secret."""
+
+    kind: Literal["file", "vault", "awsKms", "plugin"]
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What `kind: Broker` says, resolved. `api_port` 0: the API has no TCP listener of its own. `bundle_root`: the
     folder that the configuration was read from, empty for a single file; it may change while a broker runs.
+    `store_url_env`: the environment variable with the URL of the PostgreSQL database that keeps the records; empty for
+    files below `store_root`. `store_feed_url_env`: the variable with the URL for the feed, empty for the same URL.
+    `key_service` is the key in place of `key_file`, if there is one; `other_keys` open the keyring too.
     """
 
     public_base_url: str = "http://127.0.0.1:8420"
+    _: KW_ONLY
     listen_host: str = "127.0.0.1"
     listen_port: int = 8420
     store_root: str = "store"
+    store_url_env: str = ""
+    store_feed_url_env: str = ""
+    store_freshness: Literal["ask", "feed"] = "ask"
+    store_degraded_seconds: float = 0.0
     key_file: str = ""
+    key_service: KeySource | None = None
+    other_keys: tuple[KeySource, ...] = ()
     bundle_root: str = field(default="", compare=False)
     locale: Locale = "en"
     limits: Limits = Limits()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.turn import Turn
+from oauthbroker.model.turn import Turn, is_mapping
 
 MAX_BYTES = 1024
 
@@ -17,7 +15,7 @@ def resolve_subject(app: OAuthApp, turn: Turn) -> str:
     Raises `subjectUnavailable` when the turn has none; user mode never falls back to global.
     """
     subjects = turn.auth.subjects if turn.auth is not None else None
-    subject = subjects.get(app.subject_mode) if isinstance(subjects, Mapping) else None
+    subject = subjects.get(app.subject_mode) if subjects is not None and is_mapping(subjects) else None
     if not isinstance(subject, str) or not is_subject(subject):
         raise BrokerError(Code.SUBJECT_UNAVAILABLE, mode=app.subject_mode)
     return subject

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from oauthbroker.core.errors import BrokerError, Code, Locale, known_locale
@@ -44,6 +44,7 @@ class ResumeTarget:
     agent_name: str
     instance_key: str
     swarm_ref: str = "Swarm/default"
+    _: KW_ONLY
     origin: Mapping[str, Json] = field(default_factory=dict)
     auth: TurnAuth = field(default_factory=TurnAuth)
     locale: Locale | None = None
@@ -51,7 +52,9 @@ class ResumeTarget:
     @property
     def turn(self) -> Turn:
         """The turn that resumes the one which asked."""
-        return Turn(self.agent_name, self.instance_key, self.swarm_ref, self.origin, self.auth, self.locale)
+        return Turn(
+            self.agent_name, self.instance_key, self.swarm_ref, origin=self.origin, auth=self.auth, locale=self.locale
+        )
 
     def is_of(self, subject: str) -> bool:
         """Return whether the turn acts for this person."""
@@ -101,6 +104,7 @@ class Turn:
     agent_name: str
     instance_key: str
     swarm_ref: str = "Swarm/default"
+    _: KW_ONLY
     origin: Mapping[str, Json] = field(default_factory=dict)
     auth: TurnAuth | None = None
     locale: Locale | None = None
@@ -124,16 +128,18 @@ class Turn:
                 said["agentName"],
                 said["instanceKey"],
                 _swarm_ref(said.get("swarmRef", "Swarm/default")),
-                said.get("origin", {}),
-                None if auth is None else TurnAuth.from_json(auth),
-                said.get("locale"),
+                origin=said.get("origin", {}),
+                auth=None if auth is None else TurnAuth.from_json(auth),
+                locale=said.get("locale"),
             )
         )
 
     @property
     def resume_target(self) -> ResumeTarget:
         auth = self.auth or TurnAuth()
-        return ResumeTarget(self.agent_name, self.instance_key, self.swarm_ref, self.origin, auth, self.locale)
+        return ResumeTarget(
+            self.agent_name, self.instance_key, self.swarm_ref, origin=self.origin, auth=auth, locale=self.locale
+        )
 
     def locale_or(self, default: Locale) -> Locale:
         """Return the language to answer this turn in."""
@@ -175,10 +181,10 @@ def _is_whole(turn: Turn) -> bool:
         return False
     if turn.locale is not None and known_locale(turn.locale) is None:
         return False
-    return _is_mapping(turn.origin) and _is_mapping(auth.actor) and _is_mapping(auth.subjects)
+    return is_mapping(turn.origin) and is_mapping(auth.actor) and is_mapping(auth.subjects)
 
 
-def _is_mapping(given: object) -> bool:
+def is_mapping(given: object) -> bool:
     """Return whether it is a mapping. Nearly all are plain dictionaries, which need no look at a registry."""
     return type(given) is dict or isinstance(given, Mapping)
 

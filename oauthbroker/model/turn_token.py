@@ -35,7 +35,7 @@ _CAVEAT = re.compile(r"[A-Za-z0-9_-]{2,4000}")
 AllowedApps = Mapping[str, Sequence[str] | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BegunTurn:
     """A begun turn: its own token, not narrowed, and one for each named tool."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -69,7 +70,10 @@ class WrittenResource(Protocol):
 
 
 class WrittenResources(Protocol):
-    """All resources of the bundle that the broker or a room reads."""
+    """All resources of the bundle that the broker or a room reads. `folder` is the folder of the bundle."""
+
+    @property
+    def folder(self) -> Path: ...
 
     def of(self, kind: str) -> Mapping[str, WrittenResource]:
         """Return the resources of a kind by name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
 LifetimeForm = Literal["seconds", "milliseconds", "epochSeconds", "epochMilliseconds", "iso", "none"]
@@ -35,6 +35,7 @@ class Revocation:
 
     kind: Literal["rfc7009", "own", "none"] = "rfc7009"
     reach: Literal["token", "grant", "none"] = "grant"
+    _: KW_ONLY
     method: Literal["POST", "DELETE", "GET"] = "POST"
     authenticate: Literal["client", "basic", "bearer", "none"] = "client"
     body: Literal["form", "json", "none"] = "form"
@@ -48,7 +49,7 @@ class Revocation:
     dead_statuses: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
     """What a provider does its own way. The defaults are the standards; docs/providers.md has every word."""
 

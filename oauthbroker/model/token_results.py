@@ -19,7 +19,7 @@ from oauthbroker.core.words import SENTENCES
 Reason = Literal["noGrant", "revoked", "expired", "scopes", "scopesDeclined", "refreshUncertain"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
     """A token to call the provider with. `degraded`: it could not be refreshed and lives shorter than usual.
     `provider_data`: what the provider said beside it and its preset declares for tools, such as the API's host."""
@@ -58,10 +58,17 @@ class Ready:
         more, degraded = data.get("providerData", {}), data.get("degraded") is True
         if not isinstance(more, dict):
             raise ValueError("providerData")  # noqa: TRY004
-        return cls(Secret(token), _text(data, "tokenType"), expires_at, tuple(scopes), degraded, provider_data=more)
+        return cls(
+            access_token=Secret(token),
+            token_type=_text(data, "tokenType"),
+            expires_at=expires_at,
+            scopes=tuple(scopes),
+            degraded=degraded,
+            provider_data=more,
+        )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePrompt:
     """`deviceCode` (specification 12.5.7): where a person goes, and what to type there.
 
@@ -89,10 +96,15 @@ class DevicePrompt:
     def from_json(cls, data: Mapping[str, Any]) -> DevicePrompt:
         """Parse the output of `to_json`. Raises ValueError."""
         complete = _text(data, "verificationUriComplete") if data.get("verificationUriComplete") is not None else None
-        return cls(_text(data, "verificationUri"), complete, _text(data, "userCode"), _seconds(data, "interval"))
+        return cls(
+            verification_uri=_text(data, "verificationUri"),
+            verification_uri_complete=complete,
+            user_code=_text(data, "userCode"),
+            interval=_seconds(data, "interval"),
+        )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationRequired:
     """A person has to agree first: show `message` and `authorization_url`, end the turn, and wait for the event."""
 
@@ -125,16 +137,16 @@ class AuthorizationRequired:
         if device is not None and not isinstance(device, dict):
             raise ValueError("deviceCode")
         return cls(
-            _text(data, "authSessionId"),
-            _text(data, "authorizationUrl"),
-            from_iso(_text(data, "expiresAt")),
-            _text(data, "message"),
-            _text(data, "reason"),  # type: ignore[arg-type]  # a newer broker may know one more
-            None if device is None else DevicePrompt.from_json(device),
+            auth_session_id=_text(data, "authSessionId"),
+            authorization_url=_text(data, "authorizationUrl"),
+            expires_at=from_iso(_text(data, "expiresAt")),
+            message=_text(data, "message"),
+            reason=_text(data, "reason"),  # type: ignore[arg-type]  # a newer broker may know one more
+            device_code=None if device is None else DevicePrompt.from_json(device),
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """Nothing a person at a browser can mend. `retryable` says whether asking again later can help."""
 
@@ -146,7 +158,12 @@ class Failed:
 
     @classmethod
     def from_error(cls, error: BrokerError, locale: Locale) -> Failed:
-        return cls(error.code, error.message(locale), error.retryable, error.retry_after_seconds)
+        return cls(
+            code=error.code,
+            message=error.message(locale),
+            retryable=error.retryable,
+            retry_after_seconds=error.retry_after_seconds,
+        )
 
     def to_json(self) -> dict[str, Any]:
         error: dict[str, Any] = {"code": self.code.value, "message": self.message, "retryable": self.retryable}
@@ -163,7 +180,12 @@ class Failed:
             raise ValueError("error")  # noqa: TRY004  (one kind of error for any answer that is not understood)
         code = known_code(_text(error, "code")) or Code.BROKER_ANSWER_INVALID
         after = None if error.get("retryAfterSeconds") is None else _seconds(error, "retryAfterSeconds")
-        return cls(code, _text(error, "message"), error.get("retryable") is True, after)
+        return cls(
+            code=code,
+            message=_text(error, "message"),
+            retryable=error.get("retryable") is True,
+            retry_after_seconds=after,
+        )
 
 
 TokenResult = Ready | AuthorizationRequired | Failed

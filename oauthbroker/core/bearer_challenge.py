@@ -1,0 +1,49 @@
+"""Read the `Bearer` challenge of a `WWW-Authenticate` header. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from http import HTTPStatus
+
+LONGEST = 8 * 1024
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_ITEM = re.compile(
+    rf"""[ \t]*(?:,[ \t]*)*                                                # items of the list, some of them empty
+    (?:(?P<name>{_TOKEN})[ \t]*=[ \t]*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>{_TOKEN}))(?=[ \t]*(?:,|$))
+      |(?P<scheme>{_TOKEN})(?:[ \t]+(?P<token68>[0-9A-Za-z._~+/-]+=*)(?=[ \t]*(?:,|$))|(?=[ \t,]|$)))""",
+    re.VERBOSE,
+)
+
+
+def bearer_challenge(header: str) -> dict[str, str] | None:
+    """Return the parameters of the first Bearer challenge, names in lower case (RFC 9110 section 11.6.1, RFC 6750
+    section 3). None without one, and for a header that is malformed, names a parameter twice, or is too long."""
+    text, at = header.strip(" \t,"), 0
+    challenges: list[tuple[str, dict[str, str]]] = []
+    while at < len(text) <= LONGEST:
+        item = _ITEM.match(text, at)
+        if item is None:
+            return None
+        at = item.end()
+        if item["scheme"] is not None:
+            challenges.append((item["scheme"].lower(), {}))
+            continue
+        name = item["name"].lower()
+        if not challenges or name in challenges[-1][1]:
+            return None
+        value = item["plain"] if item["quoted"] is None else re.sub(r"\\(.)", r"\1", item["quoted"])
+        challenges[-1][1][name] = value
+    return next((parameters for scheme, parameters in challenges if scheme == "bearer"), None)
+
+
+def demanded_scopes(status: int, headers: Iterable[tuple[bytes, bytes]]) -> frozenset[str]:
+    """Return the scopes that an answer's challenge names: in any 401, and in a 403 with `insufficient_scope` (RFC 6750
+    section 3.1)."""
+    if status not in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        return frozenset()
+    said = b", ".join(value for name, value in headers if name.lower() == b"www-authenticate")
+    challenge = bearer_challenge(said.decode("latin-1")) or {}
+    if status == HTTPStatus.FORBIDDEN and challenge.get("error") != "insufficient_scope":
+        return frozenset()
+    return frozenset(challenge.get("scope", "").split())
