@@ -3,14 +3,14 @@
 A record's plaintext form reveals its secrets. It exists only between the record and the store's seal.
 """
 
-from oauthbroker.records.attempt import Attempt, Login
-from oauthbroker.records.device import Device
+from oauthbroker.records.auth_session import AuthSession, Claim, ClaimedSession, SessionStatus
+from oauthbroker.records.browser_attempt import Attempt, Login
+from oauthbroker.records.device_authorization import Device
 from oauthbroker.records.event import AgentEvent, EventType
 from oauthbroker.records.grant import Grant, RevocationState, Token, grant_id
-from oauthbroker.records.parked import Parked
+from oauthbroker.records.parked_code import Parked
 from oauthbroker.records.refresh_state import Intent, RefreshState
-from oauthbroker.records.retired import Retired
-from oauthbroker.records.session import AuthSession, Claim, ClaimedSession, SessionStatus
+from oauthbroker.records.retired_tokens import Retired
 
 __all__ = [
     "AgentEvent",

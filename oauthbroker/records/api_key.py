@@ -14,7 +14,7 @@ from oauthbroker.records import codec
 from oauthbroker.records.codec import APART, OPTIONAL
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
     """One key. `name` is the caller's; several keys of one name belong to one caller whose key is being rotated.
     `ending_since` is when its early end was set."""

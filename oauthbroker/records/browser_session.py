@@ -15,7 +15,7 @@ from oauthbroker.records.codec import APART
 Pages = Literal["connections", "admin"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserSession:
     """One browser session. `subjects` are those of a user on `connections`; `operator` is the person on `admin`,
     `key` the API key that proved it, empty for a loopback peer. It stores the hash of a ticket until the link is

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -18,6 +18,7 @@ from oauthbroker.core.secret import Secret
 
 API_VERSION = "agents.example.io/v1alpha1"
 SCHEMA = 1
+_NO_MEMBER = ""  # in place of the name of a field that the record writes itself
 T = TypeVar("T")
 Form = Callable[[Any], Any]
 
@@ -51,13 +52,15 @@ def members(record: Any) -> dict[str, Any]:
 def made(kind: type[T], data: Mapping[str, Any], **apart: Any) -> T:
     """Make a record from its members. Raises KeyError, TypeError, ValueError."""
     reader = _reader_of(kind)
-    apart.update(zip(reader.attributes, reader.values(data), strict=True))
-    for attribute, read in reader.forms:
-        apart[attribute] = read(apart[attribute])
-    for attribute, name, read in reader.optional:
+    values = [*reader.values({**reader.defaults, **data})]
+    for at, read in reader.forms:
+        values[at] = read(values[at])
+    for at, name, read in reader.optional:
         if name in data:
-            apart[attribute] = read(data[name])
-    return kind(**apart)
+            values[at] = read(values[at])
+    for attribute, value in apart.items():
+        values[reader.places[attribute]] = value
+    return kind(**dict(zip(reader.places, values, strict=True)))
 
 
 def _plan(kind: Any) -> tuple[_Member, ...]:
@@ -79,30 +82,28 @@ _members_of: Callable[[Any], tuple[_Member, ...]] = cache(_plan)
 
 
 class _Reader(NamedTuple):
-    """What `made` needs: the attributes that every record has, with a function that takes all their values at once, the
-    forms of those that are not taken as they are, and the optional members."""
+    """What `made` needs: the place of each field, a function that takes all their values at once, the values of members
+    that may be left out, and the forms of those that are not taken as they are."""
 
-    attributes: tuple[str, ...]
-    values: Callable[[Mapping[str, Any]], tuple[Any, ...]]
-    forms: tuple[tuple[str, Form], ...]
-    optional: tuple[tuple[str, str, Form], ...]
+    places: Mapping[str, int]
+    values: Callable[[Mapping[str, Any]], Sequence[Any]]
+    defaults: Mapping[str, Any]
+    forms: tuple[tuple[int, Form], ...]
+    optional: tuple[tuple[int, str, Form], ...]
 
 
 def _reading(kind: Any) -> _Reader:
-    plan = _members_of(kind)
-    needed = [each for each in plan if not each.optional]
+    members = {each.attribute: each for each in _members_of(kind)}
+    attributes = [each.name for each in fields(kind) if each.init]
+    names = [members[name].name if name in members else _NO_MEMBER for name in attributes]
+    placed = [(at, members[name]) for at, name in enumerate(attributes) if name in members]
     return _Reader(
-        tuple(each.attribute for each in needed),
-        _values_of([each.name for each in needed]),
-        tuple((each.attribute, each.read) for each in needed if each.read is not _same),
-        tuple((each.attribute, each.name, each.read) for each in plan if each.optional),
+        {name: at for at, name in enumerate(attributes)},
+        itemgetter(*names) if len(names) > 1 else lambda data: [data[name] for name in names],
+        {_NO_MEMBER: None} | {each.name: each.default for each in members.values() if each.optional},
+        forms=tuple((at, each.read) for at, each in placed if not each.optional and each.read is not _same),
+        optional=tuple((at, each.name, each.read) for at, each in placed if each.optional and each.read is not _same),
     )
-
-
-def _values_of(names: list[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    if len(names) > 1:
-        return itemgetter(*names)  # one call for all: a grant has two dozen members
-    return lambda data: tuple(data[name] for name in names)
 
 
 _reader_of: Callable[[Any], _Reader] = cache(_reading)

@@ -20,7 +20,7 @@ def microseconds(at: datetime) -> int:
     return (at - LONG_AGO) // timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEvent:
     """One event for one agent instance. The same `id` twice is the same event delivered twice. `order` is its number
     among all events of the store, given when it is first stored. Events leave in this order, also if the clock
@@ -42,7 +42,7 @@ class AgentEvent:
         payload: Mapping[str, Any],
         at: datetime,
     ) -> AgentEvent:
-        return cls(f"evt-{session_id}-{kind}", kind, target, payload, at)
+        return cls(id=f"evt-{session_id}-{kind}", type=kind, target=target, payload=payload, created_at=at)
 
     @property
     def turn(self) -> Turn:
@@ -73,7 +73,14 @@ class AgentEvent:
         """Read an event, as stored or as a broker sends it. Without a number, its time counts."""
         at = from_iso(data["createdAt"])
         order = data.get("order") or microseconds(at)
-        return cls(data["eventId"], data["type"], ResumeTarget.from_json(data), data["payload"], at, order)
+        return cls(
+            id=data["eventId"],
+            type=data["type"],
+            target=ResumeTarget.from_json(data),
+            payload=data["payload"],
+            created_at=at,
+            order=order,
+        )
 
     def to_plaintext(self) -> bytes:
         return codec.encode("AgentEvent", {"spec": self.to_record()})
@@ -81,3 +88,22 @@ class AgentEvent:
     @classmethod
     def from_plaintext(cls, body: bytes) -> AgentEvent:
         return cls.from_json(codec.decode("AgentEvent", body)["spec"])
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveredEvent:
+    """An event in the hands of a consumer, for the `attempt`-th time."""
+
+    event: AgentEvent
+    attempt: int
+
+    @property
+    def id(self) -> str:
+        return self.event.id
+
+    @property
+    def type(self) -> str:
+        return self.event.type
+
+    def to_json(self) -> dict[str, Any]:
+        return self.event.to_json()

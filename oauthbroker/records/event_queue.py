@@ -7,7 +7,7 @@ event becomes a dead letter or stops being one, and when a segment hands over th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +20,7 @@ REMEMBERED = 256
 ITEM_WEIGHT = 100  # bytes of an item beside its id and address
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
     """An event's place in the queue. `due` is the end of its lease or back-off, which began at `since`."""
 
@@ -40,7 +40,7 @@ class Item:
         return self.due is None or has_passed(self.due, self.since or now, now)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
     """A settled lease with its outcome: a consumer that lost the answer settles again and gets the same one. `lease` is
     None for an event that an operator dropped or an erasure removed. `order` grows with each settlement of the queue.
@@ -60,7 +60,7 @@ def newest(settled: Iterable[Settled]) -> tuple[Settled, ...]:
     return (*done, *refused)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Segment:
     """A run of a queue's events, in order, and the leases of such events that were settled lately."""
 
@@ -104,7 +104,12 @@ class Segment:
     @classmethod
     def from_plaintext(cls, body: bytes) -> Segment:
         spec = codec.decode("EventQueueSegment", body)["spec"]
-        return cls(spec["agent"], spec["number"], items_in(spec["waiting"]), settled_in(spec["settled"]))
+        return cls(
+            agent=spec["agent"],
+            number=spec["number"],
+            items=items_in(spec["waiting"]),
+            settled=settled_in(spec["settled"]),
+        )
 
 
 def segments_of(agent: str, items: Iterable[Item], number: int) -> list[Segment]:
@@ -117,7 +122,7 @@ def segments_of(agent: str, items: Iterable[Item], number: int) -> list[Segment]
             runs.append([])
             weight = item.weight
         runs[-1].append(item)
-    return [Segment(agent, number + each, tuple(run)) for each, run in enumerate(runs)]
+    return [Segment(agent=agent, number=number + each, items=tuple(run)) for each, run in enumerate(runs)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,7 @@ class Head:
     agent: str = ""
     segments: tuple[int, ...] = ()
     next: int = 1
+    _: KW_ONLY
     retired: tuple[int, ...] = ()
     dead: tuple[Item, ...] = ()
     settled: tuple[Settled, ...] = ()
@@ -150,9 +156,9 @@ class Head:
             spec["agent"],
             tuple(spec["segments"]),
             spec["next"],
-            tuple(spec["retired"]),
-            items_in(spec["dead"]),
-            settled_in(spec["settled"]),
+            retired=tuple(spec["retired"]),
+            dead=items_in(spec["dead"]),
+            settled=settled_in(spec["settled"]),
         )
 
 
@@ -168,7 +174,12 @@ def items_in(data: Iterable[Mapping[str, Any]]) -> tuple[Item, ...]:
 
 def _item(data: Mapping[str, Any]) -> Item:
     return Item(
-        data["id"], data["address"], data["attempts"], _moment(data["due"]), data["lease"], _moment(data.get("since"))
+        id=data["id"],
+        address=data["address"],
+        attempts=data["attempts"],
+        due=_moment(data["due"]),
+        lease=data["lease"],
+        since=_moment(data.get("since")),
     )
 
 
@@ -181,4 +192,4 @@ def _settled_json(settled: Settled) -> dict[str, object]:
 
 
 def settled_in(data: Iterable[Mapping[str, Any]]) -> tuple[Settled, ...]:
-    return tuple(Settled(each["id"], each["lease"], each["done"], each["order"]) for each in data)
+    return tuple(Settled(id=each["id"], lease=each["lease"], done=each["done"], order=each["order"]) for each in data)

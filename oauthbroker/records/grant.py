@@ -16,13 +16,12 @@ from oauthbroker.records import codec
 from oauthbroker.records.codec import APART, OPTIONAL, named
 from oauthbroker.records.event import AgentEvent
 from oauthbroker.records.refresh_state import RefreshState
-from oauthbroker.records.retired import Retired, merged
+from oauthbroker.records.retired_tokens import Retired, merged
 
 CLOCK_SLACK_SECONDS = 60
 _LENGTH = struct.Struct(">Q").pack
 ENDLESS = float("inf")
 ALWAYS = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
-NEVER = LONG_AGO, LONG_AGO
 SPEC = ("provider", "subject", "flow", "scopesGranted", "createdAt", "updatedAt", "revoked", "providerData")
 UNLISTED_AFTER = 2  # consents in a row
 RevocationState = Literal["none", "pending", "done", "refused", "shared", "untold"]
@@ -36,7 +35,7 @@ def grant_id(app: str, subject: str) -> str:
     return "sha256:" + hashlib.sha256(pair).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
     """An issued access token. `lifetime_seconds` is its lifetime at issue; None means it never expires. `expires_at`
     LONG_AGO means that its end is unknown, so it counts as expired."""
@@ -78,7 +77,7 @@ class Token:
                 longest = timedelta(seconds=self.lifetime_seconds + CLOCK_SLACK_SECONDS)
                 since = max(since, self.expires_at - longest)
         except OverflowError:
-            return NEVER
+            return LONG_AGO, LONG_AGO
         return since, until
 
     def with_latest_end(self, now: datetime, stored_at: datetime) -> Token:
@@ -92,7 +91,7 @@ class Token:
         return replace(self, expires_at=min(self.expires_at, now + whole))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
     """One grant. `account` pins (issuer, account) of the first success; `registration` is the client it was made
     with; `outbox` are events not yet queued; `retired` are earlier tokens still to be revoked at the provider, not
@@ -249,10 +248,6 @@ class Grant:
     def erased(self, at: datetime, known: RevocationState = "done") -> Grant:
         """Return the tombstone without its tokens. `known` is what the provider knows of the end."""
         return replace(self, token=None, refresh_state=RefreshState(), revocation=known, updated_at=at)
-
-    def retiring(self, refresh: Secret | None, access: Secret | None, at: datetime) -> Grant:
-        """Return the grant with unused tokens added, to be revoked at the provider."""
-        return self.owing(Retired.of(refresh, access, at))
 
     def owing(self, ended: Retired) -> Grant:
         """Return the grant with tokens added to those that are to be revoked. A set that names another registration

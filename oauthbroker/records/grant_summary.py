@@ -13,7 +13,7 @@ from oauthbroker.records.grant_view import GrantView
 Needs = Literal["consent", "renewal"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GrantSummary:
     """One grant without its tokens.
 

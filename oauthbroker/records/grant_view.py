@@ -8,18 +8,18 @@ from datetime import datetime
 from typing import Any, Literal
 
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.titles import agent_title
+from oauthbroker.model.turn_titles import agent_title
 from oauthbroker.records.grant import Grant
 from oauthbroker.records.provider_data import told_to_tools
 from oauthbroker.records.refresh_state import Ended
-from oauthbroker.records.unrevoked import parts_of
+from oauthbroker.records.unrevoked_tokens import parts_of
 
 GrantHealth = Literal["alive", "ending", "again", "ended"]
 """`alive`, `ending` (soon, and nothing refreshes it), `again` (a person has to agree again) or `ended` (revoked)."""
 SOON_SECONDS = 24 * 3600
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GrantView:
     """One grant, judged at one moment.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -34,6 +34,7 @@ class Intent:
     attempt: str
     at: datetime
     lost: int = 0
+    _: KW_ONLY
     noticed: bool = False
 
     @property
@@ -48,11 +49,16 @@ class Intent:
         return self.at + timedelta(seconds=min(2 ** min(self.lost, 20), longest))
 
     def pauses(self, now: datetime) -> bool:
-        """Tell whether it is too early to try the old token again."""
-        return not has_passed(self.retry_at, self.at, now)
+        """Tell whether it is too early to try the old token again.
+
+        A host that died may have had a clock minutes ahead of ours. Its pause is over, because a provider that forgives
+        a second use does so for seconds.
+        """
+        is_ahead = self.at > now + timedelta(seconds=_LONGEST_AFTER_A_CRASH)
+        return (self.noticed or not is_ahead) and not has_passed(self.retry_at, self.at, now)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshState:
     """The refresh state of a grant. `spare` is a newer refresh token from a refused answer: it is tried before the
     old one. `refused_at` is when an ambiguous refusal first came; `asked` are the scopes requested with client

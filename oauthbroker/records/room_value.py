@@ -8,7 +8,7 @@ from typing import Any
 from oauthbroker.records import codec
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoomValue:
     """One value of one room. `subjects` are those that it is about: erasing one of them removes the value."""
 
@@ -30,4 +30,4 @@ class RoomValue:
         room, key, subjects = spec["room"], spec["key"], spec["subjects"]
         if not all(isinstance(text, str) for text in (room, key, *subjects)):
             raise TypeError("a room, a key and subjects are texts")
-        return cls(room, key, spec["value"], tuple(subjects))
+        return cls(room=room, key=key, value=spec["value"], subjects=tuple(subjects))

@@ -10,7 +10,7 @@ from oauthbroker.records import codec
 from oauthbroker.records.codec import OPTIONAL
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
     """The end of a record of kind `of`. It is invalid from `ends_at` on; it would have expired at `keep_until`
     (None: never). `since` is when a future end was set. For an immediate end it is `LONG_AGO`, so that the record
@@ -26,7 +26,7 @@ class Tombstone:
         ends = (self.keep_until, other.keep_until)
         longest = None if None in ends else max(end for end in ends if end is not None)
         first = min(self, other, key=lambda each: (each.ends_at, each.since or LONG_AGO))
-        return Tombstone(self.of, first.ends_at, longest, first.since)
+        return Tombstone(of=self.of, ends_at=first.ends_at, keep_until=longest, since=first.since)
 
     def is_over(self, now: datetime) -> bool:
         """Tell whether the record would have expired by now without the tombstone."""

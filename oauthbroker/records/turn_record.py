@@ -15,7 +15,7 @@ from oauthbroker.records import codec
 Tools = Mapping[str, tuple[ToolAuth, ...] | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRecord:
     """One turn. `tools` maps each tool to the auths it may request, None for those that the bundle declares."""
 

@@ -11,7 +11,7 @@ from oauthbroker.records.codec import APART, named
 LATE = timedelta(hours=1)  # no process keeps a use in memory this long before writing it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GrantUse:
     """The uses of one grant, by its id. `tool` is None if the runtime itself asked."""
 
@@ -24,7 +24,7 @@ class GrantUse:
 
     @classmethod
     def first(cls, grant: str, agent: str, tool: str | None, at: datetime) -> GrantUse:
-        return cls(grant, agent, at, agent, tool, at)
+        return cls(grant=grant, first_agent=agent, first_at=at, agent=agent, tool=tool, at=at)
 
     @property
     def locator(self) -> str:

@@ -13,9 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError
 from oauthbroker.records import AgentEvent, codec
 from oauthbroker.records.event import microseconds
+from oauthbroker.repository.damage import Damage
 from oauthbroker.repository.versioned import opened, replaceable, write_over
 from oauthbroker.store.port import Conflict, Entry, Key, Store
 
@@ -45,9 +46,7 @@ class EventOrder:
     in an outbox; a lost entry is made anew from it.
     """
 
-    def __init__(
-        self, store: Store, on_damage: Callable[[str, Code], None], in_outboxes: Callable[[], Awaitable[int]]
-    ) -> None:
+    def __init__(self, store: Store, on_damage: Damage, in_outboxes: Callable[[], Awaitable[int]]) -> None:
         self._store = store
         self._on_damage = on_damage
         self._in_outboxes = in_outboxes

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 
-from oauthbroker.core.errors import Code
 from oauthbroker.records import AgentEvent
+from oauthbroker.repository.damage import Damage
 from oauthbroker.repository.versioned import opened, readable_records, remove_over, replaceable, write_over
 from oauthbroker.store.port import Conflict, Entry, Store
 
@@ -16,7 +16,7 @@ KIND = "events"
 class EventRecords:
     """Events by id. Every method may raise `BrokerError` with a store code."""
 
-    def __init__(self, store: Store, on_damage: Callable[[str, Code], None]) -> None:
+    def __init__(self, store: Store, on_damage: Damage) -> None:
         self._store = store
         self._on_damage = on_damage
 

@@ -5,11 +5,12 @@ All lie in one folder, so that the sync of a later part makes an earlier one dur
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager, suppress
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.repository import event_order
+from oauthbroker.repository.damage import Damage
 from oauthbroker.repository.versioned import UNREADABLE, remove_over, write_over
 from oauthbroker.store.port import Conflict, Entry, Key, Store
 
@@ -21,7 +22,7 @@ HEAD = 0  # the number of a head; segments count from 1
 class QueueParts:
     """Every method may raise `BrokerError` with a store code."""
 
-    def __init__(self, store: Store, on_damage: Callable[[str, Code], None]) -> None:
+    def __init__(self, store: Store, on_damage: Damage) -> None:
         self._store = store
         self._on_damage = on_damage
 
@@ -35,6 +36,10 @@ class QueueParts:
     def unchanged(self, entry: Entry) -> bool:
         """Return whether the version is certainly the newest; costs one stat."""
         return self._store.unchanged(entry)
+
+    async def is_current(self, entry: Entry) -> bool:
+        """Return whether the version is the newest, by the word of the store."""
+        return self._store.unchanged(entry) or await self._store.is_current(entry)
 
     async def get(self, agent: str, number: int) -> Entry | None:
         return await self._store.get(self.key(agent, number))

@@ -50,14 +50,16 @@ def _converted(body: bytes) -> tuple[Head, list[Segment]]:
     waiting, dead = items_in(old["waiting"]), items_in(old["dead"])
     agent = next((item.address.split(SEPARATOR)[1] for item in (*waiting, *dead)), "")
     segments = segments_of(agent, waiting, 1)
-    head = Head(agent, tuple(each.number for each in segments), len(segments) + 1, (), dead, _settled(old))
+    head = Head(
+        agent, tuple(each.number for each in segments), len(segments) + 1, retired=(), dead=dead, settled=_settled(old)
+    )
     return head, segments
 
 
 def _settled(old: Mapping[str, Any]) -> tuple[Settled, ...]:
-    leases = [Settled(each["id"], each["lease"], each["done"]) for each in old.get("settled", ())]
+    leases = [Settled(id=each["id"], lease=each["lease"], done=each["done"]) for each in old.get("settled", ())]
     known = {each.id for each in leases if each.done}
-    removed = [Settled(event_id, None, done=True) for event_id in old["done"] if event_id not in known]
+    removed = [Settled(id=event_id, lease=None, done=True) for event_id in old["done"] if event_id not in known]
     return newest(replace(each, order=order) for order, each in enumerate([*removed, *leases], start=1))
 
 

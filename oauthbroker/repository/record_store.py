@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, Protocol, Self, TypeVar, runtime_checkable
 
-from oauthbroker.core.bounded import Bounded
+from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import LONG_AGO
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Round
 from oauthbroker.records.tombstone import Tombstone
+from oauthbroker.repository.damage import Damage
 from oauthbroker.repository.tombstones import KIND as TOMBSTONES
 from oauthbroker.repository.tombstones import Tombstones
 from oauthbroker.repository.versioned import remove_over, replaceable, write_over
@@ -46,7 +47,6 @@ class EndingRecord(Protocol):
 
 R = TypeVar("R", bound=Shelved)
 First = Callable[[], object]
-Damage = Callable[[str, Code], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class RecordStore(Generic[R]):
     raise `BrokerError` with a store code."""
 
     def __init__(
-        self, store: Store, kind: str, read: Callable[[bytes], R], on_damage: Damage, tombstones: Tombstones | None
+        self, *, store: Store, kind: str, read: Callable[[bytes], R], on_damage: Damage, tombstones: Tombstones | None
     ) -> None:
         self._store = store
         self._kind = kind
@@ -84,7 +84,8 @@ class RecordStore(Generic[R]):
             return record
         found = self._cache.get(locator)
         if found is not None and await self._store.is_current(found.version):
-            self._cache.touch(locator)
+            if self._cache.get(locator) is found:  # else another task has ended or replaced it meanwhile
+                self._cache.touch(locator)
             return found.record
         self._cache.pop(locator)
         try:
@@ -151,7 +152,7 @@ class RecordStore(Generic[R]):
         if first is not None:
             first()
         if self._tombstones is not None:
-            await self._tombstones.write(key, Tombstone(self._kind, at, until, since))
+            await self._tombstones.write(key, Tombstone(of=self._kind, ends_at=at, keep_until=until, since=since))
         return True
 
     async def _let_go(self, locator: str) -> bool:

@@ -7,19 +7,20 @@ together. Plain reads take no lock.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import TypeVar
 
-from oauthbroker.core.bounded import Bounded
+from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.records import AuthSession, Grant
+from oauthbroker.records.registered_client import RegisteredClient
+from oauthbroker.repository.damage import Damage, log_damage
+from oauthbroker.repository.due_markers import Markers
 from oauthbroker.repository.event_order import EventOrder
 from oauthbroker.repository.event_records import EventRecords
 from oauthbroker.repository.grant_tags import GrantTags, people_of
-from oauthbroker.repository.markers import Markers
 from oauthbroker.repository.queue_parts import QueueParts
 from oauthbroker.repository.record_store import RecordStore, Shelved
 from oauthbroker.repository.room_values import RoomValues
@@ -38,15 +39,29 @@ from oauthbroker.repository.versioned import (
     readable_records,
 )
 from oauthbroker.repository.waiting_lists import WaitingLists
-from oauthbroker.store.port import Conflict, Entry, Key, Lease, Reservation, Store, Tag
+from oauthbroker.store.port import (
+    FEED_SECONDS,
+    Conflict,
+    Entry,
+    Key,
+    Lease,
+    Leases,
+    Reservation,
+    SharedStore,
+    Store,
+    Tag,
+)
 
-__all__ = ["Conflict", "Due", "DueWork", "Entry", "Key", "Lease", "Repository", "Reservation", "Untold", "Versioned"]
+__all__ = [
+    "FEED_SECONDS", "Conflict", "Due", "DueWork", "Entry", "Key", "Lease", "Leases", "Repository", "Reservation",
+    "SharedStore", "Untold", "Versioned",
+]  # fmt: skip
 
 KINDS = (
     "grants", "sessions", "waiting", "events", "queues", "secrets", "due", "turns", "apikeys", "visits", "uses",
-    "rooms", TOMBSTONES,
+    "rooms", "clients", TOMBSTONES,
 )  # fmt: skip
-LEASES = ("pair", "flight", "queue", "room")
+LEASES = ("pair", "flight", "queue", "room", "registration", "forwarding")
 PAIR_WAIT_SECONDS = 20.0
 WRITABLE_SECONDS = 10.0  # before a provider call, when nothing is lost yet
 ANSWER_BYTES = 64 * 1024
@@ -56,27 +71,22 @@ PROBE_BYTES = 4 * 1024
 
 R = TypeVar("R")
 S = TypeVar("S", bound=Shelved)
-Damage = Callable[[str, Code], None]
-_log = logging.getLogger("oauthbroker.repository")
-
-
-def _log_damage(place: str, code: Code) -> None:
-    _log.warning("unreadable record %s: %s", place, code.value)
 
 
 class Repository:
-    """Typed access to the store, which keeps `kinds`. `upgraded` is false for a store that waits for its upgrade. Every
-    method may raise `BrokerError` with a store code."""
+    """Typed access to the store, which keeps `kinds`. `shared` is the store if it serves several hosts. `upgraded` is
+    false for a store that waits for its upgrade. Every method may raise `BrokerError` with a store code."""
 
     def __init__(
         self,
         store: Store,
-        on_damage: Damage = _log_damage,
+        on_damage: Damage = log_damage,
         kinds: Collection[str] = KINDS,
         *,
         upgraded: bool = True,
     ) -> None:
         self._store = store
+        self.shared = store if isinstance(store, SharedStore) else None
         self._tags = GrantTags(store)
         self.upgraded = upgraded
         self._on_damage = on_damage
@@ -87,6 +97,7 @@ class Repository:
         self.secrets = StoredSecrets(store, on_damage)
         self.waiting_lists = WaitingLists(store, on_damage)
         self.room_values = RoomValues(store, on_damage)
+        self.clients = self.shelf("clients", RegisteredClient.from_plaintext)
         self.event_order = EventOrder(store, on_damage, self._newest_in_outboxes)
         self._cache = Bounded[tuple[str, str], Versioned[Grant]](
             CACHED, most_bytes=CACHED_BYTES, size_of=lambda held: len(held.entry.body)
@@ -99,6 +110,15 @@ class Repository:
     def flight(self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[Lease]:
         """Return the lock for a provider call that changes a grant. It blocks no write."""
         return self._store.lease(self._store.key("flight", app, subject), wait=wait)
+
+    def registration(self, app: str, *, wait: float) -> AbstractAsyncContextManager[Lease]:
+        """Return the lock for the requests that register a client for an app."""
+        return self._store.lease(self._store.key("registration", app), wait=wait)
+
+    def forwarding(self, agent: str) -> AbstractAsyncContextManager[Lease]:
+        """Return the lock for forwarding the events of an agent. Raises `storeLocked` at once if another process has
+        it."""
+        return self._store.lease(self._store.key("forwarding", agent), wait=0)
 
     async def check_writable(self, app: str, subject: str) -> None:
         """Raise `storeLocked` if another process keeps all writers from a pair's grant. Use it before a provider call
@@ -130,15 +150,18 @@ class Repository:
             self._on_damage(f"grants/{key.name[:8]}", error.code)
         return None if entry is None else self._remember(self._open_grant(entry, app, subject))
 
-    def room_for(self, grant: Grant) -> AbstractAsyncContextManager[Reservation]:
-        """Reserve disk space for the grant's next version, with the largest provider response added."""
-        return self._store.reserve(self.grant_key(grant.app, grant.subject), len(grant.to_plaintext()) + ANSWER_BYTES)
+    def room_for(self, held: Versioned[Grant], *, now: bool = True) -> AbstractAsyncContextManager[Reservation]:
+        """Reserve disk space for the grant's next version, with the largest provider response added. Without `now`,
+        `save_grant` takes it as its `ahead`."""
+        return self._store.reserve(held.entry.key, len(held.entry.body) + ANSWER_BYTES, now=now)
 
     def room_for_first(self, app: str, subject: str) -> AbstractAsyncContextManager[Reservation]:
         """Do the same for a pair without a grant."""
         return self._store.reserve(self.grant_key(app, subject), ANSWER_BYTES)
 
-    async def save_grant(self, grant: Grant, *, expect: int, room: Reservation | None = None) -> Versioned[Grant]:
+    async def save_grant(
+        self, grant: Grant, *, expect: int, room: Reservation | None = None, ahead: Reservation | None = None
+    ) -> Versioned[Grant]:
         """Write a grant durably, under the pair's lease. New events are numbered, and one with pending work is marked
         as due first. Tags are written only if they may differ from those of the version before: never by a refresh."""
         key = self.grant_key(grant.app, grant.subject)
@@ -150,7 +173,7 @@ class Repository:
         if grant.unfinished:
             await self.markers.mark(key, grant.app, grant.subject)
         try:
-            entry = await self._store.put(key, grant.to_plaintext(), expect=expect, room=room, tags=tags)
+            entry = await self._store.put(key, grant.to_plaintext(), expect=expect, room=room, ahead=ahead, tags=tags)
         except Conflict:
             self._cache.pop((grant.app, grant.subject))  # the cached version is outdated
             raise
@@ -282,7 +305,9 @@ class Repository:
     # records with a locator of their own
 
     def shelf(self, kind: str, read: Callable[[bytes], S]) -> RecordStore[S]:
-        return RecordStore(self._store, kind, read, self._on_damage, self.tombstones)
+        return RecordStore(
+            store=self._store, kind=kind, read=read, on_damage=self._on_damage, tombstones=self.tombstones
+        )
 
     async def sync(self, *kinds: str) -> None:
         """Make earlier writes of a kind durable before an answer relies on them: the sync after the write may have

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.subject import is_subject
 from oauthbroker.records.room_value import RoomValue
+from oauthbroker.repository.damage import Damage
 from oauthbroker.repository.versioned import in_place, opened, readable_records
 from oauthbroker.store.port import Conflict, Entry, Key, Store, Tag
 
 KIND = "rooms"
 MOST_BYTES = 1024 * 1024  # of one value, as JSON
 TRIES = 16  # of a change that other processes overtake
-Damage = Callable[[str, Code], None]
 
 
 class RoomValues:

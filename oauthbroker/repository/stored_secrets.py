@@ -9,6 +9,7 @@ from typing import Any
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.records import codec
+from oauthbroker.repository.damage import Damage
 from oauthbroker.repository.versioned import in_place, opened, readable_records
 from oauthbroker.store.port import Conflict, Entry, Key, Store
 
@@ -19,7 +20,7 @@ TRIES = 16  # of a change that other processes overtake
 class StoredSecrets:
     """`Secret/<name>` entries. Every method may raise `BrokerError` with a store code."""
 
-    def __init__(self, store: Store, on_damage: Callable[[str, Code], None]) -> None:
+    def __init__(self, store: Store, on_damage: Damage) -> None:
         self._store = store
         self._on_damage = on_damage
 

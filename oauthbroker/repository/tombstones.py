@@ -3,19 +3,18 @@ overwrites."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 
 from oauthbroker.core.clock import CertainTime, Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Round
 from oauthbroker.records.tombstone import Tombstone
+from oauthbroker.repository.damage import Damage
 from oauthbroker.repository.versioned import replaceable, write_over
 from oauthbroker.store.port import Conflict, Entry, Key, Store
 
 KIND = "tombstones"
 SWEEP_SECONDS = 600.0
-Damage = Callable[[str, Code], None]
 
 
 class Tombstones:

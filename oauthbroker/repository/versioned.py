@@ -10,7 +10,8 @@ from typing import Generic, NamedTuple, TypeVar
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.records import Grant, codec
 from oauthbroker.records.refresh_state import Intent
-from oauthbroker.records.unrevoked import parts_of
+from oauthbroker.records.unrevoked_tokens import parts_of
+from oauthbroker.repository.damage import Damage
 from oauthbroker.store.port import Entry, Key, Store
 
 _NEVER_REPLACED = frozenset({Code.RECORD_MISPLACED, Code.KEY_UNKNOWN})  # the store never replaces these by itself
@@ -32,7 +33,7 @@ class Versioned(NamedTuple, Generic[R]):
         return self.entry.generation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
     """A record with pending work: an event to queue, or a provider to tell."""
 
@@ -97,7 +98,7 @@ async def readable(read: Awaitable[R | None]) -> R | None:
 async def readable_records(
     entries: AsyncIterator[Entry],
     read: Callable[[Entry], R],
-    on_damage: Callable[[str, Code], None],
+    on_damage: Damage,
     unread: Unread | None = None,
 ) -> AsyncIterator[R]:
     """Yield the records of entries. Unreadable ones, such as a newer schema's, are kept, reported, and noted in
@@ -114,9 +115,7 @@ async def readable_records(
         yield record
 
 
-async def replaceable(
-    store: Store, key: Key, read: Callable[[Entry], R], on_damage: Callable[[str, Code], None]
-) -> tuple[R | None, int]:
+async def replaceable(store: Store, key: Key, read: Callable[[Entry], R], on_damage: Damage) -> tuple[R | None, int]:
     """Read the record under the key, with the generation that its next version must expect. Only for records that can
     be rebuilt from others: an unreadable one is reported and counts as missing, and `write_over` and `remove_over`
     replace it. Entries planted by others (`storePermissions`) and a failing store raise."""
@@ -158,7 +157,7 @@ async def remove_over(store: Store, key: Key, *, expect: int) -> None:
 
 def due_in(entry: Entry) -> Due:
     spec = opened(_due_spec, entry)
-    return Due(entry, Key(spec["kind"], entry.key.name), spec["app"], spec["subject"])
+    return Due(marker=entry, key=Key(spec["kind"], entry.key.name), app=spec["app"], subject=spec["subject"])
 
 
 def _due_spec(body: bytes) -> dict[str, str]:

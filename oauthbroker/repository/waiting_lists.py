@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from oauthbroker.core.errors import Code
 from oauthbroker.records import codec
+from oauthbroker.repository.damage import Damage
 from oauthbroker.repository.versioned import in_place, opened, remove_over, replaceable, write_over
 from oauthbroker.store.port import Entry, Store
 
@@ -15,7 +13,7 @@ KIND = "waiting"
 class WaitingLists:
     """Waiting lists by pair. Every method may raise `BrokerError` with a store code."""
 
-    def __init__(self, store: Store, on_damage: Callable[[str, Code], None]) -> None:
+    def __init__(self, store: Store, on_damage: Damage) -> None:
         self._store = store
         self._on_damage = on_damage
 

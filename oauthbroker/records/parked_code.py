@@ -21,7 +21,7 @@ _BETWEEN = re.compile(r"[\s\u2010-\u2015\u2212_-]+")  # also the dashes that pho
 _LONGEST_SAID = 64
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Parked:
     """A parked code. `proof` is the handle or the channel code to be returned. `until` is when it expires; `tries`
     counts the channel codes tried."""

@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError
 from oauthbroker.records import Grant, codec
+from oauthbroker.repository.damage import Damage
 from oauthbroker.repository.versioned import Due, DueWork, Versioned, due_in, remove_over, replaceable, write_over
 from oauthbroker.store.port import Conflict, Entry, Key, Store
 
@@ -31,7 +32,7 @@ class _Seen:
 class Markers:
     """Due markers, stored under the names of their records. Every method may raise `BrokerError` with a store code."""
 
-    def __init__(self, store: Store, on_damage: Callable[[str, Code], None]) -> None:
+    def __init__(self, store: Store, on_damage: Damage) -> None:
         self._store = store
         self._on_damage = on_damage
         self._seen: dict[str, _Seen] = {}

@@ -12,7 +12,7 @@ from oauthbroker.records import codec
 from oauthbroker.records.codec import APART, named
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """The values of one browser's attempt. A later browser's attempt replaces it whole.
 
@@ -28,14 +28,14 @@ class Attempt:
     @classmethod
     def none(cls) -> Attempt:
         """Return the attempt of a session without a browser: no state matches it."""
-        return cls(Secret(""), "", None, None)
+        return cls(state=Secret(""), challenge="", verifier=None, nonce=None)
 
     def spent(self) -> Attempt:
         """Return the attempt after its end: it recognises a replay and holds no usable secret."""
         return replace(self, verifier=None, nonce=None)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Login:
     """A login at the team's identity provider, before the user goes on to an app's provider (`brokerLogin`).
 

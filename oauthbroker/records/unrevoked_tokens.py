@@ -10,7 +10,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records.grant import Grant
 from oauthbroker.records.refresh_state import RefreshState
-from oauthbroker.records.retired import Retired
+from oauthbroker.records.retired_tokens import Retired
 
 
 def parts_of(grant: Grant) -> tuple[Grant, ...]:

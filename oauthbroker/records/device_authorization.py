@@ -8,14 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from oauthbroker.core.secret import Secret, digest_of, has_digest
-from oauthbroker.model.results import DevicePrompt
+from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.records import codec
 from oauthbroker.records.codec import named
 
 FLOW = "device_code"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Device:
     """A device authorization under way.
 
@@ -40,7 +40,12 @@ class Device:
     @property
     def prompt(self) -> DevicePrompt:
         """Return the prompt for the user."""
-        return DevicePrompt(self.verification_uri, self.verification_uri_complete, self.user_code, self.interval)
+        return DevicePrompt(
+            verification_uri=self.verification_uri,
+            verification_uri_complete=self.verification_uri_complete,
+            user_code=self.user_code,
+            interval=self.interval,
+        )
 
     def asking(self, next_poll_at: datetime) -> Device:
         """Return the state before a poll: no other process polls before `next_poll_at`, and the answer may get lost."""

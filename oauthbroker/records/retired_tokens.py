@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +28,7 @@ class Retired:
     since: datetime
     refresh: tuple[Secret, ...] = field(default=(), metadata=named("refreshTokens"))
     access: tuple[Secret, ...] = field(default=(), metadata=named("accessTokens"))
+    _: KW_ONLY
     registration: str = field(default="", metadata=OPTIONAL)
     authorized_by: str | None = field(default=None, metadata=OPTIONAL)
     tell_after: datetime | None = field(default=None, metadata=OPTIONAL)

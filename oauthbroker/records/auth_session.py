@@ -18,15 +18,15 @@ from oauthbroker.core.clock import has_passed
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Link
-from oauthbroker.model.results import Reason
+from oauthbroker.model.token_results import Reason
 from oauthbroker.model.turn import ResumeTarget, SubjectMode
 from oauthbroker.records import codec
-from oauthbroker.records.attempt import Attempt, Login
+from oauthbroker.records.browser_attempt import Attempt, Login
 from oauthbroker.records.codec import APART, OPTIONAL, named
-from oauthbroker.records.device import FLOW as DEVICE_FLOW
-from oauthbroker.records.device import Device
+from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
+from oauthbroker.records.device_authorization import Device
 from oauthbroker.records.event import AgentEvent
-from oauthbroker.records.parked import Parked
+from oauthbroker.records.parked_code import Parked
 
 SessionStatus = Literal["pending", "completed", "failed", "expired"]
 NO_CLAIM_LASTS = timedelta(hours=1)  # no claim lasts longer; one that seems to was written under a fast clock
@@ -49,7 +49,7 @@ class Claim:
         return now < self.until < now + NO_CLAIM_LASTS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuthSession:
     """One authorization under way. `locator` is public (`as-<locator>`), the ticket and the state are secret.
 
@@ -224,7 +224,7 @@ class AuthSession:
         )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class ClaimedSession(AuthSession):
     """A session whose code only this process may redeem. Only `claim` returns one."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from oauthbroker.core.clock import printed
+from oauthbroker.records.auth_session import AuthSession
 from oauthbroker.records.codec import API_VERSION
 from oauthbroker.records.grant import Grant
 from oauthbroker.records.provider_data import told_to_tools
-from oauthbroker.records.session import AuthSession
 
 MASK: Final = "<secret>"
 

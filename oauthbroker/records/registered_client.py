@@ -1,0 +1,65 @@
+"""RegisteredClient: the broker's client at the authorization server of an app's MCP server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from oauthbroker.core.clock import has_passed
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import AuthMethod, Client, OAuthApp
+from oauthbroker.records import codec
+from oauthbroker.records.codec import APART
+
+SIGNS: AuthMethod = "private_key_jwt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredClient:
+    """One app's issuer and client. It is of no use for another server, issuer or callback. `client_id` is empty for an
+    app that names its own. With `private_key_jwt` the keys are the app's. `ends_at` is the end of the secret,
+    `looked_at` when the server was asked for its issuer, `scopes` those that it was registered for."""
+
+    app: str = field(metadata=APART)
+    url: str
+    issuer: str
+    redirect_uri: str
+    looked_at: datetime
+    client_id: str = ""
+    client_secret: Secret | None = None
+    auth_method: AuthMethod = "none"
+    ends_at: datetime | None = None
+    scopes: tuple[str, ...] | None = None
+
+    @property
+    def locator(self) -> str:
+        return self.app
+
+    def __repr__(self) -> str:
+        return f"RegisteredClient({self.app})"
+
+    def fits(self, app: OAuthApp, now: datetime) -> bool:
+        """Tell whether it is for this app as it is configured now, and has not ended."""
+        if app.mcp is None or (self.app, self.url, self.redirect_uri) != (app.name, app.mcp.url, app.redirect.uri):
+            return False
+        if self.scopes is not None and not app.scope_set.issubset(self.scopes):
+            return False
+        if not app.mcp.has_client and (app.client.auth_method == SIGNS) != (self.auth_method == SIGNS):
+            return False
+        is_theirs = app.mcp.issuer in {"", self.issuer} and bool(self.client_id) != app.mcp.has_client
+        return is_theirs and (self.ends_at is None or not has_passed(self.ends_at, self.looked_at, now))
+
+    def complete(self, app: OAuthApp) -> OAuthApp:
+        """Return the app with its issuer, and with the client there."""
+        client = Client(self.client_id, self.client_secret, self.auth_method) if self.client_id else app.client
+        if self.auth_method == SIGNS:
+            client = replace(app.client, client_id=self.client_id)
+        return app.learnt(self.issuer, client)
+
+    def to_plaintext(self) -> bytes:
+        return codec.encode("RegisteredClient", {"metadata": {"name": self.app}, "spec": codec.members(self)})
+
+    @classmethod
+    def from_plaintext(cls, body: bytes) -> RegisteredClient:
+        data = codec.decode("RegisteredClient", body)
+        return codec.made(cls, data["spec"], app=data["metadata"]["name"])
