@@ -10,7 +10,7 @@ from itertools import islice
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import note_held, seconds_to_wait
-from oauthbroker.store.names import check_key, check_kinds, check_tags, entry_name, labelled_mac, tag_of
+from oauthbroker.store.entry_names import check_key, check_kinds, check_tags, entry_names, labelled_mac, tag_of
 from oauthbroker.store.port import Conflict, Entry, Key, Lease, Reservation, Tag
 from oauthbroker.store.seal import MAX_BODY
 
@@ -27,6 +27,7 @@ class MemoryStore:
     def __init__(self, *, kinds: Sequence[str], lease_kinds: Sequence[str] = (), clock: Clock) -> None:
         check_kinds(*kinds, *lease_kinds)
         self._name_key = clock.random_bytes(32)
+        self._name_of = entry_names(self._name_key)
         self._entries: dict[str, dict[str, Entry]] = {kind: {} for kind in kinds}
         self._tags: dict[Tag, set[str]] = {}
         self._lease_kinds = frozenset(lease_kinds)
@@ -39,7 +40,7 @@ class MemoryStore:
     def key(self, kind: str, *parts: str) -> Key:
         if kind not in self._entries and kind not in self._lease_kinds:
             raise ValueError(f"this store keeps no {kind!r}")
-        return Key(kind, entry_name(self._name_key, kind, *parts))
+        return Key(kind, self._name_of(kind, *parts))
 
     def mac(self, label: str, *parts: str) -> bytes:
         """Return 32 bytes that only this store can compute (for CSRF tokens and the like)."""
@@ -66,6 +67,7 @@ class MemoryStore:
         *,
         expect: int,
         room: Reservation | None = None,
+        ahead: Reservation | None = None,
         tags: Collection[Tag] | None = None,
     ) -> Entry:
         kind = self._kind(key)
@@ -77,17 +79,19 @@ class MemoryStore:
         current = kind.get(key.name)
         if (current.generation if current else 0) != expect:
             raise Conflict
+        if ahead is not None:
+            ahead.held = ahead.size
         for tag in tags or ():
             self._tags.setdefault(tag, set()).add(key.name)
         kind[key.name] = entry = Entry(key, expect + 1, bytes(body), stamp=object())
         return entry
 
     @asynccontextmanager
-    async def reserve(self, key: Key, size: int) -> AsyncIterator[Reservation]:
+    async def reserve(self, key: Key, size: int, *, now: bool = True) -> AsyncIterator[Reservation]:
         self._kind(key)
         if size > MAX_BODY:
             raise ValueError(f"a body has at most {MAX_BODY} bytes")
-        yield Reservation(key, held=size)
+        yield Reservation(key, held=size if now else None, size=size)
 
     async def check_writable(self, key: Key) -> None:
         self._kind(key)  # writes take no lock here

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import KW_ONLY, dataclass
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from oauthbroker.core.errors import BrokerError, Code
 
@@ -40,11 +40,12 @@ class Entry:
     key: Key
     generation: int
     body: bytes
+    _: KW_ONLY
     stamp: object = None
 
     def without_body(self) -> Entry:
         """Return the version without its body, for a caller that only asks `Store.unchanged`."""
-        return Entry(self.key, self.generation, b"", self.stamp)
+        return Entry(self.key, self.generation, b"", stamp=self.stamp)
 
     def __repr__(self) -> str:
         return f"Entry({self.key.kind}/{self.key.name[:8]}, generation={self.generation}, {len(self.body)} bytes)"
@@ -52,13 +53,25 @@ class Entry:
 
 @dataclass(slots=True)
 class Reservation:
-    """Space reserved for the next version of one entry. `held` belongs to the backend; None once it is used up."""
+    """Space of `size` bytes reserved for the next version of one entry. `held` belongs to the backend; None before the
+    space is taken, and once it is used up."""
 
     key: Key
     held: object = None
+    size: int = 0
 
     def __repr__(self) -> str:
         return f"Room({self.key.kind}/{self.key.name[:8]}, {'free' if self.held is not None else 'used up'})"
+
+
+FEED_SECONDS: Final = 3.0  # a feed that is trusted is no older: the age of the last heartbeat that came back
+
+
+class Leases(NamedTuple):
+    """The leases of a store that hosts share: those that are held, and lapsed ones that a dead host has left."""
+
+    held: int
+    lapsed: int
 
 
 class Lease(Protocol):
@@ -119,20 +132,22 @@ class Store(Protocol):
         *,
         expect: int,
         room: Reservation | None = None,
+        ahead: Reservation | None = None,
         tags: Collection[Tag] | None = None,
     ) -> Entry:
         """Write durably and return the new version.
 
         `expect` is the generation the caller saw, 0 for an entry that must not exist yet. If it differs, raises
-        `Conflict` and changes nothing. `room` from `reserve` is used up by every call, also a failing one. `tags` are
+        `Conflict` and changes nothing. `room` from `reserve` is used up by every call, also a failing one.
+        `ahead` is for the version after this one: its space is taken before anything is written. `tags` are
         all tags that the version has to be found by; None if they are those of the version before. Give them when they
         change: each costs a durable write. From the moment in which a version can be read, it is found by its tags.
         """
         ...
 
-    def reserve(self, key: Key, size: int) -> AbstractAsyncContextManager[Reservation]:
+    def reserve(self, key: Key, size: int, *, now: bool = True) -> AbstractAsyncContextManager[Reservation]:
         """Reserve space for a body of `size` bytes before a provider call depends on the write. Notices a full or
-        failing disk early. Unused space is freed."""
+        failing disk early. Unused space is freed. Without `now`, a `put` takes the space as its `ahead`."""
         ...
 
     async def check_writable(self, key: Key) -> None:
@@ -193,4 +208,34 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Wait for running writes, then close all files."""
+        ...
+
+
+class FeedState(Protocol):
+    """The feed of a store's changes."""
+
+    async def heard(self) -> bool:
+        """Listen, and return whether a heartbeat comes back in time."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """Return `off`, `late` or `live`."""
+        ...
+
+
+@runtime_checkable
+class SharedStore(Protocol):
+    """What operators see of a store that hosts share, beside the port."""
+
+    @property
+    def feed(self) -> FeedState: ...
+
+    @property
+    def degraded(self) -> bool:
+        """Whether versions were vouched for while the store was away, a moment ago."""
+        ...
+
+    async def leases(self) -> Leases:
+        """Count the leases, without taking one."""
         ...

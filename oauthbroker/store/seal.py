@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.names import length_prefixed
+from oauthbroker.store.entry_names import length_prefixed
 
 MAGIC = b"OAB1\x01"  # magic and suite 1: HKDF-SHA256 with AES-256-GCM
 KID, GENERATION, SALT, COMMIT = slice(5, 21), slice(21, 29), slice(29, 61), slice(61, 93)
@@ -49,6 +49,11 @@ class OneTimeKeys(NamedTuple):
     key: bytes
     commit: bytes
     nonce: bytes
+
+
+def generation_of(record: bytes) -> int:
+    """Return the generation that a record says. Only opening it tells whether that is true."""
+    return int.from_bytes(record[GENERATION])
 
 
 def derive(seed: bytes, salt: bytes, info: bytes) -> OneTimeKeys:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.file.fs import Fs
-from oauthbroker.store.keys import KeyProvider, Keyring, Upgrades
+from oauthbroker.store.keyring import Keyring, Upgrades
+from oauthbroker.store.keyring_home import KeyringHome
 from oauthbroker.store.port import Store
 
 LEASE_KIND = "upgrade"
@@ -26,21 +25,6 @@ class UpgradeStep:
 
     name: str
     run: Callable[[Store], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class KeyringFile:
-    """Where a store's keyring lies, and the key that opens it."""
-
-    path: Path
-    kek: KeyProvider
-    fs: Fs | None = None
-
-    def load(self) -> Keyring:
-        return Keyring.load(self.path, self.kek, fs=self.fs)
-
-    def rewrite(self, upgrades: Upgrades) -> Keyring:
-        return Keyring.rewrite(self.path, self.kek, upgrades, fs=self.fs)
 
 
 def names_of(steps: Sequence[UpgradeStep]) -> tuple[str, ...]:
@@ -62,7 +46,7 @@ def is_behind(ring: Keyring, steps: Sequence[UpgradeStep]) -> bool:
 
 
 async def upgrade(
-    store: Store, ring: Keyring, file: KeyringFile, steps: Sequence[UpgradeStep], *, wait: float = PATIENCE_SECONDS
+    store: Store, ring: Keyring, file: KeyringHome, steps: Sequence[UpgradeStep], *, wait: float = PATIENCE_SECONDS
 ) -> None:
     """Run the steps that the store still needs. `ring` is its keyring as the store was opened with it.
 
@@ -75,7 +59,7 @@ async def upgrade(
         await _run(store, file, steps)
 
 
-async def _run(store: Store, file: KeyringFile, steps: Sequence[UpgradeStep]) -> None:
+async def _run(store: Store, file: KeyringHome, steps: Sequence[UpgradeStep]) -> None:
     ring = file.load()
     if not is_behind(ring, steps):
         return

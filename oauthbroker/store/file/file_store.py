@@ -12,20 +12,21 @@ from pathlib import Path
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.entry_names import check_key, check_kinds, check_tags, is_name
+from oauthbroker.store.file.cache_stamp import Stamp
 from oauthbroker.store.file.folders import Folders, open_folders
-from oauthbroker.store.file.fs import Fs, failure
 from oauthbroker.store.file.locked_writes import Writer
 from oauthbroker.store.file.locks import Locks
-from oauthbroker.store.file.stamp import Stamp
+from oauthbroker.store.file.sealed_files import DAMAGED, SealedFiles
+from oauthbroker.store.file.system_calls import Fs, failure
 from oauthbroker.store.file.versioned_entries import EntryFiles, Taken
-from oauthbroker.store.keys import Keyring
-from oauthbroker.store.names import check_key, check_kinds, check_tags, is_name
+from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.live_keyring import LiveKeyring
 from oauthbroker.store.port import Entry, Key, Lease, Reservation, Tag
 
 Damage = Callable[[str, Code], None]
 
 _BREATH = 64  # entries that a scan reads before it yields to other tasks
-_DAMAGED = {Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN, Code.STORE_PERMISSIONS}
 
 _log = logging.getLogger("oauthbroker.store")
 
@@ -51,26 +52,35 @@ class FileStore:
 
     def __init__(
         self,
+        *,
         fs: Fs,
         folders: Folders,
         keyring: Keyring,
         lease_kinds: Sequence[str],
         clock: Clock,
         on_damage: Damage,
-        *,
         copies_damage: bool,
     ) -> None:
         self._copies_damage = copies_damage
-        self._fs, self._folders, self._ring, self._on_damage = fs, folders, keyring, on_damage
+        self.keyring = LiveKeyring(keyring)
+        self._fs, self._folders, self._on_damage = fs, folders, on_damage
         self._kinds, self._lease_kinds = folders.by_kind, frozenset(lease_kinds)
-        self._entries = EntryFiles(fs, folders, keyring, tuple(folders.by_kind))
+        self._entries = EntryFiles(fs=fs, folders=folders, ring=self.keyring, kinds=tuple(folders.by_kind))
         self._locks = Locks(fs, folders.locks, clock)
         self._writer = Writer(self._entries, self._locks)
+        self.sealed = SealedFiles(
+            fs=fs,
+            folders=folders,
+            keyring=self.keyring,
+            entries=self._entries,
+            writer=self._writer,
+            keys=self._keys,
+        )
         self._closed = False
         self._pid = os.getpid()
 
     def __repr__(self) -> str:
-        return f"FileStore({self._ring!r}, {len(self._kinds)} kinds)"
+        return f"FileStore({self.keyring!r}, {len(self._kinds)} kinds)"
 
     @classmethod
     def open(
@@ -94,20 +104,28 @@ class FileStore:
         check_kinds(*kinds, *lease_kinds)
         fs = fs or Fs()
         folders = open_folders(fs, root, kinds)
-        return cls(fs, folders, keyring, lease_kinds, clock, on_damage, copies_damage=copies_damage)
+        return cls(
+            fs=fs,
+            folders=folders,
+            keyring=keyring,
+            lease_kinds=lease_kinds,
+            clock=clock,
+            on_damage=on_damage,
+            copies_damage=copies_damage,
+        )
 
     def key(self, kind: str, *parts: str) -> Key:
         if kind not in self._kinds and kind not in self._lease_kinds:
             raise ValueError(f"this store keeps no {kind!r}")
-        return Key(kind, self._ring.name(kind, *parts))
+        return Key(kind, self.keyring.name(kind, *parts))
 
     def mac(self, label: str, *parts: str) -> bytes:
         """Return 32 bytes that only brokers with this store's keyring can compute (for CSRF tokens and the like)."""
-        return self._ring.mac(label, *parts)
+        return self.keyring.mac(label, *parts)
 
     def tag(self, kind: str, label: str, *parts: str) -> Tag:
         self._check_kind(kind)
-        return self._ring.tag(kind, label, *parts)
+        return self.keyring.tag(kind, label, *parts)
 
     async def get(self, key: Key) -> Entry | None:
         self._check_open(key)
@@ -118,6 +136,8 @@ class FileStore:
             failed = failure(exc)
         except BrokerError as exc:
             failed = exc
+        if failed.code is Code.KEY_UNKNOWN:
+            return await self._writer.run(partial(self._entries.read_anew, key))
         if failed.code is Code.RECORD_CORRUPT and self._copies_damage:
             await self._keep_aside(key)
         raise failed.with_traceback(None)
@@ -137,23 +157,23 @@ class FileStore:
         *,
         expect: int,
         room: Reservation | None = None,
+        ahead: Reservation | None = None,
         tags: Collection[Tag] | None = None,
     ) -> Entry:
         self._check_open(key)
         tags = tags or ()
         check_tags(key, tags)
-        return await self._writer.put(key, body, expect, _used_up(key, room), tags)
+        taken = _used_up(key, room)
+        prepare = partial(self._entries.prepare, key, expect + 1, body, taken, ahead, tags)
+        return await self._writer.put(key, prepare, has_room=taken is not None)
 
     @asynccontextmanager
-    async def reserve(self, key: Key, size: int) -> AsyncIterator[Reservation]:
+    async def reserve(self, key: Key, size: int, *, now: bool = True) -> AsyncIterator[Reservation]:
         self._check_open(key)
-        room = Reservation(key)
-
-        def take() -> None:
-            room.held = self._entries.reserve(key, size)
-
+        room = Reservation(key, size=size)
         try:
-            await self._writer.run(take)
+            if now:
+                await self._writer.run(partial(self._entries.fill, room))
             yield room
         finally:
             left = _used_up(key, room)
@@ -277,7 +297,7 @@ class FileStore:
         try:
             return await self.get(key)
         except BrokerError as exc:
-            if exc.code not in _DAMAGED and exc.note != "EIO":
+            if exc.code not in DAMAGED and exc.note != "EIO":
                 raise
             self._on_damage(f"{key.kind}/{key.name[:8]}", exc.code)
         return None

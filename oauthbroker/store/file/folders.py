@@ -1,66 +1,143 @@
-"""Open the folders of a file store: check ownership, probe locks, and remove leftovers of a crash."""
+"""Open the folders of a file store: check ownership, probe locks, and remove leftovers of a crash.
+
+An open store has an *open mark*, a file in `data/` that is locked while its process lives and removed when the store is
+closed. So a mark that is not locked shows that a process has died. Only then may temporary files be left beside the
+records, and only then are the folders of the records listed: that takes longer the more records there are.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Collection, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.file.files import check_file, check_root, close, make_folders, own_folder
-from oauthbroker.store.file.fs import Fs, at_border
+from oauthbroker.store.file.atomic_files import drop_temp, new_locked
+from oauthbroker.store.file.checked_files import (
+    check_file,
+    check_root,
+    close,
+    make_folders,
+    own_folder,
+    quietly,
+    read_file,
+)
+from oauthbroker.store.file.system_calls import Fs, at_border
+from oauthbroker.store.move_mark import MOST_BYTES, MoveMark
 
 DATA, LOCKS, CORRUPT, TAGS = "data", "locks", "corrupt", "tags"
+OPEN, MARK = ".open.", "move"
+_MOST_MARK = 1024 * 1024  # 16 bytes for each keyring that the process has opened
 
 
 class Folders:
-    """Open folders by kind. All later operations are relative to these descriptors."""
+    """Open folders by kind. All later operations are relative to these descriptors. `closing` removes the open mark."""
 
-    __slots__ = ("_all", "_fs", "by_kind", "corrupt", "locks", "tags")
+    __slots__ = ("_closing", "by_kind", "corrupt", "data", "locks", "mark", "tags")
 
-    def __init__(self, fs: Fs, opened: dict[str, int]) -> None:
-        self._fs = fs
-        self._all = list(opened.values())
+    def __init__(self, opened: dict[str, int], closing: ExitStack, *, data: int, mark: int | None) -> None:
+        """`data` is the folder above the others, `mark` the open mark; None in a store that is only read."""
+        self._closing, self.data, self.mark = closing, data, mark
         self.locks, self.corrupt = opened.pop(LOCKS), opened.pop(CORRUPT)
         self.tags = opened.pop(TAGS, None)
         self.by_kind = MappingProxyType(opened)
 
     def close(self) -> None:
-        while self._all:
-            close(self._fs, self._all.pop())
+        self._closing.close()
 
 
 def open_folders(fs: Fs, root: Path, kinds: Sequence[str]) -> Folders:
     """Open `<root>/data` and its folders, created with 0700 if missing.
 
-    The work depends on the number of kinds, not of records, except for one listing of each folder to find leftovers of
-    a crash. Raises `storePermissions` for a path that others can access or that has the wrong type, and
-    `storeUnavailable` where files cannot be locked.
+    The work depends on the number of kinds, not of records. After the death of a process, each folder is listed once
+    to remove its leftovers. Raises `storePermissions` for a path that others can access or that has the wrong type,
+    and `storeUnavailable` where files cannot be locked.
     """
     return at_border(lambda: _open_all(fs, root, [LOCKS, CORRUPT, TAGS, *kinds]))
 
 
 def _open_all(fs: Fs, root: Path, names: Collection[str]) -> Folders:
-    opened: dict[str, int] = {}
-    try:
-        data = _open_data(fs, root)
-        try:
-            make_folders(fs, data, names)
+    with ExitStack() as stack:
+        data, opened = _open_data(fs, root), dict[str, int]()
+        stack.callback(close, fs, data)
+        with ExitStack() as checking:
+            dead = _dead_marks(fs, data, checking)
+            mark = _mark_as_open(fs, data, stack)
+            _check_not_moved(fs, data)
+            make_folders(fs, data, names)  # the sync makes the mark durable, too
             for name in names:
                 with suppress(*([FileNotFoundError] if name == TAGS else [])):  # an old store that is only read
                     opened[name] = own_folder(fs, data, name)
-            _collect(fs, data)
-        finally:
-            close(fs, data)
-        _probe_locks(fs, opened[LOCKS])
-        for folder in opened.values():
-            _collect(fs, folder)
-    except BaseException:
-        for fd in opened.values():
-            close(fs, fd)
-        raise
-    return Folders(fs, opened)
+                    stack.callback(close, fs, opened[name])
+            _probe_locks(fs, opened[LOCKS])
+            for folder in (data, *(opened.values() if dead else ())):
+                _collect(fs, folder)
+            for name in dead:
+                quietly(partial(fs.unlink, data, name))
+        return Folders(opened, stack.pop_all(), data=data, mark=mark)
+
+
+def living_marks(fs: Fs, data: int) -> list[bytes]:
+    """Return the contents of the open marks of living processes."""
+    found = list[bytes]()
+    for name in fs.listdir(data):
+        if not name.startswith(OPEN):
+            continue
+        with suppress(FileNotFoundError):  # its store was closed just now
+            fd = fs.open_file(data, name)
+            try:
+                if not fs.try_lock(fd):
+                    found.append(fs.read(fd, _MOST_MARK))
+            finally:
+                close(fs, fd)
+    return found
+
+
+def _dead_marks(fs: Fs, data: int, checking: ExitStack) -> list[str]:
+    """Return the open marks of processes that have died. They stay locked until `checking` ends."""
+    dead = list[str]()
+    for name in fs.listdir(data):
+        if not name.startswith(OPEN):
+            continue
+        with suppress(FileNotFoundError):  # its store was closed just now
+            fd = fs.open_file(data, name)
+            checking.callback(close, fs, fd)
+            check_file(fs.fstat(fd))
+            if fs.try_lock(fd):
+                dead.append(name)
+    return dead
+
+
+def _mark_as_open(fs: Fs, data: int, stack: ExitStack) -> int | None:
+    """Create the open mark; `stack` removes it. A store that is only read has none."""
+    try:
+        name, fd = new_locked(fs, data, OPEN)
+    except OSError as exc:
+        if exc.errno != errno.EROFS:
+            raise
+        return None
+    stack.callback(_unmark, fs, data, name, fd, os.getpid())
+    return fd
+
+
+def _check_not_moved(fs: Fs, data: int) -> None:
+    """Refuse a store that takes part in a move. Called after the open mark is made: a move writes its mark and then
+    looks for open marks, so one of the two sees the other."""
+    found = read_file(fs, data, MARK, MOST_BYTES)
+    if found is not None:
+        raise MoveMark.decoded(found[0]).refusal()
+
+
+def _unmark(fs: Fs, data: int, name: str, fd: int, opened_by: int) -> None:
+    """Remove the open mark. A forked child that closes its copy of the store leaves its parent's mark."""
+    if os.getpid() == opened_by:
+        drop_temp(fs, data, name, fd)
+    else:
+        close(fs, fd)
 
 
 def _open_data(fs: Fs, root: Path) -> int:

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from oauthbroker.core.lifecycle import seconds_to_wait, to_its_end
-from oauthbroker.store.file.fs import at_border
 from oauthbroker.store.file.locks import Locks
-from oauthbroker.store.file.versioned_entries import EntryFiles, Prepared, Taken
+from oauthbroker.store.file.system_calls import at_border
+from oauthbroker.store.file.versioned_entries import EntryFiles, Prepared
 from oauthbroker.store.port import Entry, Key, Tag
 
 T = TypeVar("T")
@@ -33,15 +33,25 @@ class Writer:
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="oauthbroker-store")
         self.under_way: set[asyncio.Task[Any]] = set()
 
-    async def put(self, key: Key, body: bytes, expect: int, taken: Taken | None, tags: Collection[Tag]) -> Entry:
-        """Write the next version of an entry, with its tags, into reserved space if there is some."""
-        return await self._see_through(self._put(key, body, expect, taken, tags))
+    async def put(self, key: Key, prepare: Callable[[], Prepared], *, has_room: bool) -> Entry:
+        """Put the version in place that `prepare` prepares on a thread. `has_room`: its space is reserved already."""
+        return await self._see_through(self._put(key, prepare, has_room=has_room))
 
     async def delete(self, key: Key, expect: int) -> None:
         await self._see_through(self._delete(key, expect))
 
     async def set_aside(self, key: Key) -> None:
         await self._see_through(self._set_aside(key))
+
+    async def reseal(self, key: Key) -> bool:
+        """Seal an entry anew under its lock. False if nothing was to be done."""
+        return await self._see_through(self._reseal(key))
+
+    async def settle(self) -> None:
+        """Take every lock once: then each write has ended that began before."""
+        for stripe in range(STRIPES):
+            async with self._locks.hold(f"write-{stripe:02d}", PATIENCE_SECONDS):
+                pass
 
     async def check(self, key: Key) -> None:
         """Raise `storeLocked` if another process keeps the entry's lock."""
@@ -74,12 +84,12 @@ class Writer:
         task.add_done_callback(self.under_way.discard)
         return await to_its_end(task)
 
-    async def _put(self, key: Key, body: bytes, expect: int, taken: Taken | None, tags: Collection[Tag]) -> Entry:
-        if taken is None:
+    async def _put(self, key: Key, prepare: Callable[[], Prepared], *, has_room: bool) -> Entry:
+        if not has_room:
             seconds_to_wait(
                 write_lock(key), PATIENCE_SECONDS
             )  # seals and syncs nothing for a lock that has stayed held
-        done = await self.run(partial(self._put_at_once, key, body, expect, taken, tags))
+        done = await self.run(partial(self._put_at_once, key, prepare))
         if isinstance(done, Entry):
             return done
         prepared, installing = done, False
@@ -91,12 +101,10 @@ class Writer:
             if not installing:
                 await self.run(partial(self._entries.discard, prepared))
 
-    def _put_at_once(
-        self, key: Key, body: bytes, expect: int, taken: Taken | None, tags: Collection[Tag]
-    ) -> Entry | Prepared:
+    def _put_at_once(self, key: Key, prepare: Callable[[], Prepared]) -> Entry | Prepared:
         """Do the whole write at once if the lock is free; else return the prepared version, whose lock must be
         waited for."""
-        prepared = self._entries.prepare(key, expect + 1, body, taken, tags)
+        prepared = prepare()
         try:
             held = self._locks.try_now(write_lock(key))
         except BaseException:
@@ -112,6 +120,10 @@ class Writer:
     async def _delete(self, key: Key, expect: int) -> None:
         async with self._locks.hold(write_lock(key), PATIENCE_SECONDS) as held:
             await self.run(partial(self._entries.remove, key, expect, held))
+
+    async def _reseal(self, key: Key) -> bool:
+        async with self._locks.hold(write_lock(key), PATIENCE_SECONDS) as held:
+            return await self.run(partial(self._entries.reseal, key, held))
 
     async def _set_aside(self, key: Key) -> None:
         async with self._locks.hold(write_lock(key), PATIENCE_SECONDS) as held:

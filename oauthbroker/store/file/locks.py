@@ -17,8 +17,9 @@ from functools import cache
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import note_held, seconds_to_wait
-from oauthbroker.store.file.files import check_file, close, quietly
-from oauthbroker.store.file.fs import Fs, at_border
+from oauthbroker.store.file.checked_files import check_file, close, quietly
+from oauthbroker.store.file.system_calls import Fs, at_border
+from oauthbroker.store.task_gates import TaskGates
 
 _SHORT, _LONG = 0.005, 0.05  # seconds between two tries, first and longest; an unfair lock needs short pauses
 _EACH = 0.001  # seconds added to the longest pause for each lock in use, so that many waiters cost no more than a few
@@ -29,7 +30,7 @@ class HeldLock:
 
     __slots__ = ("_fd", "_folder", "_fs", "_name")
 
-    def __init__(self, fs: Fs, folder: int, name: str, fd: int) -> None:
+    def __init__(self, *, fs: Fs, folder: int, name: str, fd: int) -> None:
         self._fs, self._folder, self._name, self._fd = fs, folder, name, fd
 
     def still_named(self) -> bool:
@@ -50,21 +51,12 @@ class HeldLock:
         _close(self._fs, self._fd)
 
 
-class _Gate:
-    """The queue in this process for one lock file; it exists while a task uses it."""
-
-    __slots__ = ("lock", "users")
-
-    def __init__(self) -> None:
-        self.lock, self.users = asyncio.Lock(), 0
-
-
 class Locks:
     """Lock files in one folder. Belongs to one event loop."""
 
     def __init__(self, fs: Fs, folder: int, clock: Clock) -> None:
         self._fs, self._folder, self._clock = fs, folder, clock
-        self._gates: dict[str, _Gate] = {}
+        self._gates = TaskGates()
         self._closed = False
         _watch_forks()
 
@@ -77,22 +69,12 @@ class Locks:
         """Hold the lock `name` for the body. Raises `storeLocked` after `wait` seconds, or sooner in a round of
         background work, `storePermissions` if the lock file is not a plain file of ours."""
         deadline = asyncio.get_running_loop().time() + seconds_to_wait(name, wait)
-        gate = self._gates.setdefault(name, _Gate())
-        gate.users += 1
-        try:
-            await _enter(name, gate.lock, deadline)
+        async with self._gates.entered(name, deadline):
+            held = await self._poll(name, deadline)
             try:
-                held = await self._poll(name, deadline)
-                try:
-                    yield held
-                finally:
-                    held.release()
+                yield held
             finally:
-                gate.lock.release()
-        finally:
-            gate.users -= 1
-            if not gate.users:
-                del self._gates[name]
+                held.release()
 
     def try_now(self, name: str) -> HeldLock | None:
         """Take the lock if it is free and no task here waits for it; the caller releases it. May be called on any
@@ -107,7 +89,8 @@ class Locks:
         while (held := self._try(name)) is None:
             now = loop.time()
             if now >= deadline:
-                raise _stayed_held(name)
+                note_held(name)
+                raise BrokerError(Code.STORE_LOCKED)
             await asyncio.sleep(min(deadline - now, self._pause(now - began)))
         return held
 
@@ -120,22 +103,7 @@ class Locks:
         if self._closed:
             raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
         fd = at_border(lambda: _try(self._fs, self._folder, name))
-        return None if fd is None else HeldLock(self._fs, self._folder, name, fd)
-
-
-async def _enter(name: str, gate: asyncio.Lock, deadline: float) -> None:
-    try:
-        async with asyncio.timeout_at(deadline):
-            await gate.acquire()
-        return
-    except TimeoutError:
-        pass
-    raise _stayed_held(name)
-
-
-def _stayed_held(name: str) -> BrokerError:
-    note_held(name)
-    return BrokerError(Code.STORE_LOCKED)
+        return None if fd is None else HeldLock(fs=self._fs, folder=self._folder, name=name, fd=fd)
 
 
 def _try(fs: Fs, folder: int, name: str) -> int | None:

@@ -10,11 +10,11 @@ from typing import NoReturn
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import Code
+from oauthbroker.store.file.checked_files import close
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.files import close
 from oauthbroker.store.file.folders import DATA, LOCKS
-from oauthbroker.store.file.fs import Fs, at_border
-from oauthbroker.store.keys import Keyring
+from oauthbroker.store.file.system_calls import Fs, at_border
+from oauthbroker.store.keyring import Keyring
 
 
 class ReadOnlyFs(Fs):

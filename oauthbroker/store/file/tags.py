@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from oauthbroker.store.file.files import close, own_folder
-from oauthbroker.store.file.fs import Fs
-from oauthbroker.store.file.stamp import FolderStamp
+from oauthbroker.store.file.cache_stamp import FolderStamp
+from oauthbroker.store.file.checked_files import close, own_folder
+from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.port import Key, Tag
 
 

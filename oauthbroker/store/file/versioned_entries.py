@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.file.files import close, create_whole, drop_temp, new_temp, read_file, write_file
+from oauthbroker.store.entry_names import fingerprint
+from oauthbroker.store.file.atomic_files import create_whole, drop_temp, new_temp, write_file
+from oauthbroker.store.file.cache_stamp import FolderStamp, Stamp
+from oauthbroker.store.file.checked_files import close, read_file
 from oauthbroker.store.file.folders import Folders
-from oauthbroker.store.file.fs import Fs
+from oauthbroker.store.file.group_commit import GroupCommit
 from oauthbroker.store.file.locks import HeldLock
-from oauthbroker.store.file.stamp import FolderStamp, Stamp
+from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.file.tags import TagFiles
-from oauthbroker.store.keys import Keyring
-from oauthbroker.store.names import fingerprint
-from oauthbroker.store.port import Conflict, Entry, Key, Tag
-from oauthbroker.store.seal import HEADER, MAX_RECORD, record_size
+from oauthbroker.store.keyring_file import read_keyring_in
+from oauthbroker.store.live_keyring import LiveKeyring
+from oauthbroker.store.port import Conflict, Entry, Key, Reservation, Tag
+from oauthbroker.store.seal import HEADER, KID, MAGIC, MAX_RECORD, record_size
 
 _MOST_ASIDE = 256  # damaged copies that are kept, so that a repeated fault does not fill the disk
 _UNOPENED = frozenset({Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN})
@@ -32,7 +36,7 @@ class Taken:
     fd: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """The next version of an entry, durable under a temporary name, locked while its writer lives."""
 
@@ -43,17 +47,29 @@ class Prepared:
     body: bytes
     header: bytes
     tags: Collection[Tag]
+    replaces: int
 
 
 class EntryFiles:
     """The entry files of one store. Methods raise OSError, BrokerError and Conflict."""
 
-    __slots__ = ("_folders", "_fs", "_kinds", "_ring", "_synced", "tags")
+    __slots__ = ("_commits", "_folders", "_fs", "_kinds", "_ring", "_synced", "tags")
 
-    def __init__(self, fs: Fs, folders: Folders, ring: Keyring, kinds: Sequence[str]) -> None:
+    def __init__(self, *, fs: Fs, folders: Folders, ring: LiveKeyring, kinds: Sequence[str]) -> None:
         self._fs, self._folders, self._ring, self._kinds = fs, folders, ring, tuple(kinds)
         self.tags = TagFiles(fs, folders.tags)
+        self._commits = {kind: GroupCommit(partial(fs.fsync, folder)) for kind, folder in folders.by_kind.items()}
         self._synced: dict[str, FolderStamp] = {}
+
+    def document(self) -> bytes | None:
+        """Return the document of the keyring."""
+        return read_keyring_in(self._fs, self._folders.data)
+
+    def read_anew(self, key: Key) -> Entry | None:
+        """Return the entry after an unknown seed: another process may have made it, and may have sealed the entry anew.
+        Called on a thread, because it may ask a key service."""
+        self._ring.adopt(self.document())
+        return self.read(key)
 
     def read(self, key: Key) -> Entry | None:
         """Return the entry, opened. Takes no lock: a version is replaced whole or not at all."""
@@ -62,7 +78,7 @@ class EntryFiles:
             return None
         record, stat = found
         generation, body = self._ring.unseal(key.kind, key.name, record, kinds=self._kinds)
-        return Entry(key, generation, body, Stamp(stat, record[:HEADER], self._fs.monotonic()))
+        return Entry(key, generation, body, stamp=Stamp(stat, record[:HEADER], self._fs.monotonic()))
 
     def names(self, kind: str) -> list[str]:
         """Return the entry names in a kind's folder, without temporary files."""
@@ -79,33 +95,58 @@ class EntryFiles:
             raise
         return Taken(temp, fd)
 
+    def fill(self, room: Reservation) -> None:
+        """Take the space of a reservation that holds none yet."""
+        room.held = self.reserve(room.key, room.size)
+
     def give_back(self, key: Key, taken: Taken) -> None:
         drop_temp(self._fs, self._folders.by_kind[key.kind], taken.temp, taken.fd)
 
     def prepare(
-        self, key: Key, generation: int, body: bytes, taken: Taken | None = None, tags: Collection[Tag] = ()
+        self,
+        key: Key,
+        generation: int,
+        body: bytes,
+        taken: Taken | None = None,
+        ahead: Reservation | None = None,
+        tags: Collection[Tag] = (),
+        replaces: int | None = None,
     ) -> Prepared:
-        """Seal and write the next version beside the current one, durably; into the reserved space, if any."""
+        """Seal and write the next version beside the current one, durably; into the reserved space, if any. The space
+        `ahead` is taken before anything is written. `replaces` is the generation in place, by default the one before.
+        """
         folder = self._folders.by_kind[key.kind]
         temp, fd = (taken.temp, taken.fd) if taken is not None else new_temp(self._fs, folder, key.name)
         try:
+            if ahead is not None:
+                self.fill(ahead)
             record = self._ring.seal(key.kind, key.name, generation, body)
             write_file(self._fs, fd, record, reserved=taken is not None)
         except BaseException:
             drop_temp(self._fs, folder, temp, fd)
             raise
-        return Prepared(key, temp, fd, generation, body, record[:HEADER], tags)
+        return Prepared(
+            key=key,
+            temp=temp,
+            fd=fd,
+            generation=generation,
+            body=body,
+            header=record[:HEADER],
+            tags=tags,
+            replaces=generation - 1 if replaces is None else replaces,
+        )
 
     def install(self, prepared: Prepared, held: HeldLock) -> Entry:
         """Put a prepared version in place, under the entry's lock. Raises Conflict if the generation has changed."""
         key, folder = prepared.key, self._folders.by_kind[prepared.key.kind]
         renamed = False
         try:
-            self._expect(key, prepared.generation - 1, held)
+            prepared = self._sealed_now(prepared)
+            self._expect(key, prepared.replaces, held)
             self.tags.add((key, tag) for tag in prepared.tags)
             self._fs.rename(folder, prepared.temp, key.name)
             renamed = True
-            self._fs.fsync(folder)
+            self._commits[key.kind].cover()
             stat = self._fs.fstat(prepared.fd)
         finally:
             if renamed:
@@ -113,7 +154,44 @@ class EntryFiles:
             else:
                 drop_temp(self._fs, folder, prepared.temp, prepared.fd)
         stamp = Stamp(stat, prepared.header, self._fs.monotonic())
-        return Entry(key, prepared.generation, prepared.body, stamp)
+        return Entry(key, prepared.generation, prepared.body, stamp=stamp)
+
+    def _sealed_now(self, prepared: Prepared) -> Prepared:
+        """Return the version, sealed anew if its seed is no longer the active one. Called under the entry's lock: who
+        takes all locks after a rotation knows that no process seals with the old seed any more."""
+        document = self.document()
+        if not self._ring.seals(document):
+            self._ring.adopt(document)
+        if prepared.header[KID] == self._ring.ring.active.kid:
+            return prepared
+        again = self.prepare(
+            prepared.key, prepared.generation, prepared.body, tags=prepared.tags, replaces=prepared.replaces
+        )
+        self.discard(prepared)
+        return again
+
+    def _read_surely(self, key: Key) -> Entry | None:
+        try:
+            return self.read(key)
+        except BrokerError as error:
+            if error.code is not Code.KEY_UNKNOWN:
+                raise
+        return self.read_anew(key)
+
+    def seed_of(self, key: Key) -> bytes:
+        """Return the id of the seed that an entry is sealed with; empty for one that is gone or no record."""
+        found = read_file(self._fs, self._folders.by_kind[key.kind], key.name, HEADER)
+        return found[0][KID] if found is not None and found[0].startswith(MAGIC) else b""
+
+    def reseal(self, key: Key, held: HeldLock) -> bool:
+        """Seal an entry under the active seed, under its lock, in its generation. False if it is, or is gone."""
+        if self.seed_of(key) == self._ring.ring.active.kid:
+            return False
+        entry = self._read_surely(key)
+        if entry is None:
+            return False
+        self.install(self.prepare(key, entry.generation, entry.body, replaces=entry.generation), held)
+        return True
 
     def discard(self, prepared: Prepared) -> None:
         """Discard a prepared version whose lock could not be taken."""
@@ -125,7 +203,7 @@ class EntryFiles:
         if self._expect(key, expect, held):
             raise Conflict
         self._fs.unlink(folder, key.name)
-        self._fs.fsync(folder)
+        self._commits[key.kind].cover()
 
     def untag(self, entry: Entry, tags: Collection[Tag]) -> None:
         """Take tags from an entry that is gone, or still of this version. Called under its lock, which `install` has
@@ -149,7 +227,7 @@ class EntryFiles:
         self._check_lock(held)
         folder = self._folders.by_kind[key.kind]
         self._fs.unlink(folder, key.name)
-        self._fs.fsync(folder)
+        self._commits[key.kind].cover()
 
     def sync(self, kind: str) -> None:
         """Make a kind's folder durable: which entries it has, and in which version. Their bytes are durable already.
@@ -188,7 +266,7 @@ class EntryFiles:
         """
         missing, current = False, 0
         try:
-            entry = self.read(key)
+            entry = self._read_surely(key)
             missing, current = entry is None, entry.generation if entry else 0
         except BrokerError as exc:
             if exc.code is not Code.RECORD_CORRUPT:

@@ -1,4 +1,4 @@
-"""Check files and folders, read a file whole, and write one durably."""
+"""Check files and folders of the store, open them, and read a file whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.file.fs import Fs
+from oauthbroker.store.file.system_calls import Fs
 
 
 def check_file(found: os.stat_result) -> os.stat_result:
@@ -54,59 +54,6 @@ def read_file(fs: Fs, folder: int, name: str, limit: int) -> tuple[bytes, os.sta
         return fs.read(fd, min(found.st_size, limit) + 1), found
     finally:
         close(fs, fd)
-
-
-def write_file(fs: Fs, fd: int, data: bytes, *, reserved: bool = False) -> None:
-    """Write all of `data`, durably. A `reserved` file may be longer before, not after.
-
-    After a failure the descriptor is unusable: the kernel may mark the lost page as clean.
-    """
-    if data:
-        fs.reserve(fd, len(data))
-    rest = memoryview(data)
-    while rest:
-        rest = rest[fs.write(fd, bytes(rest) if len(rest) < len(data) else data) :]
-    if reserved:
-        fs.truncate(fd, len(data))
-    fs.fsync(fd)
-
-
-def new_temp(fs: Fs, folder: int, name: str) -> tuple[str, int]:
-    """Create a temporary file beside `name`, and return its name, which no entry can have, and its descriptor.
-
-    It is locked while its writer lives. A store that starts at this moment may still remove it as a leftover; then it
-    is created once more.
-    """
-    for _ in range(8):
-        temp = f".{name}.{os.urandom(8).hex()}.tmp"
-        fd = fs.create_file(folder, temp)
-        try:
-            if fs.try_lock(fd) and fs.fstat(fd).st_nlink == 1:
-                return temp, fd
-        except BaseException:
-            drop_temp(fs, folder, temp, fd)
-            raise
-        drop_temp(fs, folder, temp, fd)
-    raise BrokerError(Code.STORE_UNAVAILABLE, note="temporary files disappear")
-
-
-def drop_temp(fs: Fs, folder: int, temp: str, fd: int) -> None:
-    """Remove a temporary file."""
-    quietly(lambda: fs.unlink(folder, temp))
-    close(fs, fd)
-
-
-def create_whole(fs: Fs, folder: int, name: str, data: bytes) -> None:
-    """Write `data` under a name, durably: a crash leaves the whole file, or what the name had before."""
-    temp, fd = new_temp(fs, folder, name)
-    try:
-        write_file(fs, fd, data)
-        fs.rename(folder, temp, name)
-    except BaseException:
-        drop_temp(fs, folder, temp, fd)
-        raise
-    close(fs, fd)
-    fs.fsync(folder)
 
 
 def make_folders(fs: Fs, parent: int, names: Iterable[str]) -> None:

@@ -6,17 +6,10 @@ import stat
 from pathlib import Path
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.file.files import (
-    check_folder,
-    check_root,
-    close,
-    create_whole,
-    make_folders,
-    own_folder,
-    read_file,
-)
+from oauthbroker.store.file.atomic_files import create_whole
+from oauthbroker.store.file.checked_files import check_folder, check_root, close, make_folders, own_folder, read_file
 from oauthbroker.store.file.folders import CORRUPT, LOCKS
-from oauthbroker.store.file.fs import Fs
+from oauthbroker.store.file.system_calls import Fs
 
 _LIMIT = 1024 * 1024
 
@@ -30,9 +23,14 @@ def read_keyring(fs: Fs, path: Path) -> bytes | None:
         return None
     try:
         check_folder(fs.fstat(folder))
-        found = read_file(fs, folder, path.name, _LIMIT)
+        return read_keyring_in(fs, folder, path.name)
     finally:
         close(fs, folder)
+
+
+def read_keyring_in(fs: Fs, folder: int, name: str = "keyring") -> bytes | None:
+    """Do the same in an open folder."""
+    found = read_file(fs, folder, name, _LIMIT)
     return found[0] if found else None
 
 

@@ -6,8 +6,9 @@ import hashlib
 import hmac
 import re
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
+from oauthbroker.core.keyed_hash import hmac_under
 from oauthbroker.store.port import Key, Tag
 
 _LENGTH = struct.Struct(">I").pack
@@ -27,9 +28,10 @@ def text_bytes(*parts: str) -> bytes:
     return length_prefixed(*[part.encode("utf-8", "surrogatepass") for part in parts])
 
 
-def entry_name(name_key: bytes, kind: str, *parts: str) -> str:
-    """Return the entry name of (kind, parts): 64 hex digits."""
-    return hmac.digest(name_key, text_bytes(kind, *parts), "sha256").hex()
+def entry_names(name_key: bytes) -> Callable[..., str]:
+    """Return the function that gives (kind, parts) its entry name: 64 hex digits."""
+    digest = hmac_under(name_key)
+    return lambda kind, *parts: digest(text_bytes(kind, *parts)).hex()
 
 
 def labelled_mac(name_key: bytes, label: str, *parts: str) -> bytes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from oauthbroker.store.file.files import close
-from oauthbroker.store.file.fs import Fs
+from oauthbroker.store.file.checked_files import close
+from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.seal import HEADER
 
 _STEPS = (1_000_000_000, 100_000_000)  # nanoseconds; file systems with coarse times round to these
@@ -50,7 +50,7 @@ class Stamp:
         return same
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FolderStamp:
     """A folder's times before a sync of it. Any rename in the folder moves them, but two renames within one tick of the
     file clock leave equal times. So a sync covers all renames only if it began a tick after the times were first seen.
@@ -65,7 +65,7 @@ class FolderStamp:
     def of(cls, fs: Fs, folder: int) -> FolderStamp:
         """Read the folder's times. Raises OSError."""
         now, stat = fs.monotonic(), fs.fstat(folder)
-        return cls(_identity(stat), now, now + _tick(stat))
+        return cls(times=_identity(stat), seen_at=now, young_until=now + _tick(stat))
 
     def after(self, last: FolderStamp | None) -> FolderStamp:
         """Return the stamp of a sync that began after `self` was read; `last` is the stamp of the sync before it."""

@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.names import length_prefixed
+from oauthbroker.store.entry_names import length_prefixed
 from oauthbroker.store.seal import TAG, derive
 
 SALT, COMMIT, HEADER = slice(0, 32), slice(32, 64), 64

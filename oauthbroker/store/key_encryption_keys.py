@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Protocol
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.box import open_box, seal_box
-from oauthbroker.store.file.files import check_root, close, create_whole, sync_names
-from oauthbroker.store.file.fs import Fs, at_border
+from oauthbroker.store.file.atomic_files import create_whole
+from oauthbroker.store.file.checked_files import check_root, close, sync_names
+from oauthbroker.store.file.system_calls import Fs, at_border
+from oauthbroker.store.key_wrapping import open_box, seal_box
 
 _PREFIX = "oab-kek-1:"
 _LABEL = "oab/kek/1"
@@ -82,7 +83,7 @@ class FileKek(LocalKek):
 
     __slots__ = ("_fs", "_outside", "_path")
 
-    def __init__(self, key: bytes, path: Path, outside: Sequence[Path], fs: Fs) -> None:
+    def __init__(self, *, key: bytes, path: Path, outside: Sequence[Path], fs: Fs) -> None:
         super().__init__(key)
         self._path, self._outside, self._fs = path, tuple(outside), fs
 
@@ -95,7 +96,7 @@ class FileKek(LocalKek):
         created = at_border(lambda: _write_key(fs, path, _encode(key)))
         if not created:
             raise BrokerError(Code.KEY_EXISTS)
-        return cls(key, path, outside, fs)
+        return cls(key=key, path=path, outside=outside, fs=fs)
 
     @classmethod
     def open(cls, path: Path, *, outside: Sequence[Path] = (), fs: Fs | None = None, durably: bool = False) -> FileKek:
@@ -109,7 +110,7 @@ class FileKek(LocalKek):
         text = at_border(lambda: _read_key(fs, path, durably=durably))
         if text is None:
             raise BrokerError(Code.KEY_UNKNOWN, note="there is no key file")
-        return cls(_decode(text), path, outside, fs)
+        return cls(key=_decode(text), path=path, outside=outside, fs=fs)
 
     def health(self) -> None:
         """Check that the key file still holds this key. Raises `keyMismatch` and as `open` does."""

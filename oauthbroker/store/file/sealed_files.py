@@ -1,0 +1,74 @@
+"""The sealed entries of a file store, and the processes that open them: what a rotation of the keys works on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.file.folders import Folders, living_marks
+from oauthbroker.store.file.locked_writes import Writer
+from oauthbroker.store.file.system_calls import Fs
+from oauthbroker.store.file.versioned_entries import EntryFiles
+from oauthbroker.store.live_keyring import LiveKeyring
+from oauthbroker.store.port import Conflict, Key
+
+DAMAGED = {Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN, Code.STORE_PERMISSIONS}
+
+
+class SealedFiles:
+    """The `SealedEntries` of a `FileStore`. `keys` returns the keys of a kind, in the order of names."""
+
+    def __init__(
+        self,
+        *,
+        fs: Fs,
+        folders: Folders,
+        keyring: LiveKeyring,
+        entries: EntryFiles,
+        writer: Writer,
+        keys: Callable[[str], Awaitable[list[Key]]],
+    ) -> None:
+        self._fs, self._folders, self._keyring = fs, folders, keyring
+        self._entries, self._writer, self._keys = entries, writer, keys
+        self._reported = b""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(self._folders.by_kind)
+
+    async def document(self) -> bytes | None:
+        return await self._writer.run(self._entries.document)
+
+    async def report(self, mark: bytes) -> None:
+        """Append the mark to the open mark, where the others look for the last one."""
+        fd = self._folders.mark
+        if fd is not None and mark != self._reported:
+            await self._writer.run(partial(self._fs.write, fd, mark))
+            self._reported = mark
+
+    async def behind(self, mark: bytes) -> int:
+        marks = await self._writer.run(partial(living_marks, self._fs, self._folders.data))
+        return sum(each[-len(mark) :] != mark for each in marks)
+
+    async def settle_writers(self) -> None:
+        await self._writer.settle()
+
+    async def reseal(self, kind: str) -> AsyncIterator[bool | None]:
+        for key in await self._keys(kind):
+            try:
+                active = self._keyring.ring.active.kid
+                yield await self._seed_of(key) != active and await self._writer.reseal(key)
+            except Conflict:
+                yield False  # it was removed, or written, which seals it
+            except BrokerError as error:
+                if error.code not in DAMAGED:
+                    raise
+                yield None
+
+    async def seals(self, kind: str) -> Counter[bytes]:
+        return Counter([await self._seed_of(key) for key in await self._keys(kind)])
+
+    async def _seed_of(self, key: Key) -> bytes:
+        return await self._writer.run(partial(self._entries.seed_of, key))

@@ -1,0 +1,79 @@
+"""The mark of a store that takes part in a move or was restored from an archive. A store with a mark does not open.
+Format: store/README.md."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Final
+
+from oauthbroker.core.errors import BrokerError, Code
+
+FORMAT: Final = "oab-move-1"
+MOST_BYTES: Final = 4096
+
+
+class MoveState(StrEnum):
+    """The state of a store in a move. The source is CLOSING until its target is complete, and CLOSED from then on.
+
+    A store that is read from an archive is IMPORTING until it is complete, then RESTORED until an operator accepts it.
+    """
+
+    ARRIVING = "arriving"
+    CLOSING = "closing"
+    CLOSED = "closed"
+    IMPORTING = "importing"
+    RESTORED = "restored"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveMark:
+    """The note that a store keeps about its move. `move` is random, and the same at both ends. `here` and `there` name
+    the two stores as commands take them, without a password. Of an import, `move` is the archive's id, and `there` the
+    time of the archive."""
+
+    move: str
+    state: MoveState
+    here: str
+    there: str
+    at: str
+
+    def encoded(self) -> bytes:
+        return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True).encode() + b"\n"
+
+    @classmethod
+    def decoded(cls, text: bytes) -> MoveMark:
+        """Raises `recordCorrupt` for a text that `encoded` does not write."""
+        try:
+            found = json.loads(text)
+            if found.pop("format") == FORMAT and all(isinstance(each, str) for each in found.values()):
+                return cls(**{**found, "state": MoveState(found["state"])})
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            pass
+        raise BrokerError(Code.RECORD_CORRUPT, note="the mark of a move is damaged: restore it from a backup")
+
+    def refusal(self) -> BrokerError:
+        """Return the error that opening the store answers, with what to do."""
+        code = Code.STORE_ROLLED_BACK if self.state is MoveState.RESTORED else Code.STORE_CLOSED
+        match self.state:
+            case MoveState.ARRIVING:
+                note = f"the copy is not finished: run `oauthbroker store copy {self.there} {self.here} --cut-over`"
+            case MoveState.CLOSING:
+                note = (
+                    f"it is moving to {self.there}: finish with `oauthbroker store copy {self.here} {self.there} "
+                    f"--cut-over`, or go back with `oauthbroker store reopen {self.here}`"
+                )
+            case MoveState.CLOSED:
+                note = f"it was moved to {self.there}: to undo that, read `oauthbroker store reopen {self.here}`"
+            case MoveState.IMPORTING:
+                note = (
+                    f"the import of the archive of {self.there} is not finished: repeat `oauthbroker store import`, or "
+                    "remove the place"
+                )
+            case MoveState.RESTORED:
+                note = (
+                    f"it was restored from the archive of {self.there}: `oauthbroker store accept-restore` says what "
+                    "that means"
+                )
+        return BrokerError(code, note=note)

@@ -1,0 +1,159 @@
+"""Encrypt an archive with age while it is written, and decrypt it while it is read. No plain text touches the disk."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Protocol
+
+import pyrage
+
+from oauthbroker.core.refused import Refused
+from oauthbroker.store.file.atomic_files import drop_temp, new_temp
+from oauthbroker.store.file.checked_files import close, read_file
+from oauthbroker.store.file.system_calls import Fs, at_border
+
+_MOST_IDENTITIES: Final = 64 * 1024
+_WRONG: Final = "No identity of that file opens the archive, or the beginning of the archive is damaged."
+_DAMAGED: Final = "The archive is damaged or cut off. Nothing was opened: use another archive."
+
+
+class Sink(Protocol):
+    """Takes the plain text of an archive in pieces."""
+
+    def write(self, piece: bytes, /) -> int: ...
+
+    def flush(self) -> None: ...
+
+
+def recipients(words: Sequence[str]) -> list[Any]:
+    """Return the recipients of the lines of a file or of options, comments left out. Raises Refused."""
+    found = [_parsed(pyrage.x25519.Recipient.from_str, word, "age1") for word in _entries(words)]
+    if not found:
+        raise Refused("Who shall be able to import it? Say --recipient age1..., as `age-keygen` prints it.")
+    return found
+
+
+def identities(path: Path) -> list[Any]:
+    """Return the identities in a file that only its owner can read. Raises Refused and `storePermissions`."""
+    found = at_border(lambda: _read(path))
+    if found is None:
+        raise Refused(f"There is no file {path}.")
+    lines = _entries(found.decode("utf-8", "replace").splitlines())
+    if not lines:
+        raise Refused(f"{path} has no identity.")
+    return [_parsed(pyrage.x25519.Identity.from_str, line, "AGE-SECRET-KEY-1") for line in lines]
+
+
+def archive_file(path: Path) -> BinaryIO:
+    """Open an archive for reading. Raises Refused."""
+    try:
+        return path.open("rb")
+    except OSError as error:
+        word = errno.errorcode.get(error.errno or 0, "OSError")
+    raise Refused(f"{path} cannot be read: {word}.")
+
+
+def _read(path: Path) -> bytes | None:
+    fs, folder = Fs(), Fs().open_root(path.parent)
+    try:
+        found = read_file(fs, folder, path.name, _MOST_IDENTITIES)
+    finally:
+        close(fs, folder)
+    return found[0] if found else None
+
+
+def _entries(lines: Sequence[str]) -> list[str]:
+    return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def _parsed(parse: Callable[[str], Any], word: str, start: str) -> Any:
+    try:
+        return parse(word)
+    except (pyrage.RecipientError, pyrage.IdentityError):
+        pass
+    raise Refused(f"One of the lines or options is not of the form {start}..., as `age-keygen` writes it.")
+
+
+def encrypt(path: Path, lines: Iterator[bytes], to: Sequence[Any]) -> None:
+    """Write a new file of mode 0600, whole or not at all. Raises what `lines` raises, and Refused."""
+    try:
+        return _encrypt(Fs(), path, lines, to)
+    except OSError as error:
+        word = errno.errorcode.get(error.errno or 0, "OSError")
+    raise Refused(f"{path} cannot be written: {word}.")
+
+
+def _encrypt(fs: Fs, path: Path, lines: Iterator[bytes], to: Sequence[Any]) -> None:
+    folder = fs.open_root(path.parent)
+    try:
+        if path.name in fs.listdir(folder):
+            raise Refused(f"{path} exists, and nothing is overwritten. Choose another name.")
+        temp, fd = new_temp(fs, folder, path.name)
+        try:
+            _piped(lines, lambda data: fs.write(fd, data), to)
+            fs.fsync(fd)
+            fs.rename(folder, temp, path.name)
+        except BaseException:
+            drop_temp(fs, folder, temp, fd)
+            raise
+        close(fs, fd)
+        fs.fsync(folder)
+    finally:
+        close(fs, folder)
+
+
+def _piped(lines: Iterator[bytes], write: Callable[[bytes], int], to: Sequence[Any]) -> None:
+    ends = _Ends(lines, write)
+    try:
+        pyrage.encrypt_io(ends, ends, to)
+    except BaseException as error:  # noqa: BLE001 (the one of the two ends was first)
+        failed = ends.failed or error
+    else:
+        return
+    raise failed
+
+
+class _Ends:
+    """The two ends of an encryption. `failed` is the exception of one of them: the library passes on only its text."""
+
+    def __init__(self, lines: Iterator[bytes], write: Callable[[bytes], int]) -> None:
+        self._lines, self._write = lines, write
+        self._rest = bytearray()
+        self.failed: BaseException | None = None
+
+    def read(self, size: int) -> bytes:
+        try:
+            while len(self._rest) < size and (line := next(self._lines, None)) is not None:
+                self._rest += line
+        except BaseException as error:
+            self.failed = error
+            raise
+        taken = bytes(self._rest[:size])
+        del self._rest[:size]
+        return taken
+
+    def write(self, data: bytes) -> int:
+        try:
+            return self._write(data)
+        except BaseException as error:
+            self.failed = error
+            raise
+
+    def flush(self) -> None:
+        """Do nothing: the file is synced at the end."""
+
+
+def decrypt(file: BinaryIO, sink: Sink, using: Sequence[Any]) -> None:
+    """Give the plain text to `sink`. Raises Refused for a file that does not open."""
+    file.seek(0)
+    try:
+        pyrage.decrypt_io(file, sink, using)
+    except pyrage.DecryptError:
+        text = _WRONG
+    except OSError:
+        text = _DAMAGED
+    else:
+        return
+    raise Refused(text)

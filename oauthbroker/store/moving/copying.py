@@ -1,0 +1,245 @@
+"""Copy a store's records to another backend, compare both, and cut over.
+
+Records are copied as sealed: a store keeps its id, its keys and its names, so turn tokens, API keys, links and the
+audit log stay valid. At every moment at most one of the two stores opens:
+
+| step | source | target |
+|---|---|---|
+| copy, repeated as often as wanted | opens | arriving |
+| close the source | closing | arriving |
+| copy the rest, open and compare every record | closing | arriving |
+| the target is complete | closed | arriving |
+| cut-over | closed | opens |
+
+Each step can be repeated after a crash: the same command goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from oauthbroker.core.clock import Clock, to_iso
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.entry_names import length_prefixed
+from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.move_mark import MoveMark, MoveState
+from oauthbroker.store.moving.raw import LAST, PAGE, RawRecord, RawStore
+
+_UNDER_WAY = (MoveState.CLOSING, MoveState.CLOSED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedKind:
+    """What a copy did for one kind. `digest` is SHA-256 over names, sealed records and tags, in the order of names."""
+
+    kind: str
+    records: int
+    digest: str
+    written: int = 0
+    removed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copied:
+    """The result of a copy. `damaged` are the records that do not open, as `kind/first digits`: they were left out."""
+
+    kinds: list[CopiedKind]
+    damaged: list[str]
+    cut_over: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """The move of a store. `ring` is the opened keyring of the source, `kinds` are all that this version knows."""
+
+    source: RawStore
+    target: RawStore
+    ring: Keyring
+    kinds: Collection[str]
+    clock: Clock
+
+    def copy(self) -> Copied:
+        """Bring the target up to the source, which brokers may use meanwhile. Raises store codes."""
+        self._begun()
+        return self._all_copied()
+
+    def cut_over(self, *, skip_damaged: bool = False) -> Copied:
+        """Close the source, copy the rest, compare, and open the target. Raises `storeLocked` while a broker uses the
+        source, `recordCorrupt` for records that do not open unless they are to be left behind, and store codes. Without
+        kinds, the cut-over was complete before."""
+        if self._is_done():
+            return Copied(kinds=[], damaged=[], cut_over=True)
+        arriving = self._begun()
+        self._close(arriving)
+        copied = self._all_copied()
+        if copied.damaged and not skip_damaged:
+            some = ", ".join(copied.damaged[:3])
+            raise BrokerError(
+                Code.RECORD_CORRUPT, note=f"{len(copied.damaged)} do not open ({some}): `--skip-damaged` leaves them"
+            )
+        kinds = [self._compared(each, set(copied.damaged)) for each in copied.kinds]
+        closing = self.source.mark()
+        if closing is not None and closing.state is MoveState.CLOSING:
+            self.source.set_mark(replace(closing, state=MoveState.CLOSED), expect=closing)
+        self.target.set_mark(None, expect=arriving)
+        return Copied(kinds=kinds, damaged=copied.damaged, cut_over=True)
+
+    def _is_done(self) -> bool:
+        """Tell whether a cut-over to this target was complete, and brokers may work there."""
+        mark, there = self.source.mark(), self.target.keyring()
+        return (
+            (mark is not None and mark.state is MoveState.CLOSED and mark.there == self.target.word)
+            and self.target.mark() is None
+            and there is not None
+            and store_id_of(there) == self.ring.store_id
+        )
+
+    def _begun(self) -> MoveMark:
+        """Mark the target as arriving, unless it is, and give it the keyring. Return its mark."""
+        mark, there = self._mark_of_target(), self.source.mark()
+        if there is not None and (there.state not in _UNDER_WAY or mark is None or mark.move != there.move):
+            raise there.refusal()
+        if mark is None:
+            before = self.target.mark()
+            mark = self._mark(MoveState.ARRIVING, self.clock.random_bytes(16).hex(), self.target, self.source)
+            self.target.set_mark(mark, expect=before)
+        document = self.source.keyring()
+        if document is not None and document != self.target.keyring():
+            self.target.put_keyring(document)
+        return mark
+
+    def _mark_of_target(self) -> MoveMark | None:
+        """Return the mark of a copy that has begun, None where one may begin. Raises `keyExists` and `storeClosed`."""
+        mark, document = self.target.mark(), self.target.keyring()
+        if document is not None and store_id_of(document) != self.ring.store_id:
+            raise BrokerError(Code.KEY_EXISTS, note=f"{self.target.word} has another store")
+        if mark is None:
+            if document is not None or self.target.kinds():
+                raise BrokerError(Code.KEY_EXISTS, note=f"brokers use the store in {self.target.word}")
+            return None
+        if mark.state is MoveState.ARRIVING and mark.there == self.source.word:
+            return mark
+        if mark.state is MoveState.CLOSED and self.source.mark() is None:
+            return None  # the way back
+        raise mark.refusal()
+
+    def _close(self, arriving: MoveMark) -> None:
+        """Close the source, so that no broker opens it. One that has it open is told to the caller first."""
+        if self.source.mark() is not None:
+            return
+        self._check_unused()
+        closing = self._mark(MoveState.CLOSING, arriving.move, self.source, self.target)
+        self.source.set_mark(closing, expect=None)
+        try:
+            self._check_unused()
+        except BrokerError:
+            self.source.set_mark(None, expect=closing)
+            raise
+
+    def _check_unused(self) -> None:
+        if count := self.source.users():
+            raise BrokerError(Code.STORE_LOCKED, note=f"brokers use {self.source.word} ({count}): stop them first")
+
+    def _mark(self, state: MoveState, move: str, here: RawStore, there: RawStore) -> MoveMark:
+        return MoveMark(move=move, state=state, here=here.word, there=there.word, at=to_iso(self.clock.now()))
+
+    def _all_copied(self) -> Copied:
+        strange = self.source.kinds() - set(self.kinds)
+        if strange:
+            note = f"a newer oauthbroker wrote {', '.join(sorted(strange))}: copy with that version"
+            raise BrokerError(Code.KEY_MISMATCH, note=note)
+        damaged = list[str]()
+        return Copied(kinds=[self._copied(kind, damaged) for kind in self.kinds], damaged=damaged)
+
+    def _copied(self, kind: str, damaged: list[str]) -> CopiedKind:
+        digest, records, written, removed = hashlib.sha256(), 0, 0, 0
+        for page, there in self._pages(kind):
+            known, whole = {each.name: each for each in there}, list[RawRecord]()
+            for each in page:
+                if each == known.get(each.name) or opens(self.ring, kind, each, self.kinds):
+                    whole.append(each)
+                    digest.update(bytes_of(each))
+                else:
+                    damaged.append(place_of(kind, each))
+            changed = [each for each in whole if each != known.get(each.name)]
+            gone = known.keys() - {each.name for each in whole}
+            if changed:
+                self.target.write(kind, changed)
+            if gone:
+                self.target.remove(kind, sorted(gone))
+            records, written, removed = records + len(whole), written + len(changed), removed + len(gone)
+        return CopiedKind(kind=kind, records=records, digest=digest.hexdigest(), written=written, removed=removed)
+
+    def _compared(self, copied: CopiedKind, damaged: Collection[str]) -> CopiedKind:
+        """Open every record of the target and compare it with the source. Raises `recordCorrupt`."""
+        digest, records = hashlib.sha256(), 0
+        for page, there in self._pages(copied.kind):
+            whole = [each for each in page if place_of(copied.kind, each) not in damaged]
+            if whole != there or not all(opens(self.ring, copied.kind, each, self.kinds) for each in there):
+                raise BrokerError(Code.RECORD_CORRUPT, note=f"the copy of {copied.kind} is not equal: copy again")
+            records += len(there)
+            for each in there:
+                digest.update(bytes_of(each))
+        return replace(copied, records=records, digest=digest.hexdigest())
+
+    def _pages(self, kind: str) -> Iterator[tuple[list[RawRecord], list[RawRecord]]]:
+        """Yield the records of both stores between the same names."""
+        after = ""
+        while True:
+            page = self.source.records(kind, after, limit=PAGE)
+            last = page[-1].name if len(page) == PAGE else LAST
+            yield page, self.target.records(kind, after, upto=last)
+            if last == LAST:
+                return
+            after = last
+
+
+def reopen(store: RawStore, *, abandon: bool) -> bool:
+    """Make a store that was closed by a move open again. False if it was not closed.
+
+    With `abandon`, also one that has been replaced: the caller says that the other store is never used again. Raises
+    `storeClosed` for a store that holds a copy.
+    """
+    mark = store.mark()
+    if mark is None:
+        return False
+    if mark.state is MoveState.CLOSING or (mark.state is MoveState.CLOSED and abandon):
+        store.set_mark(None, expect=mark)
+        return True
+    raise mark.refusal()
+
+
+def opens(ring: Keyring, kind: str, found: RawRecord, kinds: Collection[str]) -> bool:
+    return body_of(ring, kind, found, kinds) is not None
+
+
+def body_of(ring: Keyring, kind: str, found: RawRecord, kinds: Collection[str]) -> bytes | None:
+    """Return the body of a record, None for one that does not open here."""
+    try:
+        return ring.unseal(kind, found.name, found.record, kinds=kinds)[1]
+    except BrokerError:
+        return None
+
+
+def place_of(kind: str, found: RawRecord) -> str:
+    return f"{kind}/{found.name[:16]}"
+
+
+def store_id_of(document: bytes) -> str:
+    """Return the id of a keyring's store. Raises `keyMismatch` for a document that is no keyring."""
+    try:
+        found: Any = json.loads(document)["storeId"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        found = None
+    if not isinstance(found, str):
+        raise BrokerError(Code.KEY_MISMATCH, note="the keyring is damaged: restore it from a backup")
+    return found
+
+
+def bytes_of(found: RawRecord) -> bytes:
+    tags = [f"{label} {value}".encode() for label, value in sorted(found.tags)]
+    return length_prefixed(found.name.encode(), found.record, *tags)

@@ -1,0 +1,77 @@
+"""A store as raw records: sealed bytes under keyed names, with tags, and the mark of a move. For commands only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final, NamedTuple, Protocol
+
+from oauthbroker.store.move_mark import MoveMark
+
+LAST: Final = "g"  # behind every name, which is hexadecimal
+PAGE: Final = 256  # records that are read and written at a time
+
+
+class RawRecord(NamedTuple):
+    """One sealed record. `tags` are pairs of a label and a value of 32 hex digits."""
+
+    name: str
+    record: bytes
+    tags: frozenset[tuple[str, str]]
+
+
+class RawStore(Protocol):
+    """The records of one store. Blocks its thread. Every method may raise `BrokerError` with a store code.
+
+    One process at a time has it: another one's attempt raises `storeLocked`. `word` is how a command names it.
+    """
+
+    word: str
+
+    def keyring(self) -> bytes | None:
+        """Return the keyring's document, None for a place without a store."""
+        ...
+
+    def put_keyring(self, document: bytes) -> None:
+        """Keep the keyring, durably, in place of the one that is there."""
+        ...
+
+    def mark(self) -> MoveMark | None: ...
+
+    def set_mark(self, mark: MoveMark | None, *, expect: MoveMark | None) -> None:
+        """Replace the mark, durably. From then on no broker opens a marked store. Raises `storeLocked` if the mark is
+        not the expected one."""
+        ...
+
+    def users(self) -> int:
+        """Count the living processes and connections of brokers that have the store open."""
+        ...
+
+    def kinds(self) -> set[str]:
+        """Return the kinds that have records."""
+        ...
+
+    def records(self, kind: str, after: str = "", *, upto: str = LAST, limit: int | None = None) -> list[RawRecord]:
+        """Return records in the order of their names, those behind `after` and not behind `upto`."""
+        ...
+
+    def write(self, kind: str, records: Collection[RawRecord]) -> None:
+        """Write records with exactly these tags, durably, over those of the same names."""
+        ...
+
+    def remove(self, kind: str, names: Iterable[str]) -> None:
+        """Remove records and their tags, durably."""
+        ...
+
+    def loose_tags(self, kind: str) -> int:
+        """Count the tags of entries that are gone. They are harmless."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def pages_of(store: RawStore, kind: str) -> Iterator[list[RawRecord]]:
+    """Yield all records of a kind in the order of their names."""
+    after = ""
+    while page := store.records(kind, after, limit=PAGE):
+        yield page
+        after = page[-1].name

@@ -1,0 +1,78 @@
+"""Verify a store: open every record, and compare its name and its tags with its content."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.moving.copying import CopiedKind, body_of, bytes_of, place_of
+from oauthbroker.store.moving.raw import RawRecord, RawStore, pages_of
+
+
+class Expected(NamedTuple):
+    """The name that a record's content gives it, None for a kind that has none, and its tags."""
+
+    name: str | None
+    tags: frozenset[tuple[str, str]] = frozenset()
+
+
+Describe = Callable[[Keyring, str, bytes], Expected | None]
+"""Return what a body of a kind expects, None for a body that is no record of this schema."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedStore:
+    """The result: counts and digests, records with a fault as (`kind/first digits`, fault), and harmless leftovers."""
+
+    kinds: list[CopiedKind]
+    faults: list[tuple[str, str]]
+    leftovers: list[tuple[str, str]]
+
+
+class _Look(NamedTuple):
+    names: set[str]
+    digest: str
+    faults: dict[str, str]
+
+
+def verify(store: RawStore, ring: Keyring, kinds: Collection[str], describe: Describe) -> VerifiedStore:
+    """Read every record, and those of a kind with a fault once more: a broker may be writing."""
+    found, names = VerifiedStore(kinds=[], faults=[], leftovers=[]), dict[str, set[str]]()
+    for kind in kinds:
+        look = _look(store, ring, kind, kinds, describe)
+        again = _look(store, ring, kind, kinds, describe).faults if look.faults else {}
+        found.faults.extend((place, what) for place, what in look.faults.items() if place in again)
+        found.kinds.append(CopiedKind(kind=kind, records=len(look.names), digest=look.digest))
+        names[kind] = look.names
+        if loose := store.loose_tags(kind):
+            found.leftovers.append((kind, f"{loose} tags of records that are gone"))
+    idle = len(names.get("due", set()) - names.get("grants", set()) - names.get("sessions", set()))
+    if idle:
+        found.leftovers.append(("due", f"{idle} markers of records that are gone"))
+    return found
+
+
+def _look(store: RawStore, ring: Keyring, kind: str, kinds: Collection[str], describe: Describe) -> _Look:
+    digest, names, faults = hashlib.sha256(), set[str](), dict[str, str]()
+    for page in pages_of(store, kind):
+        for each in page:
+            names.add(each.name)
+            digest.update(bytes_of(each))
+            if what := _fault(ring, kind, each, kinds, describe):
+                faults[place_of(kind, each)] = what
+    return _Look(names, digest.hexdigest(), faults)
+
+
+def _fault(ring: Keyring, kind: str, found: RawRecord, kinds: Collection[str], describe: Describe) -> str:
+    body = body_of(ring, kind, found, kinds)
+    if body is None:
+        return "does not open"
+    expected = describe(ring, kind, body)
+    if expected is None:
+        return "is no record of this version"
+    if expected.name not in {None, found.name}:
+        return "has the name of another record"
+    return "lacks a tag" if expected.tags - found.tags else ""

@@ -1,0 +1,1 @@
+"""The store in PostgreSQL, for brokers on several hosts."""

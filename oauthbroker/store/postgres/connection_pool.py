@@ -1,0 +1,146 @@
+"""Run statements on a pool of connections. Translates every failure of the database into a store code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+
+PATIENCE_SECONDS: Final = 10.0  # for a connection and its statement
+MOST_CONNECTIONS: Final = 8  # of one process
+_MIGRATE: Final = "run `oauthbroker store migrate`"
+_READ_ONLY: Final = "the database is read-only, perhaps a standby"
+
+TERMS: Final[Mapping[str, Any]] = {
+    "autocommit": True,
+    "prepare_threshold": None,  # a pooler in transaction mode gives each statement another session
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "tcp_user_timeout": 10_000,
+    "application_name": "oauthbroker",
+}
+
+
+class ConnectionPool:
+    """The connections of one process to one database. Belongs to one event loop."""
+
+    def __init__(self, url: Secret) -> None:
+        self.url = url
+        self._pool = AsyncConnectionPool(
+            url.reveal(),
+            min_size=1,
+            max_size=MOST_CONNECTIONS,
+            open=False,
+            kwargs=dict(TERMS),
+            timeout=PATIENCE_SECONDS,
+        )
+        self._closed, self._pid = False, os.getpid()
+        self._checks = set[asyncio.Task[None]]()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def check_open(self) -> None:
+        """Raises `storeUnavailable` for a store that is closed, or belongs to the parent process."""
+        if self._closed:
+            raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
+        if os.getpid() != self._pid:
+            raise BrokerError(Code.STORE_UNAVAILABLE, note="a store does not survive a fork: open it again")
+
+    async def read(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run a statement that changes nothing, and return its rows. Runs it twice if the connection was lost."""
+        with suppress(_Lost):
+            return await self._run(statement, values)
+        return await self.write(statement, values)
+
+    async def write(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run one statement, which is a transaction, and return its rows.
+
+        After `storeUnavailable` the change is either made or not: read it again.
+        """
+        try:
+            return await self._run(statement, values)
+        except _Lost as lost:
+            failed = lost.failure
+        raise failed
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for check in self._checks:
+            check.cancel()
+        await self._pool.close()
+
+    async def _run(self, statement: str, values: Mapping[str, Any] | None) -> list[tuple[Any, ...]]:
+        self.check_open()
+        failed: BrokerError | _Lost
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS), _cancels():
+                return await self._answer(statement, values)
+        except (TimeoutError, PoolTimeout):
+            failed = BrokerError(Code.STORE_UNAVAILABLE, note="the database does not answer")
+        except psycopg.Error as error:
+            failed = failure(error)
+            if isinstance(error, psycopg.OperationalError):
+                self._replace_broken()
+                failed = _Lost(failed)
+        raise failed
+
+    async def _answer(self, statement: str, values: Mapping[str, Any] | None) -> list[tuple[Any, ...]]:
+        if self._pool.closed:
+            await self._pool.open()
+        async with self._pool.connection() as connection:
+            cursor = await connection.execute(statement, values)
+            return await cursor.fetchall() if cursor.description is not None else []
+
+    def _replace_broken(self) -> None:
+        """Check the idle connections: after a restart of the database all of them are broken."""
+        if not self._checks and not self._closed:
+            task = asyncio.create_task(self._pool.check())
+            self._checks.add(task)
+            task.add_done_callback(self._checks.discard)
+
+
+@asynccontextmanager
+async def _cancels() -> AsyncIterator[None]:
+    """End the body as cancelled if its task was. The pool may take the cancel for a connection that came too late
+    (python/cpython#86296), and a statement that fails meanwhile raises its own error."""
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    try:
+        yield
+    finally:
+        if task and task.cancelling() > before:
+            raise asyncio.CancelledError
+
+
+class _Lost(Exception):
+    """The connection was lost. The statement may have been run."""
+
+    def __init__(self, failure: BrokerError) -> None:
+        super().__init__()
+        self.failure = failure
+
+
+def failure(error: psycopg.Error) -> BrokerError:
+    """Return the store code of a failure. The note has no text of the database, which may quote a value."""
+    match error:
+        case psycopg.errors.InsufficientPrivilege():
+            return BrokerError(Code.STORE_PERMISSIONS, note="the database user lacks a right on the schema oauthbroker")
+        case psycopg.errors.UndefinedTable() | psycopg.errors.InvalidSchemaName() | psycopg.errors.UndefinedColumn():
+            return BrokerError(Code.STORE_UNAVAILABLE, note=f"the database lacks tables: {_MIGRATE}")
+        case psycopg.errors.ReadOnlySqlTransaction():
+            return BrokerError(Code.STORE_UNAVAILABLE, note=_READ_ONLY)
+        case psycopg.errors.DiskFull():
+            return BrokerError(Code.STORE_UNAVAILABLE, note="the database's disk is full")
+    return BrokerError(Code.STORE_UNAVAILABLE, note=f"database: {error.sqlstate or type(error).__name__}")

@@ -1,0 +1,423 @@
+"""The store in PostgreSQL, behind the port: one statement, and so one transaction, for each change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from functools import partial
+from math import inf
+from typing import Any, Final
+
+from oauthbroker.core.bounded_cache import Bounded
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import on_thread, to_its_end
+from oauthbroker.store.entry_names import check_key, check_kinds, check_tags
+from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.live_keyring import LiveKeyring
+from oauthbroker.store.port import Conflict, Entry, Key, Lease, Leases, Reservation, Tag
+from oauthbroker.store.postgres.connection_pool import ConnectionPool
+from oauthbroker.store.postgres.feed import KNOWN, Feed
+from oauthbroker.store.postgres.leases import LEASE_SECONDS, LeaseRows
+from oauthbroker.store.postgres.sealed_rows import SealedRows
+from oauthbroker.store.seal import MAX_BODY
+
+_PAGE: Final = 64  # entries that a scan reads at a time
+_MOST_ASIDE: Final = 256
+_COUNTED: Final = "queues"  # holds the last number of events: readers want the newest one, not that of a moment ago
+_AWAY_SECONDS: Final = 1.0  # for one try, and between two, to reach a database without which answers are degraded
+_DAMAGED: Final = {Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN}
+
+_GET = "select generation, version, record from oauthbroker.entry where kind = %(kind)s and name = %(name)s"
+_CURRENT = "select true from oauthbroker.entry where kind = %(kind)s and name = %(name)s and version = %(version)s"
+_TAGGED = """, tagged as (
+    insert into oauthbroker.tag (kind, name, label, value)
+    select kind, name, label, value
+    from written, unnest(%(labels)s::text[], %(values)s::bytea[]) as given (label, value)
+    on conflict do nothing
+)
+select version from written
+"""
+_CREATE = f"""
+with written as (
+    insert into oauthbroker.entry (kind, name, generation, record)
+    select %(kind)s, %(name)s, 1, %(record)s from oauthbroker.keyring where epoch = %(epoch)s
+    on conflict do nothing returning kind, name, version
+){_TAGGED}"""  # noqa: S608  (of constants)
+_REPLACE = f"""
+with written as (
+    update oauthbroker.entry
+    set generation = generation + 1, version = nextval('oauthbroker.version'), record = %(record)s
+    from oauthbroker.keyring
+    where kind = %(kind)s and name = %(name)s and generation = %(expect)s and epoch = %(epoch)s
+    returning kind, name, version
+){_TAGGED}"""  # noqa: S608  (of constants)
+_DELETE = """
+delete from oauthbroker.entry where kind = %(kind)s and name = %(name)s and generation = %(expect)s returning true
+"""
+_SET_ASIDE = """
+with gone as (
+    delete from oauthbroker.entry
+    where kind = %(kind)s and name = %(name)s and version = %(version)s
+    and (select count(*) from oauthbroker.set_aside) < %(most)s
+    returning kind, name, record
+)
+insert into oauthbroker.set_aside (kind, name, record) select kind, name, record from gone returning true
+"""
+_SCAN = """
+select name, generation, version, record from oauthbroker.entry
+where kind = %(kind)s and name > %(after)s order by name limit %(limit)s
+"""
+_FIND = """
+select name, generation, version, record from oauthbroker.entry join oauthbroker.tag using (kind, name)
+where kind = %(kind)s and label = %(label)s and value = %(value)s and name > %(after)s order by name limit %(limit)s
+"""
+_RETAG = """
+insert into oauthbroker.tag (kind, name, label, value)
+select kind, name, %(label)s, %(value)s from oauthbroker.entry
+where kind = %(kind)s and name = %(name)s for key share
+on conflict do nothing returning true
+"""
+_UNTAG = """
+with still as (
+    select kind, name from oauthbroker.entry
+    where kind = %(kind)s and name = %(name)s and generation = %(expect)s for update
+)
+delete from oauthbroker.tag using still, unnest(%(labels)s::text[], %(values)s::bytea[]) as given (label, value)
+where tag.kind = still.kind and tag.name = still.name and tag.label = given.label and tag.value = given.value
+"""
+_LEASES = """
+select count(*) filter (where until >= clock_timestamp()), count(*) filter (where until < clock_timestamp())
+from oauthbroker.lease
+"""
+_WRITABLE = "select not pg_is_in_recovery() and current_setting('transaction_read_only') = 'off'"
+
+_holds_lease: ContextVar[bool] = ContextVar("holds_lease", default=False)  # then only the database's word counts
+_log = logging.getLogger("oauthbroker.store")
+
+
+def _log_damage(place: str, code: Code) -> None:
+    _log.warning("unreadable entry %s: %s", place, code.value)
+
+
+class PostgresStore:
+    """A `Store` in one database, for any number of processes and hosts. Belongs to one event loop.
+
+    `unchanged` is in doubt unless the `feed` is trusted: then a version is current by the word of the database, which
+    is one round trip. While the database is away, `is_current` vouches for versions that were checked at most
+    `degraded_seconds` ago. After `storeUnavailable` from a write, the entry is either the old or the new version: read
+    it again.
+    """
+
+    def __init__(
+        self,
+        connections: ConnectionPool,
+        keyring: Keyring,
+        *,
+        kinds: Sequence[str],
+        lease_kinds: Sequence[str] = (),
+        lease_seconds: float = LEASE_SECONDS,
+        on_damage: Callable[[str, Code], None] = _log_damage,
+        feed: Feed | None = None,
+        degraded_seconds: float = 0.0,
+    ) -> None:
+        check_kinds(*kinds, *lease_kinds)
+        self.keyring, self.connections, self._on_damage = LiveKeyring(keyring), connections, on_damage
+        self._kinds, self._lease_kinds = tuple(kinds), frozenset(lease_kinds)
+        self.sealed = SealedRows(connections, self.keyring, kinds=self._kinds, report_damage=self._report_damage)
+        self._leases = LeaseRows(connections, seconds=lease_seconds)
+        self.feed = feed or Feed(connections.url)
+        self._degraded_seconds, self._monotonic, self._failed_at = degraded_seconds, SystemClock.monotonic, -inf
+        self._checked = Bounded[Key, tuple[object, float]](KNOWN if degraded_seconds else 0)
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self.keyring!r}, {len(self._kinds)} kinds)"
+
+    def key(self, kind: str, *parts: str) -> Key:
+        if kind not in self._kinds and kind not in self._lease_kinds:
+            raise ValueError(f"this store keeps no {kind!r}")
+        return Key(kind, self.keyring.name(kind, *parts))
+
+    def mac(self, label: str, *parts: str) -> bytes:
+        return self.keyring.mac(label, *parts)
+
+    def tag(self, kind: str, label: str, *parts: str) -> Tag:
+        self._check_kind(kind)
+        return self.keyring.tag(kind, label, *parts)
+
+    async def get(self, key: Key) -> Entry | None:
+        try:
+            return await self._get(key)
+        except BrokerError as error:
+            if error.code is not Code.KEY_UNKNOWN:
+                raise
+        await self.adopt_newest()  # another process has made the seed
+        return await self._get(key)
+
+    async def _get(self, key: Key) -> Entry | None:
+        mark = self.feed.mark
+        rows = await self.connections.read(_GET, self._place(key))
+        entry = self._opened(key, *rows[0]) if rows else None
+        if entry is not None:
+            self._learn(entry, mark)
+        return entry
+
+    def unchanged(self, entry: Entry) -> bool:
+        return entry.key.kind != _COUNTED and not _holds_lease.get() and self.feed.vouches_for(entry)
+
+    async def is_current(self, entry: Entry) -> bool:
+        if self.unchanged(entry) or (self.degraded and self._was_checked(entry)):
+            return True
+        mark, values = self.feed.mark, {**self._place(entry.key), "version": entry.stamp}
+        current: bool | None = None
+        try:
+            async with asyncio.timeout(_AWAY_SECONDS if self._was_checked(entry) else None):
+                current = bool(await self.connections.read(_CURRENT, values))
+        except (BrokerError, TimeoutError) as error:
+            unavailable = isinstance(error, TimeoutError) or error.code is Code.STORE_UNAVAILABLE
+            if not unavailable or self.connections.closed or not self._was_checked(entry):
+                raise
+        if current is None:
+            self._failed_at = self._monotonic()
+            return True
+        if current:
+            self._learn(entry, mark)
+        return current
+
+    @property
+    def degraded(self) -> bool:
+        """Whether the database was away a moment ago, and versions were vouched for without it."""
+        return self._monotonic() - self._failed_at < _AWAY_SECONDS
+
+    def _learn(self, entry: Entry, mark: int) -> None:
+        self.feed.learn(entry.key, entry.stamp, mark)
+        self._checked.keep(entry.key, (entry.stamp, self._monotonic()))
+
+    def _was_checked(self, entry: Entry) -> bool:
+        """Return whether the database called this version current within the bound, for a caller without a lease."""
+        if _holds_lease.get():
+            return False
+        stamp, at = self._checked.get(entry.key) or (None, -inf)
+        return stamp == entry.stamp and self._monotonic() - at < self._degraded_seconds
+
+    async def put(
+        self,
+        key: Key,
+        body: bytes,
+        *,
+        expect: int,
+        room: Reservation | None = None,
+        ahead: Reservation | None = None,
+        tags: Collection[Tag] | None = None,
+    ) -> Entry:
+        place = self._place(key)
+        check_tags(key, tags or ())
+        if room is not None and room.key == key:
+            room.held = None
+        values = {**place, "expect": expect, **_columns(tags or ())}
+        version = await to_its_end(asyncio.ensure_future(self._write(key, expect, bytes(body), values)))
+        if ahead is not None:
+            ahead.held = ahead.size
+        return Entry(key, expect + 1, bytes(body), stamp=version)
+
+    async def _write(self, key: Key, expect: int, body: bytes, values: dict[str, Any]) -> int:
+        """Write a version. A damaged entry counts as none, after it was set aside."""
+        self._checked.pop(key)  # also if the answer is lost
+        rows = await self._written(key, expect, body, values)
+        if not rows and not expect and await self._damage_set_aside(key):
+            rows = await self._written(key, expect, body, values)
+        if not rows:
+            raise Conflict
+        return int(rows[0][0])
+
+    async def _written(self, key: Key, expect: int, body: bytes, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Write nothing with a seed that is no longer the active one: then the newer keyring seals the version."""
+        rows, ring = list[tuple[Any, ...]](), None
+        while not rows and ring is not self.keyring.ring:
+            ring = self.keyring.ring
+            record = ring.seal(key.kind, key.name, expect + 1, body)
+            rows = await self.connections.write(
+                _REPLACE if expect else _CREATE, values | {"record": record, "epoch": ring.epoch}
+            )
+            if not rows:
+                await self.take_new_epoch()
+        return rows
+
+    async def take_new_epoch(self) -> None:
+        document = await self.sealed.document()
+        if not self.keyring.seals(document):
+            await self._adopt(document)
+
+    async def adopt_newest(self) -> None:
+        """Take the stored keyring, which may have seeds that this one lacks."""
+        await self._adopt(await self.sealed.document())
+
+    async def _adopt(self, document: bytes | None) -> None:
+        """Take a newer keyring, on a thread, because it may ask a key service."""
+        await on_thread(partial(self.keyring.adopt, document))
+
+    @asynccontextmanager
+    async def reserve(self, key: Key, size: int, *, now: bool = True) -> AsyncIterator[Reservation]:
+        if size > MAX_BODY:
+            raise ValueError(f"a body has at most {MAX_BODY} bytes")
+        if now:
+            await self.check_writable(key)
+        yield Reservation(key, held=size if now else None, size=size)
+
+    async def check_writable(self, key: Key) -> None:
+        """Raise `storeUnavailable` for a database that does not answer or is read-only. Writes take no lock."""
+        self._place(key)
+        if not (await self.connections.read(_WRITABLE))[0][0]:
+            raise BrokerError(Code.STORE_UNAVAILABLE, note="the database is read-only, perhaps a standby")
+
+    async def delete(self, key: Key, *, expect: int) -> None:
+        values = {**self._place(key), "expect": expect}
+        self._checked.pop(key)
+        if not await to_its_end(asyncio.ensure_future(self.connections.write(_DELETE, values))):
+            raise Conflict
+
+    async def set_aside(self, key: Key) -> None:
+        failed = await self._damage(key)
+        if failed is not None and not await self._moved_aside(key, failed[1]):
+            raise failed[0]
+
+    async def sync(self, kind: str) -> None:
+        self._check_kind(kind)  # a write is durable when it is answered
+
+    async def scan(
+        self,
+        kind: str,
+        *,
+        after: str = "",
+        limit: int | None = None,
+        skip: Callable[[Key], bool] = lambda _: False,
+    ) -> AsyncIterator[Entry]:
+        self._check_kind(kind)
+        async for entry in self._pages(_SCAN, {"kind": kind}, after, limit, skip):
+            yield entry
+
+    async def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
+        self._check_kind(tag.kind)
+        values = {"kind": tag.kind, "label": tag.label, "value": bytes.fromhex(tag.value)}
+        async for entry in self._pages(_FIND, values, after, limit, lambda _: False):
+            yield entry
+
+    async def _pages(
+        self, statement: str, values: dict[str, Any], after: str, limit: int | None, skip: Callable[[Key], bool]
+    ) -> AsyncIterator[Entry]:
+        name = bytes.fromhex(after)
+        while limit is None or limit > 0:
+            rows = await self.connections.read(statement, {**values, "after": name, "limit": _PAGE})
+            for name, *row in rows:
+                key = Key(values["kind"], name.hex())
+                entry = None if skip(key) else await self._found(key, row)
+                if entry is not None:
+                    yield entry
+                    limit = None if limit is None else limit - 1
+                if limit == 0:
+                    return
+            if len(rows) < _PAGE:
+                return
+
+    async def retag(self, wanted: Sequence[tuple[Entry, Collection[Tag]]]) -> int:
+        lacked = set[Key]()
+        for entry, tags in wanted:
+            check_tags(entry.key, tags)
+            for tag in tags:
+                values = {**self._place(entry.key), "label": tag.label, "value": bytes.fromhex(tag.value)}
+                if await self.connections.write(_RETAG, values):
+                    lacked.add(entry.key)
+        return len(lacked)
+
+    async def untag(self, entry: Entry, tags: Collection[Tag]) -> None:
+        """Remove the tags. Those of an entry that is gone went with it."""
+        check_tags(entry.key, tags)
+        values = {**self._place(entry.key), "expect": entry.generation, **_columns(tags)}
+        with suppress(BrokerError):  # a tag too many is harmless
+            await self.connections.write(_UNTAG, values)
+
+    async def count(self, kind: str) -> int:
+        self._check_kind(kind)
+        rows = await self.connections.read(
+            "select count(*) from oauthbroker.entry where kind = %(kind)s", {"kind": kind}
+        )
+        return int(rows[0][0])
+
+    @asynccontextmanager
+    async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
+        check_key(key, self._lease_kinds)
+        self.connections.check_open()
+        async with self._leases.hold(f"{key.kind}-{key.name}", wait) as held:
+            outside = _holds_lease.get()
+            _holds_lease.set(True)
+            try:
+                yield held
+            finally:
+                _holds_lease.set(outside)
+
+    async def leases(self) -> Leases:
+        return Leases(*(await self.connections.read(_LEASES))[0])
+
+    async def close(self) -> None:
+        await self.feed.close()
+        await self.sealed.leave()
+        await self.connections.close()
+
+    def _place(self, key: Key) -> dict[str, Any]:
+        check_key(key, self._kinds)
+        self.connections.check_open()
+        return {"kind": key.kind, "name": bytes.fromhex(key.name)}
+
+    def _check_kind(self, kind: str) -> None:
+        if kind not in self._kinds:
+            raise ValueError(f"this store keeps no {kind!r}")
+        self.connections.check_open()
+
+    def _opened(self, key: Key, generation: int, version: int, record: bytes) -> Entry:
+        sealed, body = self.keyring.unseal(key.kind, key.name, record, kinds=self._kinds)
+        if sealed != generation:
+            raise BrokerError(Code.RECORD_CORRUPT, note="the generation beside the record is not its own")
+        return Entry(key, generation, body, stamp=version)
+
+    async def _found(self, key: Key, row: Sequence[Any]) -> Entry | None:
+        """Return the entry of a row; None after reporting why it cannot be opened. Reads it again first: keys may have
+        changed since the row was read."""
+        with suppress(BrokerError):
+            return self._opened(key, *row)
+        try:
+            return await self.get(key)
+        except BrokerError as error:
+            if error.code not in _DAMAGED:
+                raise
+            self._report_damage(key, error)
+        return None
+
+    def _report_damage(self, key: Key, error: BrokerError) -> None:
+        self._on_damage(f"{key.kind}/{key.name[:8]}", error.code)
+
+    async def _damage(self, key: Key) -> tuple[BrokerError, int] | None:
+        """Return why an entry cannot be opened, and its version; None if it can, or is gone."""
+        rows = await self.connections.read(_GET, self._place(key))
+        try:
+            if rows:
+                self._opened(key, *rows[0])
+        except BrokerError as error:
+            if error.code in _DAMAGED:
+                return error, rows[0][1]
+            raise
+        return None
+
+    async def _damage_set_aside(self, key: Key) -> bool:
+        found = await self._damage(key)
+        return found is not None and found[0].code is Code.RECORD_CORRUPT and await self._moved_aside(key, found[1])
+
+    async def _moved_aside(self, key: Key, version: int) -> bool:
+        values = {**self._place(key), "version": version, "most": _MOST_ASIDE}
+        return bool(await self.connections.write(_SET_ASIDE, values))
+
+
+def _columns(tags: Collection[Tag]) -> dict[str, list[Any]]:
+    return {"labels": [tag.label for tag in tags], "values": [bytes.fromhex(tag.value) for tag in tags]}

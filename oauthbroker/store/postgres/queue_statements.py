@@ -1,0 +1,130 @@
+"""The statements of queues in rows. Each is a transaction.
+
+An enqueue locks its address until the transaction ends, and takes its place after that, so that the places of an
+address become visible in their order. A claim takes the head of an address, and skips one that is being changed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_NOW = "coalesce(%(now)s::timestamptz, clock_timestamp())"
+_GATE = "pg_advisory_xact_lock(('x' || encode(substr({}, 1, 8), 'hex'))::bit(64)::bigint)"
+_TELL = "pg_notify('oauthbroker', 'queue') is not null"
+_NO_ENTRIES = "not exists (select from oauthbroker.entry where kind = 'events')"
+_MINE = "agent = %(agent)s and id = %(id)s"
+_LEASED = f"{_MINE} and state = 'waiting' and lease = %(lease)s"
+_FOLLOWED = f"""
+select exists (
+    select from oauthbroker.queued as next
+    where next.agent = over.agent and next.address = over.address and next.state = 'waiting' and next.id <> over.id
+) and {_TELL}, over.state from over
+"""
+STATEMENTS: Final = {
+    "begin": "insert into oauthbroker.feature (name) values ('queue') on conflict do nothing",
+    "entries": "select max(version) from oauthbroker.entry where kind = 'events'",
+    "unread entries": """
+with gone as (
+    delete from oauthbroker.entry where kind = 'events' and version <= %(version)s returning kind, name, record
+)
+insert into oauthbroker.set_aside (kind, name, record) select kind, name, record from gone""",
+    "enqueue": f"""
+with gate as materialized (select {_GATE.format("%(address)s::bytea")}
+    from oauthbroker.keyring where epoch = %(epoch)s and {_NO_ENTRIES}
+), added as (
+    insert into oauthbroker.queued (agent, id, address, place, record)
+    select %(agent)s, %(id)s, %(address)s, nextval('oauthbroker.place'), %(record)s from gate
+    on conflict do nothing returning true
+)
+select {_TELL} from added""",
+    "known": f"select true from oauthbroker.queued where {_MINE}",
+    "waiting": "select count(*) from oauthbroker.queued where agent = %(agent)s and state = 'waiting'",
+    "lease": f"""
+with head as materialized (
+    select first.agent, first.id from oauthbroker.queued as first
+    where first.agent = %(agent)s and first.state = 'waiting' and (first.due is null or first.due <= {_NOW})
+    and not exists (
+        select from oauthbroker.queued as earlier where earlier.agent = first.agent
+        and earlier.address = first.address and earlier.state = 'waiting' and earlier.place < first.place
+    ) and {_NO_ENTRIES}
+    order by first.place limit 1 for update of first skip locked
+)
+update oauthbroker.queued as mine
+set attempts = attempts + 1, lease = %(lease)s, due = {_NOW} + %(seconds)s * interval '1 second'
+from head where mine.agent = head.agent and mine.id = head.id
+returning mine.id, mine.record, mine.attempts, mine.due""",
+    "dead": f"""
+with over as (
+    update oauthbroker.queued set state = 'dead', attempts = least(attempts, %(most)s), lease = null, due = null,
+        place = nextval('oauthbroker.place')
+    where {_LEASED} returning agent, id, address, state
+){_FOLLOWED}""",
+    "ack": f"""
+with over as (
+    update oauthbroker.queued set state = 'done', due = null, record = null, place = nextval('oauthbroker.place')
+    where {_LEASED} returning agent, id, address, state
+){_FOLLOWED}""",
+    "was acked": f"select true from oauthbroker.queued where {_MINE} and state = 'done' and lease = %(lease)s",
+    "nack": f"""
+with over as (
+    update oauthbroker.queued set refused = refused || %(lease)s::bytea, lease = null,
+        state = case when attempts >= %(most)s then 'dead' else 'waiting' end,
+        place = case when attempts >= %(most)s then nextval('oauthbroker.place') else place end,
+        due = case when attempts < %(most)s
+            then {_NOW} + (%(pauses)s::float8[])[least(attempts, %(last)s)] * interval '1 second' end
+    where {_LEASED} returning agent, id, address, state
+){_FOLLOWED}""",
+    "was refused": f"select true from oauthbroker.queued where {_MINE} and %(lease)s = any (refused)",
+    "extend": f"""
+update oauthbroker.queued set due = {_NOW} + %(seconds)s * interval '1 second' where {_LEASED} returning true""",
+    "give back": f"""
+update oauthbroker.queued set attempts = attempts - 1, lease = null, due = null where {_LEASED} returning {_TELL}""",
+    "unsettled": f"""
+select lease from oauthbroker.queued
+where agent = %(agent)s and state = 'waiting' and due > {_NOW} and lease = any (%(leases)s)""",
+    "settled": """
+select lease from oauthbroker.queued
+where agent = %(agent)s and state = 'done' and lease = any (%(leases)s)
+union select unnest(refused) from oauthbroker.queued where agent = %(agent)s and refused && %(leases)s::bytea[]""",
+    "letters": """
+select agent, id, record, attempts from (
+    select *, row_number() over (partition by agent order by place desc) as number from oauthbroker.queued
+    where state = 'dead' and (%(agent)s::bytea is null or agent = %(agent)s)
+) as letter where %(most)s::bigint is null or number <= %(most)s order by agent, place desc""",
+    "is dead": f"select true from oauthbroker.queued where {_MINE} and state = 'dead'",
+    "revive": f"""
+with gate as materialized (
+    select agent, id, {_GATE.format("address")} from oauthbroker.queued where {_MINE} and state = 'dead'
+)
+update oauthbroker.queued as mine
+set state = 'waiting', attempts = 0, lease = null, due = null, place = nextval('oauthbroker.place')
+from gate where mine.agent = gate.agent and mine.id = gate.id and mine.state = 'dead' returning {_TELL}""",
+    "drop": f"""
+update oauthbroker.queued set state = 'done', record = null, place = nextval('oauthbroker.place')
+where {_MINE} and state = 'dead' returning true""",
+    "erase": f"""
+insert into oauthbroker.queued (agent, id, address, place, state)
+select %(agent)s, unnest(%(ids)s::bytea[]), %(agent)s, 0, 'done'
+on conflict (agent, id) do update
+set state = 'done', record = null, lease = null, due = null, refused = '{{}}', place = 0
+returning {_TELL}""",
+    "depths": f"""
+select count(*) filter (where state = 'waiting' and (lease is null or due <= {_NOW})),
+    count(*) filter (where state = 'waiting' and lease is not null and due > {_NOW}),
+    count(*) filter (where state = 'dead'),
+    (array_agg(id order by state desc, place))[1], (array_agg(record order by state desc, place))[1]
+from oauthbroker.queued where state <> 'done' group by agent""",
+    "records": """
+select id, record from oauthbroker.queued where state <> 'done' and id > %(after)s order by id limit 64""",
+    "record": "select record from oauthbroker.queued where id = %(id)s and record is not null",
+    "forget": """
+delete from oauthbroker.queued where agent = %(agent)s and state = %(state)s and place < (
+    select place from oauthbroker.queued where agent = %(agent)s and state = %(state)s
+    order by place desc offset %(kept)s limit 1
+)""",
+    "take over": f"""
+insert into oauthbroker.queued (agent, id, address, place, record, state, attempts, lease, due)
+select %(agent)s, %(id)s, %(address)s, nextval('oauthbroker.place'), %(record)s::bytea, %(state)s, %(attempts)s,
+    %(lease)s::bytea, %(due)s::timestamptz from oauthbroker.keyring where epoch = %(epoch)s
+on conflict do nothing returning {_TELL}""",
+}

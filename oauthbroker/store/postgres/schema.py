@@ -1,0 +1,151 @@
+"""The tables and the keyring of a store in PostgreSQL. Numbered migrations, forward only.
+
+These run at start and in commands, on a connection of their own, and block their thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Final
+
+import psycopg
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.store.keyring import KeyProvider, Keyring
+from oauthbroker.store.keyring_home import KeyringHome
+from oauthbroker.store.postgres.connection_pool import TERMS, failure
+from oauthbroker.store.postgres.moved import mark_of
+
+OLDEST_SERVER: Final = 13
+_FILE = re.compile(r"(\d{4})_\w+\.sql")
+_ONE_AT_A_TIME = 0x6F617562  # the key of the lock that migrations hold for their transaction
+
+_BASE = """
+create schema if not exists oauthbroker;
+create table if not exists oauthbroker.migration (
+    number integer primary key, at timestamptz not null default clock_timestamp()
+);
+"""
+_STATE = """
+select current_setting('server_version_num')::int / 10000, current_setting('synchronous_commit'),
+    to_regclass('oauthbroker.migration') is not null
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyringTable(KeyringHome):
+    """The keyring of a store in a database."""
+
+    url: Secret
+    kek: KeyProvider
+    also: tuple[KeyProvider, ...] = ()
+
+    @property
+    def keks(self) -> tuple[KeyProvider, ...]:
+        return (self.kek, *self.also)
+
+    def read(self) -> bytes | None:
+        return read_keyring(self.url)
+
+    def create(self, upgrades: Iterable[str]) -> bool:
+        """Keep the keyring of a new store. False if a keyring or entries exist; one of several callers wins."""
+        ring = Keyring.fresh(upgrades=upgrades).wrapped_for([self.kek])
+        with _connection(self.url) as connection:
+            check(connection)
+            made = connection.execute(
+                "insert into oauthbroker.keyring (document) select %s where not exists (select from oauthbroker.entry) "
+                "on conflict do nothing returning true",
+                [ring.document()],
+            )
+            return made.fetchone() is not None
+
+    def replace(self, before: bytes, ring: Keyring) -> None:
+        """Replace the document under a lock that waits for the writes under way. Each of them reads the table, and a
+        write that begins later sees the new epoch: none seals with the seed of the old one from then on."""
+        with _connection(self.url) as connection, connection.transaction():
+            connection.execute("lock table oauthbroker.keyring in access exclusive mode")
+            replaced = connection.execute(
+                "update oauthbroker.keyring set document = %s, epoch = %s where document = %s returning true",
+                [ring.document(), ring.epoch, before],
+            )
+            done = replaced.fetchone() is not None
+        if not done:
+            raise BrokerError(Code.STORE_LOCKED, note="another process has changed the keyring")
+
+
+def read_keyring(url: Secret) -> bytes | None:
+    """Return the document of the keyring, or None. Raises a store code for a database that is no store."""
+    with _connection(url) as connection:
+        check(connection)
+        row = connection.execute("select document from oauthbroker.keyring").fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def migrate(url: Secret) -> list[int]:
+    """Run the migrations that the database lacks, all or none, and return their numbers. One caller at a time."""
+    with _connection(url) as connection, connection.transaction():
+        connection.execute("select pg_advisory_xact_lock(%s)", [_ONE_AT_A_TIME])
+        check_server(connection)
+        _check_not_moved(connection)
+        connection.execute(_BASE)
+        there = {number for (number,) in connection.execute("select number from oauthbroker.migration").fetchall()}
+        left = {number: text for number, text in _migrations().items() if number not in there}
+        for number, text in left.items():
+            connection.execute(text)
+            connection.execute("insert into oauthbroker.migration (number) values (%s)", [number])
+    return list(left)
+
+
+def check(connection: psycopg.Connection[Any]) -> None:
+    """Check that the database has the tables of this version. Tables of a newer one are fine: migrations only add.
+
+    Raises `storeUnavailable` with what to do."""
+    if not check_server(connection):
+        _check_not_moved(connection)
+        raise BrokerError(Code.STORE_UNAVAILABLE, note="the database is no store yet: run `oauthbroker store migrate`")
+    (newest,) = connection.execute("select coalesce(max(number), 0) from oauthbroker.migration").fetchone() or (0,)
+    if newest < max(_migrations()):
+        raise BrokerError(Code.STORE_UNAVAILABLE, note="the store lacks a migration: run `oauthbroker store migrate`")
+
+
+def check_server(connection: psycopg.Connection[Any]) -> bool:
+    """Return whether the database has a store's schema. Raises for a server that cannot keep one."""
+    version, durable, is_store = connection.execute(_STATE).fetchone() or (0, "", False)
+    if version < OLDEST_SERVER:
+        raise BrokerError(Code.STORE_UNAVAILABLE, note=f"PostgreSQL {OLDEST_SERVER} or newer is needed")
+    if durable == "off":
+        raise BrokerError(Code.STORE_UNAVAILABLE, note="synchronous_commit is off: a commit would not be durable")
+    return bool(is_store)
+
+
+def _check_not_moved(connection: psycopg.Connection[Any]) -> None:
+    """Refuse a database whose store takes part in a move. Raises `storeClosed`."""
+    _, mark = mark_of(connection)
+    if mark is not None:
+        raise mark.refusal()
+
+
+def _migrations() -> dict[int, str]:
+    """Return the texts of all migrations by their numbers, in their order."""
+    folder = files("oauthbroker.store.postgres").joinpath("migrations")
+    found = {int(match[1]): each for each in folder.iterdir() if (match := _FILE.fullmatch(each.name))}
+    return {number: found[number].read_text("utf-8") for number in sorted(found)}
+
+
+@contextmanager
+def _connection(url: Secret) -> Iterator[psycopg.Connection[Any]]:
+    failed: BrokerError
+    try:
+        with psycopg.connect(url.reveal(), **TERMS) as connection:
+            yield connection
+        return
+    except psycopg.ProgrammingError as error:
+        failed = failure(error) if error.sqlstate else BrokerError(Code.STORE_UNAVAILABLE, note="not a database's URL")
+    except psycopg.Error as error:
+        failed = failure(error)
+    raise failed

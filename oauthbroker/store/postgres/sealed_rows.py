@@ -1,0 +1,116 @@
+"""The sealed records of a database, and the processes that open them: what a rotation of the keys works on."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Final
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.live_keyring import LiveKeyring
+from oauthbroker.store.port import Key
+from oauthbroker.store.postgres.connection_pool import ConnectionPool
+
+PROCESS_SECONDS: Final = 60.0  # that a process counts as alive after its last report
+_PAGE: Final = 64  # records that are read at a time
+_QUEUED: Final = "events"  # the kind of the records in rows of queues
+
+_SEEDS = """
+select substring(record from 6 for 16), count(*) from (
+    select record from oauthbroker.entry where kind = %(kind)s
+    union all select record from oauthbroker.queued where record is not null and %(kind)s = 'events'
+) as sealed group by 1
+"""
+_OTHER_SEED = """
+select name, generation, record from oauthbroker.entry
+where kind = %(kind)s and name > %(after)s and substring(record from 6 for 16) <> %(seed)s order by name limit %(limit)s
+"""
+_RESEAL = """
+update oauthbroker.entry set record = %(record)s from oauthbroker.keyring
+where kind = %(kind)s and name = %(name)s and record = %(before)s and epoch = %(epoch)s returning true
+"""
+_QUEUED_OTHER_SEED = """
+select id, 1, record from oauthbroker.queued
+where id > %(after)s and substring(record from 6 for 16) <> %(seed)s order by id limit %(limit)s
+"""
+_RESEAL_QUEUED = """
+update oauthbroker.queued set record = %(record)s from oauthbroker.keyring
+where id = %(name)s and record = %(before)s and epoch = %(epoch)s returning true
+"""
+_DOCUMENT = "select document from oauthbroker.keyring"
+_REPORT = """
+with gone as (delete from oauthbroker.process where until < clock_timestamp() and id <> %(id)s)
+insert into oauthbroker.process as one (id, keyring, until)
+values (%(id)s, %(mark)s, clock_timestamp() + %(seconds)s * interval '1 second')
+on conflict (id) do update set keyring = excluded.keyring, until = excluded.until
+"""
+_BEHIND = "select count(*) from oauthbroker.process where keyring <> %(mark)s and until >= clock_timestamp()"
+_LEAVE = "delete from oauthbroker.process where id = %(id)s"
+
+
+class SealedRows:
+    """The `SealedEntries` of a `PostgresStore`."""
+
+    def __init__(
+        self,
+        connections: ConnectionPool,
+        keyring: LiveKeyring,
+        *,
+        kinds: tuple[str, ...],
+        report_damage: Callable[[Key, BrokerError], None],
+    ) -> None:
+        self._connections, self._keyring, self.kinds = connections, keyring, kinds
+        self._report_damage, self._id, self._reported = report_damage, os.urandom(16), False
+
+    async def document(self) -> bytes | None:
+        rows = await self._connections.read(_DOCUMENT)
+        return bytes(rows[0][0]) if rows else None
+
+    async def report(self, mark: bytes) -> None:
+        """Keep the mark in a row that lapses by itself, by the clock of the database."""
+        self._reported = True
+        await self._connections.write(_REPORT, {"id": self._id, "mark": mark, "seconds": PROCESS_SECONDS})
+
+    async def leave(self) -> None:
+        """Remove the row of this process."""
+        if self._reported and not self._connections.closed:
+            with suppress(BrokerError):  # then the row lapses
+                await self._connections.write(_LEAVE, {"id": self._id})
+
+    async def behind(self, mark: bytes) -> int:
+        return int((await self._connections.read(_BEHIND, {"mark": mark}))[0][0])
+
+    async def settle_writers(self) -> None:
+        """Do nothing: `KeyringTable.replace` has waited for the writes of the epoch before."""
+
+    async def seals(self, kind: str) -> Counter[bytes]:
+        rows = await self._connections.read(_SEEDS, {"kind": kind})
+        return Counter({bytes(seed): number for seed, number in rows})
+
+    async def reseal(self, kind: str) -> AsyncIterator[bool | None]:
+        statements = [(_OTHER_SEED, _RESEAL), *([(_QUEUED_OTHER_SEED, _RESEAL_QUEUED)] if kind == _QUEUED else [])]
+        for find, replace in statements:
+            name, more = b"", True
+            while more:
+                values = {"kind": kind, "after": name, "seed": self._keyring.ring.active.kid, "limit": _PAGE}
+                rows = await self._connections.read(find, values)
+                more = len(rows) == _PAGE
+                for name, generation, before in rows:
+                    yield await self._resealed(replace, Key(kind, name.hex()), generation, before)
+
+    async def _resealed(self, replace: str, key: Key, generation: int, before: bytes) -> bool | None:
+        """Replace the bytes of a version, which stays current: its body is the same."""
+        ring = self._keyring.ring
+        failed = BrokerError(Code.RECORD_CORRUPT, note="the generation beside the record is not its own")
+        try:
+            sealed, body = ring.unseal(*key, before, kinds=self.kinds)
+        except BrokerError as error:
+            sealed, failed = None, error
+        if sealed != generation:
+            self._report_damage(key, failed)
+            return None
+        place = {"kind": key.kind, "name": bytes.fromhex(key.name)}
+        values = {"record": ring.seal(*key, generation, body), "before": before, "epoch": ring.epoch}
+        return bool(await self._connections.write(replace, place | values))

@@ -1,0 +1,59 @@
+"""Let one task of a process at a time compete for a lock between processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import note_held
+
+
+class _Gate:
+    """The queue in this process for one lock; it exists while a task uses it."""
+
+    __slots__ = ("lock", "users")
+
+    def __init__(self) -> None:
+        self.lock, self.users = asyncio.Lock(), 0
+
+
+class TaskGates:
+    """The gates of one process, by the names of locks. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._gates: dict[str, _Gate] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._gates
+
+    def __len__(self) -> int:
+        return len(self._gates)
+
+    @asynccontextmanager
+    async def entered(self, name: str, deadline: float) -> AsyncIterator[None]:
+        """Be the only task of this process in the body. Raises `storeLocked` at the deadline, by the loop's time."""
+        gate = self._gates.setdefault(name, _Gate())
+        gate.users += 1
+        try:
+            await _enter(name, gate.lock, deadline)
+            try:
+                yield
+            finally:
+                gate.lock.release()
+        finally:
+            gate.users -= 1
+            if not gate.users:
+                del self._gates[name]
+
+
+async def _enter(name: str, gate: asyncio.Lock, deadline: float) -> None:
+    try:
+        async with asyncio.timeout_at(deadline):
+            await gate.acquire()
+        return
+    except TimeoutError:
+        pass
+    note_held(name)
+    raise BrokerError(Code.STORE_LOCKED)
