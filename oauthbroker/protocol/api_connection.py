@@ -74,7 +74,10 @@ class ApiConnection:
 
     def is_open(self) -> bool:
         """Return whether the provider has neither closed the connection nor sent anything unasked."""
-        return not self._stream.get_extra_info("is_readable")
+        if self._stream.get_extra_info("is_readable"):
+            return False
+        tls = self._stream.get_extra_info("ssl_object")
+        return tls is None or _is_silent(tls)
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -97,6 +100,17 @@ class ApiConnection:
         if data:
             self.sent = True
             await self._stream.write(data, stall_seconds)
+
+
+def _is_silent(tls: ssl.SSLObject) -> bool:
+    """Return whether nothing waits in TLS records that were read from the socket with the answer: its end, or data."""
+    try:
+        tls.read(1)
+    except ssl.SSLWantReadError:
+        return True
+    except ssl.SSLError:
+        return False
+    return False
 
 
 def _all(*parts: bytes | None) -> bytes:

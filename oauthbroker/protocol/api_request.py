@@ -9,7 +9,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 _BODILESS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class ApiRequest:
     """A request for a judged target. `headers` have neither Host nor the body's length. `body` is repeatable as bytes,
     and of `length` bytes otherwise, or of as many as come. `account` shares connections with itself only. `app` and

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from oauthbroker.protocol.api_connection import ApiConnection
 
 Key = tuple[str, str, int, str, str]
+CONNECT_SECONDS = 30.0  # at most for each step of a new connection: only an answer may be slow
 KEPT_CONNECTIONS = 64
 KEPT_SECONDS = 4.0  # some providers close after five
 _SMALL_PIECES = 8 * 1024  # that an answer of any size may have
@@ -39,7 +40,7 @@ class ApiLimits:
     answer_bytes: int = 256 * 1024 * 1024
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class ApiResponse:
     """The head of an answer, names in lower case, and its body once. Close it."""
 
@@ -100,10 +101,18 @@ class ApiTransport:
         connection: ApiConnection | None = None
         try:
             async with asyncio.timeout(limits.seconds):
-                connection = await self._connected(request, limits.stall_seconds)
+                connection = await self._connected(request, min(limits.stall_seconds, CONNECT_SECONDS))
                 answer = await connection.exchange(request, limits.stall_seconds)
             key = _key(request)
-            return ApiResponse(answer.status_code, list(answer.headers), connection, self, key, limits, deadline)
+            return ApiResponse(
+                status=answer.status_code,
+                headers=list(answer.headers),
+                _connection=connection,
+                _transport=self,
+                _key=key,
+                _limits=limits,
+                _deadline=deadline,
+            )
         except Exception as exc:  # noqa: BLE001 - as in `Transport`
             sent = connection is not None and connection.sent
             failed = exc if isinstance(exc, BrokerError) else failure_of(exc, sent=sent)

@@ -19,7 +19,7 @@ MAX_CODE = 4 * 1024
 MAX_ERROR = 128
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackParams:
     """The parsed parameters, single-valued and bounded in size. Exactly one of `code` and `denied` is set."""
 
@@ -53,10 +53,10 @@ def parse_callback(query: bytes) -> CallbackParams:
     if not STATE.fullmatch(state):
         raise BrokerError(Code.CALLBACK_MALFORMED, note="state")
     if error is not None:
-        return CallbackParams(Secret(state), None, True, values.get("iss"))
+        return CallbackParams(state=Secret(state), code=None, denied=True, issuer=values.get("iss"))
     if not code or len(code) > MAX_CODE or not _is_vschar(code):
         raise BrokerError(Code.CALLBACK_MALFORMED, note="code")
-    return CallbackParams(Secret(state), Secret(code), False, values.get("iss"))
+    return CallbackParams(state=Secret(state), code=Secret(code), denied=False, issuer=values.get("iss"))
 
 
 def validate_callback(

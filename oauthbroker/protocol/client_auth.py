@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote_plus
 
-from authlib.oauth2.auth import ClientAuth
-from authlib.oauth2.rfc7523 import private_key_jwt_sign
-
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -34,7 +31,8 @@ def authenticated_post(
 ) -> ProviderRequest:
     """Build a POST of `form` to `url` with the app's client authentication.
 
-    client_secret_basic form-encodes id and secret first (RFC 6749 section 2.3.1). A client assertion has one audience
+    client_secret_basic form-encodes id and secret first (RFC 6749 section 2.3.1); the authorization server of MCP's SDK
+    looks for the id in the form too. A client assertion has one audience
     (RFC 7523 section 3): the issuer, so that a malicious endpoint cannot use it elsewhere, unless the app's
     configuration names another. Raises `appMisconfigured`.
     """
@@ -43,7 +41,8 @@ def authenticated_post(
         raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no such endpoint")
     match client.auth_method:
         case "client_secret_basic":
-            return ProviderRequest("POST", url, headers=_basic(app), form=dict(form))
+            named: dict[str, Value] = {"client_id": client.client_id} if app.mcp is not None else {}
+            return ProviderRequest("POST", url, headers=_basic(app), form={**form, **named})
         case "client_secret_post":
             return ProviderRequest(
                 "POST", url, form={**form, "client_id": client.client_id, "client_secret": _secret(app)}
@@ -57,6 +56,8 @@ def authenticated_post(
 
 
 def _basic(app: OAuthApp) -> dict[str, str | Secret]:
+    from authlib.oauth2.auth import ClientAuth  # imported here: no start needs it
+
     user, password = quote_plus(app.client.client_id), quote_plus(_secret(app).reveal())
     _, headers, _ = ClientAuth(user, password, "client_secret_basic").prepare("POST", "", {}, "")
     return {name: Secret(value) for name, value in headers.items()}
@@ -99,6 +100,8 @@ def _audience(app: OAuthApp, endpoints: Endpoints, url: str) -> str:
 
 
 def _assertion(app: OAuthApp, audience: str, clock: Clock) -> Secret:
+    from authlib.oauth2.rfc7523 import private_key_jwt_sign
+
     signer = signing_key(_secret(app))
     signed = private_key_jwt_sign(
         signer.key,

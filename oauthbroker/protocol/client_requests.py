@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.model.apps import Client, OAuthApp
@@ -20,18 +21,27 @@ Notice = Callable[[str, int, int], None]
 _CLIENT_REFUSED = "invalid_client"
 
 
-@dataclass(slots=True)
+class Registrations(Protocol):
+    """The clients that the broker has registered by itself."""
+
+    async def answered(self, app: OAuthApp, *, refused: bool) -> None:
+        """Note whether the provider knows the app's client. Raises nothing."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
 class ClientRequests:
     """Sends requests with client authentication. One per broker; it keeps in memory which secret works.
 
     `on_changed(app, refused, works)` is called once whenever another secret works, with the positions in the app's
-    list, counted from 1. It gets no secret.
+    list, counted from 1. It gets no secret. `registrations` learns how clients of MCP servers' apps are answered.
     """
 
     transport: Transport
     clock: Clock
     limits: Limits
     on_changed: Notice
+    registrations: Registrations | None = None
     _works: dict[str, tuple[Client, int]] = field(default_factory=dict)
 
     async def ask(
@@ -55,6 +65,10 @@ class ClientRequests:
             answer = await self._send(app, build, at, deadline, kind)
             if _knows_client(app, answer):
                 self._remember(app, first, at)
+        if self.registrations is not None and app.mcp is not None:
+            refused = refuses_client(app, answer)
+            if refused or _knows_client(app, answer):
+                await self.registrations.answered(app, refused=refused)
         return answer
 
     async def _send(self, app: OAuthApp, build: Build, at: int, deadline: float, kind: Kind) -> ProviderResponse:

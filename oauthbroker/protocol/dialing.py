@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from oauthbroker.model.provider_networks import ProviderNetworks
-from oauthbroker.protocol.lookups import Lookups
+from oauthbroker.protocol.name_lookups import Lookups
 
 if TYPE_CHECKING:
     import httpcore2

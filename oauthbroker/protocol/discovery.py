@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
-
-from joserfc.jwk import Key
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
@@ -15,6 +13,7 @@ from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.messages import Kind, ProviderRequest, ProviderResponse
 from oauthbroker.protocol.metadata import (
+    NO_METADATA,
     ProviderMetadata,
     WrongIssuer,
     keys_response,
@@ -23,7 +22,10 @@ from oauthbroker.protocol.metadata import (
 )
 from oauthbroker.protocol.transport import Transport
 
-Keys = tuple[Key, ...]
+if TYPE_CHECKING:
+    from joserfc.jwk import Key
+
+Keys: TypeAlias = "tuple[Key, ...]"
 T = TypeVar("T")
 Fetch = Callable[[], Awaitable[T]]
 
@@ -44,7 +46,7 @@ class Discovery:
         self._transport = transport
         self._clock = clock
         self._limits = limits
-        self._metadata: dict[tuple[str, str, str], DocumentCache[ProviderMetadata]] = {}
+        self._metadata: dict[tuple[str, str, str, bool], DocumentCache[ProviderMetadata]] = {}
         self._keys: dict[tuple[str, str], DocumentCache[Keys]] = {}
 
     async def endpoints(self, app: OAuthApp) -> Endpoints:
@@ -72,6 +74,11 @@ class Discovery:
         if app.pushed_authorization == "required" or not relies_on_discovery(app):
             return app.pushed_authorization == "required"
         return (await self._metadata_of(app)).push_required
+
+    async def metadata(self, app: OAuthApp) -> ProviderMetadata:
+        """Return the metadata of the app's issuer. Raises as `endpoints` does; for an MCP server without metadata
+        `mcpMetadataMissing`, and without PKCE `mcpPkceMissing`."""
+        return await self._metadata_of(app)
 
     async def signing_keys(self, app: OAuthApp, kid: str | None) -> Keys:
         """Return the provider's public keys. They are refetched when none has the id `kid`. Raises as `endpoints`
@@ -105,18 +112,22 @@ class Discovery:
 
     async def _metadata_of(self, app: OAuthApp) -> ProviderMetadata:
         issuer, template = app.endpoints.issuer, app.habits.issuer_template
-        shelf = self._metadata.setdefault((issuer, template, app.provider_ca), DocumentCache(self._clock))
-        metadata = await shelf.get(lambda: self._fetch_metadata(app))
-        if app.has_callback and not metadata.s256:
+        place = issuer, template, app.provider_ca, app.mcp is not None
+        metadata = await self._metadata.setdefault(place, DocumentCache(self._clock)).get(
+            lambda: self._fetch_metadata(app)
+        )
+        if app.mcp is not None and not metadata.s256:
+            raise BrokerError(Code.MCP_PKCE_MISSING)
+        if app.has_callback and metadata.s256 is False:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the provider does not support PKCE with S256")
         return metadata
 
     async def _fetch_metadata(self, app: OAuthApp) -> ProviderMetadata:
-        """Fetch the metadata from the OpenID Connect address, then from RFC 8414's. The first valid answer wins. Of
-        two failures a wrong issuer is reported rather than a missing document."""
+        """Fetch the metadata from its addresses in their order. The first valid answer wins. Of several failures a
+        wrong issuer is reported rather than a missing document."""
         issuer, template = app.endpoints.issuer, app.habits.issuer_template
-        refused = BrokerError(Code.APP_MISCONFIGURED, note="no metadata at the issuer")
-        for url in metadata_addresses(issuer):
+        refused = BrokerError(Code.APP_MISCONFIGURED, note=NO_METADATA)
+        for url in metadata_addresses(issuer, mcp=app.mcp is not None):
             try:
                 metadata = metadata_response(issuer, template, await self._get(url, app, "metadata"))
                 self._check_addresses(metadata.endpoints)
@@ -126,6 +137,8 @@ class Discovery:
                     break
             else:
                 return metadata
+        if app.mcp is not None and refused.note == NO_METADATA:
+            raise BrokerError(Code.MCP_METADATA_MISSING, note=NO_METADATA)
         raise refused
 
     def _check_addresses(self, endpoints: Endpoints) -> None:

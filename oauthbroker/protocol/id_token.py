@@ -1,5 +1,5 @@
-"""Verify an ID token (OpenID Connect Core 1.0 section 3.1.3.7): joserfc checks the signature, this module the
-claims."""
+"""Verify an ID token (OpenID Connect Core 1.0 section 3.1.3.7): `id_token_signature` checks the signature, this module
+the claims."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NewType
-
-from joserfc import jws
-from joserfc.errors import UnsupportedAlgorithmError
-from joserfc.jwk import Key
+from typing import TYPE_CHECKING, NewType
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.protocol.crash_guard import judge
+
+if TYPE_CHECKING:
+    from joserfc.jwk import Key
 
 VerifiedClaims = NewType("VerifiedClaims", dict[str, Json])
 """The claims of a verified ID token. Only `verify_id_token` creates them."""
@@ -36,17 +35,6 @@ _KEYS_OF_ITS_OWN = frozenset({"jwk", "jku", "x5u", "x5c"})
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]+")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_]+)\}")
 _ISSUER_PART = re.compile(r"[A-Za-z0-9._-]{1,128}")
-
-
-class _Registry(jws.JWSRegistry):
-    """Allows exactly the listed algorithms, without joserfc's recommended set."""
-
-    max_header_length = 2048
-
-    def get_alg(self, name: str) -> Any:
-        if name not in (self.allowed or ()) or name not in self.algorithms:
-            raise UnsupportedAlgorithmError("not listed")
-        return self.algorithms[name]
 
 
 @judge(Code.ID_TOKEN_INVALID)
@@ -80,18 +68,17 @@ def verify_id_token(
 
     `sent_at` is when the token request was sent. A token issued long before is refused as a replay.
     """
+    from oauthbroker.protocol.id_token_signature import signed_payload  # imported here: no start needs joserfc
+
     header = _header(id_token)  # (1)
     if "crit" in header or "b64" in header or _KEYS_OF_ITS_OWN & header.keys():
         raise _invalid("header")
     listed = [name for name in app.habits.id_token_algorithms if name in _HASHES]
-    registry = _Registry(
-        algorithms=listed, strict_check_header=False
-    )  # unknown members are ignored (RFC 7515 section 4)
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in listed:  # (2)
         raise _invalid("alg")
-    key = _key_for(algorithm, key_id_of(id_token), keys, registry)  # (3)
-    claims = decode_object(_signed_payload(id_token, key, registry), Code.ID_TOKEN_INVALID)  # (4)
+    payload = signed_payload(id_token, algorithm, key_id_of(id_token), keys, listed)  # (3) (4)
+    claims = decode_object(payload, Code.ID_TOKEN_INVALID)
     _check_issuer(claims, issuer, app.habits.issuer_template)  # (5)
     if claims.get("aud") not in (app.client.client_id, [app.client.client_id]):  # (6)
         raise _invalid("aud")
@@ -112,32 +99,6 @@ def _header(id_token: Secret) -> dict[str, Json]:
     if len(text) > MAX_LENGTH or text.count(".") != 2 or not _BASE64URL.fullmatch(segment) or len(segment) % 4 == 1:
         raise _invalid("form")
     return decode_object(base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4)), Code.ID_TOKEN_INVALID)
-
-
-def _key_for(algorithm: str, kid: str | None, keys: Sequence[Key], registry: _Registry) -> Key:
-    """Find the key by `kid`; without a `kid` only if exactly one key fits (section 10.1)."""
-    fitting = [key for key in keys if (kid is None or key.kid == kid) and _fits(key, algorithm, registry)]
-    if not fitting or (kid is None and len(fitting) > 1):
-        raise _invalid("key")
-    return fitting[0]
-
-
-def _fits(key: Key, algorithm: str, registry: _Registry) -> bool:
-    try:
-        registry.get_alg(algorithm).check_key(key)
-    except Exception:  # noqa: BLE001 - joserfc says no in several ways
-        return False
-    return True
-
-
-def _signed_payload(id_token: Secret, key: Key, registry: _Registry) -> bytes:
-    try:
-        payload = jws.deserialize_compact(id_token.reveal(), key, registry=registry).payload
-    except Exception:  # noqa: BLE001 - and its errors may hold parts of the token
-        payload = None
-    if payload is None:
-        raise _invalid("signature")
-    return payload
 
 
 def _check_issuer(claims: Mapping[str, Json], issuer: str, template: str) -> None:

@@ -16,12 +16,12 @@ from oauthbroker.core.strict_json import Json, decode_json
 from oauthbroker.model.apps import ANYONE, Endpoints, IdentityRule, IdentitySource, OAuthApp
 from oauthbroker.model.owner_check import Account, OwnerFacts
 from oauthbroker.model.settings import Limits
-from oauthbroker.protocol.answers import is_json, lookup, refuse_if_busy
+from oauthbroker.protocol.answer_checks import is_json, lookup, refuse_if_busy
 from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, with_headers
-from oauthbroker.protocol.token import TokenResponse
+from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.protocol.transport import Transport
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
@@ -52,7 +52,7 @@ def render(template: str, facts: Json | Mapping[str, Json]) -> str:
     return _PLACEHOLDER.sub(lambda match: parts[match[1]], template)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerReader:
     """Determines the owner of fresh tokens: verifies the ID token, and calls userinfo only where a rule needs it."""
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 from urllib.parse import urlencode
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.habits import OUR_HEADERS
+from oauthbroker.model.provider_habits import OUR_HEADERS
 
 Method = Literal["GET", "POST", "DELETE"]
 Encoding = Literal["form", "json"]
-Kind = Literal["code", "refresh", "fetch", "device", "poll", "push", "revoke", "userinfo", "metadata", "keys", "other"]
+Kind = Literal[
+    "code", "refresh", "fetch", "device", "poll", "push", "revoke", "userinfo", "metadata", "keys", "register", "other"
+]
 """The kind of a request: code exchange, refresh, client credentials, device code, device code poll, pushed request
-(RFC 9126), revocation, or a question about the user or the provider."""
+(RFC 9126), revocation, registration of a client, or a question about the user or the provider."""
 Value = str | Secret | tuple[str, ...]  # a tuple repeats the parameter (RFC 8707 `resource`)
 
 
@@ -31,6 +33,7 @@ class ProviderRequest:
 
     method: Method
     url: str
+    _: KW_ONLY
     headers: Mapping[str, str | Secret] = field(default_factory=dict)
     form: Mapping[str, Value] | None = None
     accept: str = "application/json"
@@ -47,16 +50,17 @@ class ProviderRequest:
         return f"Request({self.method} {self.url.partition('?')[0]})"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class ProviderResponse:
     """One complete answer. `content_type` is the raw header, `retry_after` seconds in 1..3600 or None, `date` the
-    provider's clock or None."""
+    provider's clock or None, `challenge` the raw `WWW-Authenticate`."""
 
     status: int
     content_type: str
     retry_after: int | None
     body: bytes
     date: datetime | None = None
+    challenge: str = ""
 
     @property
     def media_type(self) -> str:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
-
-from joserfc.jwk import ECKey, Key, OKPKey, RSAKey, import_key
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.model.apps import Endpoints
-from oauthbroker.protocol.answers import refuse_if_busy
+from oauthbroker.protocol.answer_checks import refuse_if_busy
 from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderResponse
+
+if TYPE_CHECKING:
+    from joserfc.jwk import Key
 
 _NAMES = {
     "authorization_url": "authorization_endpoint",
@@ -25,6 +27,8 @@ _NAMES = {
     "device_authorization_url": "device_authorization_endpoint",
     "pushed_authorization_url": "pushed_authorization_request_endpoint",
 }
+_OIDC = "openid-configuration"
+NO_METADATA = "no metadata at the issuer"
 _ISSUER = re.compile(r"https?://[\x21-\x7e]{1,300}")
 
 MAX_KEYS = 100
@@ -43,29 +47,38 @@ class WrongIssuer(BrokerError):
         self.found = said if isinstance(said, str) and _ISSUER.fullmatch(said) else ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderMetadata:
     """The parts of the document that we use. `issuer_promised`: every authorization response carries `iss` (RFC 9207
     section 3). `push_required`: only pushed authorization requests are accepted (RFC 9126 section 5). `s256`: the
-    listed PKCE methods include S256, or none are listed."""
+    listed PKCE methods include S256; None if none are listed. `registration_url` takes new clients (RFC 7591),
+    `client_documents`: a client may be a document at an address of its own, `auth_methods` and `scopes` are the listed
+    ones, None for no list."""
 
     endpoints: Endpoints
     issuer_promised: bool
     push_required: bool
-    s256: bool
+    s256: bool | None
+    registration_url: str = ""
+    client_documents: bool = False
+    auth_methods: tuple[str, ...] | None = None
+    scopes: tuple[str, ...] | None = None
 
 
-def metadata_addresses(issuer: str) -> tuple[str, str]:
+def metadata_addresses(issuer: str, *, mcp: bool = False) -> tuple[str, ...]:
     """Return the addresses of the document: OIDC appends to the issuer's path, RFC 8414 section 3.1 inserts before
-    it."""
-    parts = urlsplit(issuer)
-    path = parts.path.rstrip("/")
-    oidc = f"{path}/.well-known/openid-configuration"
-    oauth = f"/.well-known/oauth-authorization-server{path}"
-    return (
-        urlunsplit((parts.scheme, parts.netloc, oidc, "", "")),
-        urlunsplit((parts.scheme, parts.netloc, oauth, "", "")),
-    )
+    it. MCP has an order of its own, in which OIDC is inserted, too."""
+    appended, inserted = f"{urlsplit(issuer).path.rstrip('/')}/.well-known/{_OIDC}", well_known(issuer, _OIDC)
+    oidc = urlunsplit((*urlsplit(issuer)[:2], appended, "", ""))
+    oauth = well_known(issuer, "oauth-authorization-server")
+    return tuple(dict.fromkeys((oauth, inserted, oidc) if mcp else (oidc, oauth)))
+
+
+def well_known(url: str, name: str) -> str:
+    """Return the well-known address of a URL: the name goes between its host and its path (RFC 8414 section 3.1, RFC
+    9728 section 3.1)."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc, f"/.well-known/{name}{parts.path.rstrip('/')}", parts.query, ""))
 
 
 @judge(Code.APP_MISCONFIGURED)
@@ -77,16 +90,24 @@ def metadata_response(issuer: str, issuer_template: str, answer: ProviderRespons
     """
     refuse_if_busy(answer)
     if answer.status != 200:  # (1)
-        raise _refused("no metadata at the issuer")
+        raise _refused(NO_METADATA)
     document = decode_object(answer.body, Code.APP_MISCONFIGURED)
     if not _is_issuer(document.get("issuer"), issuer, issuer_template):  # (2)
         raise WrongIssuer(document.get("issuer"))
     found = {slot: _address(document, name) for slot, name in _NAMES.items()}  # (3)
     methods = document.get("code_challenge_methods_supported")
-    s256 = not isinstance(methods, list) or "S256" in methods
     promised = document.get("authorization_response_iss_parameter_supported") is True
     push_required = document.get("require_pushed_authorization_requests") is True
-    return ProviderMetadata(Endpoints(issuer=issuer, **found), promised, push_required, s256)
+    return ProviderMetadata(
+        endpoints=Endpoints(issuer=issuer, **found),
+        issuer_promised=promised,
+        push_required=push_required,
+        s256="S256" in methods if isinstance(methods, list) else None,
+        registration_url=_address(document, "registration_endpoint"),
+        client_documents=document.get("client_id_metadata_document_supported") is True,
+        auth_methods=texts(document.get("token_endpoint_auth_methods_supported")),
+        scopes=texts(document.get("scopes_supported")),
+    )
 
 
 def _is_issuer(said: Json, issuer: str, template: str) -> bool:
@@ -95,6 +116,11 @@ def _is_issuer(said: Json, issuer: str, template: str) -> bool:
     if said == issuer:
         return True
     return bool(template) and isinstance(said, str) and _masked(said) == _masked(template)
+
+
+def texts(value: Json) -> tuple[str, ...] | None:
+    """Return the texts of a list; None for another value."""
+    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else None
 
 
 def _masked(text: str) -> str:
@@ -132,6 +158,8 @@ def _usable(entry: Json) -> Key | None:
         return None
     kty = entry.get("kty")
     members = _PUBLIC.get(kty) if isinstance(kty, str) else None
+    from joserfc.jwk import ECKey, OKPKey, RSAKey, import_key  # imported here: a broker without ID tokens needs none
+
     if members is None:  # symmetric keys too: they are not public
         return None
     try:

@@ -12,8 +12,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.model.apps import Endpoints, OAuthApp
-from oauthbroker.protocol.answers import is_json, refuse_if_busy
-from oauthbroker.protocol.authorize import authorization_params, with_params
+from oauthbroker.protocol.answer_checks import is_json, refuse_if_busy
+from oauthbroker.protocol.authorization_request import authorization_params, with_params
 from oauthbroker.protocol.client_auth import CLIENT_PROOF, authenticated_post, refused_request
 from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse

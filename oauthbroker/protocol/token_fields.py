@@ -13,8 +13,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, is_named_like_a_secret
 from oauthbroker.core.strict_json import Json, decode_leniently, decode_object
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.habits import TokenMember
-from oauthbroker.protocol.answers import is_json, lookup
+from oauthbroker.model.provider_habits import TokenMember
+from oauthbroker.protocol.answer_checks import is_json, lookup
 from oauthbroker.protocol.messages import ProviderResponse
 
 YEAR_SECONDS = 365 * 24 * 3600

@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.version import VERSION
 from oauthbroker.model.provider_networks import ProviderNetworks
-from oauthbroker.protocol.answers import date_of, retry_after_seconds
+from oauthbroker.protocol.answer_checks import date_of, retry_after_seconds
 from oauthbroker.protocol.dialing import AddressRefused, Dialer, asking
 from oauthbroker.protocol.instrumentation import Instrumentation
-from oauthbroker.protocol.lookups import Lookups, NoAddress
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, encode_form, encode_json, reveal
+from oauthbroker.protocol.name_lookups import Lookups, NoAddress
 
 if TYPE_CHECKING:
     import ssl
@@ -136,11 +136,14 @@ class Transport:
         ) as response:
             body = await _read(response, max_bytes)
             return ProviderResponse(
-                response.status_code,
-                response.headers.get("content-type", ""),
-                retry_after_seconds(response.headers.get("retry-after", ""), response.headers.get("date", "")),
-                body,
-                date_of(response.headers.get("date", "")),
+                status=response.status_code,
+                content_type=response.headers.get("content-type", ""),
+                retry_after=retry_after_seconds(
+                    response.headers.get("retry-after", ""), response.headers.get("date", "")
+                ),
+                body=body,
+                date=date_of(response.headers.get("date", "")),
+                challenge=response.headers.get("www-authenticate", ""),
             )
 
     def dialer(self) -> httpcore2.AsyncNetworkBackend:

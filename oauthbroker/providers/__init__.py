@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from oauthbroker.core.shipped_yaml import shipped_yaml
 from oauthbroker.model.apps import AssertionAudience, AuthMethod, Flow, IdentitySource
-from oauthbroker.model.habits import Habits, Revocation
+from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.providers.quirks import Quirks
 
 HOST_WORD: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"

@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from oauthbroker.core.secret import is_named_like_a_secret
-from oauthbroker.model.habits import (
+from oauthbroker.model.provider_habits import (
     OUR_HEADERS,
     ErrorWord,
     Habits,

@@ -18,7 +18,7 @@ _WORDS: dict[str, tuple[str, str, dict[str, str]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
     """One thing that a preset says. `path` is its place in the file; `unverified` are the parts without a source."""
 
@@ -87,7 +87,7 @@ def _fact(preset: Preset, unit: str, paths: list[str]) -> Fact:
     else:
         source = "; ".join(f"{', '.join(parts)}: {said}" for said, parts in sources.items())
     doubtful = [part for said, parts in sources.items() if said.startswith("unverified") for part in parts]
-    return Fact(unit, label, text, source, tuple(doubtful))
+    return Fact(path=unit, label=label, text=text, source=source, unverified=tuple(doubtful))
 
 
 def _place(unit: str) -> tuple[int, int]:

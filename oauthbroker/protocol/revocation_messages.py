@@ -13,8 +13,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.model.apps import Endpoints, OAuthApp
-from oauthbroker.model.habits import Revocation
-from oauthbroker.protocol.answers import refuse_if_busy
+from oauthbroker.model.provider_habits import Revocation
+from oauthbroker.protocol.answer_checks import refuse_if_busy
 from oauthbroker.protocol.client_auth import authenticated_post, refusal_note
 from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value, reveal

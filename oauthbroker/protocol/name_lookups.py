@@ -25,7 +25,7 @@ class NoAddress(Exception):
     """The host has no address, or its lookup timed out."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class _Lookup:
     """One lookup. `found` is empty for a failure. A lookup may be done while its thread still waits: then it is
     late."""
@@ -69,7 +69,7 @@ class Lookups:
         late = [each.app for each in self._running if each.late]
         if len(late) >= MOST or late.count(app) >= MOST_FOR_ONE:
             raise NoAddress
-        lookup = self._by_host[host] = _Lookup(host, app, asyncio.get_running_loop().create_future())
+        lookup = self._by_host[host] = _Lookup(host=host, app=app, found=asyncio.get_running_loop().create_future())
         self._waiting.append(lookup)
         self._take_over(lookup, app)
         return lookup

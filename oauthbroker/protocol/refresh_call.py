@@ -17,14 +17,14 @@ from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.crash_guard import crashed
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.protocol.messages import ProviderRequest
-from oauthbroker.protocol.refresh import RefreshRefused, refresh_request, refresh_response
-from oauthbroker.protocol.token import TokenResponse
+from oauthbroker.protocol.refresh_messages import RefreshRefused, refresh_request, refresh_response
+from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import Grant, Token
 from oauthbroker.records.provider_data import kept_facts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Redeemed:
     """The changes of one valid answer to a grant. `refresh_token` is the one in the answer, or None; if the result
     is not used, revoke it with the access token."""
@@ -102,9 +102,15 @@ class Redeemer:
             if lifetime is None and old is not None:
                 lifetime = old.lifetime_seconds
             expires = None if lifetime is None else sent_at + timedelta(seconds=lifetime)
-            token = Token(tokens.access_token, tokens.token_type, tokens.refresh_token or sent, expires, lifetime)
+            token = Token(
+                access_token=tokens.access_token,
+                token_type=tokens.token_type,
+                refresh_token=tokens.refresh_token or sent,
+                expires_at=expires,
+                lifetime_seconds=lifetime,
+            )
             data = kept_facts(app, tokens.facts, grant.provider_data)
-            return Redeemed(token, scopes, tokens.refresh_token, data)
+            return Redeemed(token=token, scopes=scopes, refresh_token=tokens.refresh_token, provider_data=data)
         raise refused
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl, urlsplit
 
-from authlib.common.urls import add_params_to_uri
-from authlib.oauth2.rfc7636 import create_s256_code_challenge
-
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, digest_of
@@ -25,6 +22,8 @@ RESERVED = frozenset({
 
 def code_challenge(verifier: Secret) -> str:
     """Return the S256 code challenge (RFC 7636 section 4.2)."""
+    from authlib.oauth2.rfc7636 import create_s256_code_challenge  # imported here: no start needs it
+
     return str(create_s256_code_challenge(verifier.reveal()))
 
 
@@ -72,6 +71,8 @@ def authorization_params(app: OAuthApp, attempt: Attempt, scopes: Sequence[str])
 
 def with_params(app: OAuthApp, endpoints: Endpoints, params: Mapping[str, Value]) -> str:
     """Append the parameters to the authorization endpoint and its own query. Raises `appMisconfigured`."""
+    from authlib.common.urls import add_params_to_uri
+
     return str(add_params_to_uri(_endpoint(app, endpoints), pairs_of(params)))
 
 

@@ -9,11 +9,11 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints, OAuthApp
-from oauthbroker.protocol.answers import is_json
-from oauthbroker.protocol.authorize import requested_scopes
+from oauthbroker.protocol.answer_checks import is_json
+from oauthbroker.protocol.authorization_request import requested_scopes
 from oauthbroker.protocol.client_auth import refused_word
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value
-from oauthbroker.protocol.token import (
+from oauthbroker.protocol.token_endpoint import (
     CLIENT_REFUSED,
     CLIENT_UNKNOWN,
     GONE,

@@ -14,12 +14,12 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json
 from oauthbroker.model.apps import Endpoints, OAuthApp
-from oauthbroker.protocol.answers import refuse_if_busy
-from oauthbroker.protocol.authorize import RESERVED, requested_scopes
+from oauthbroker.protocol.answer_checks import refuse_if_busy
+from oauthbroker.protocol.authorization_request import RESERVED, requested_scopes
 from oauthbroker.protocol.client_auth import refused_request
 from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value
-from oauthbroker.protocol.token import TokenResponse, token_request, token_response
+from oauthbroker.protocol.token_endpoint import TokenResponse, token_request, token_response
 from oauthbroker.protocol.token_fields import body_members, refusal_word, salvaged_members, token_members
 
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"
@@ -47,7 +47,7 @@ _KNOWN = frozenset({
 CheckUrl = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class DeviceAuthorization:
     """A valid answer of the device authorization endpoint. Times in seconds."""
 
@@ -103,7 +103,14 @@ def device_response(app: OAuthApp, answer: ProviderResponse, check_url: CheckUrl
     if complete is not None and _origin(complete) != _origin(uri):
         raise _invalid("two verification addresses of different origins")
     lifetime, interval = _times(members)
-    return DeviceAuthorization(_device_code(members), _user_code(members), uri, complete, lifetime, interval)
+    return DeviceAuthorization(
+        device_code=_device_code(members),
+        user_code=_user_code(members),
+        verification_uri=uri,
+        verification_uri_complete=complete,
+        lifetime_seconds=lifetime,
+        interval_seconds=interval,
+    )
 
 
 def device_token_request(app: OAuthApp, endpoints: Endpoints, device_code: Secret, *, clock: Clock) -> ProviderRequest:

@@ -9,7 +9,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints, OAuthApp
-from oauthbroker.protocol.authorize import authorization_url
+from oauthbroker.protocol.authorization_request import authorization_url
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.par import par_request, par_response, pushed_url

@@ -11,7 +11,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json
 from oauthbroker.model.apps import Endpoints, OAuthApp
-from oauthbroker.protocol.answers import refuse_if_busy
+from oauthbroker.protocol.answer_checks import refuse_if_busy
 from oauthbroker.protocol.client_auth import PASSING, authenticated_post, refusal_note
 from oauthbroker.protocol.crash_guard import crashed, judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value, with_headers
@@ -43,7 +43,7 @@ CLIENT_UNKNOWN = "the provider does not know this client"
 _KNOWN = _OPERATOR | PASSING | {GONE, CLIENT_REFUSED, "invalid_request", "invalid_scope", "access_denied"}
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class TokenResponse:
     """A valid token response.
 
@@ -161,7 +161,15 @@ def token_response(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool =
     except Exception as error:  # noqa: BLE001 - the tokens that came along must not be lost with it
         refused = crashed(error)
     else:
-        return TokenResponse(access, "bearer", refresh, lifetime, scopes, id_token, facts)
+        return TokenResponse(
+            access_token=access,
+            token_type="bearer",
+            refresh_token=refresh,
+            lifetime_seconds=lifetime,
+            scopes=scopes,
+            id_token=id_token,
+            facts=facts,
+        )
     raise RefusedTokens(refused.code, tuple(usable), note=refused.note)
 
 

@@ -1,0 +1,114 @@
+"""Find the authorization server of an MCP server by what the server publishes (RFC 9728). All of it is untrusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from oauthbroker.core.bearer_challenge import bearer_challenge
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.strict_json import decode_object
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.mcp_server import canonical_uri
+from oauthbroker.model.settings import Limits
+from oauthbroker.protocol.answer_checks import refuse_if_busy
+from oauthbroker.protocol.crash_guard import judge
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
+from oauthbroker.protocol.metadata import texts, well_known
+from oauthbroker.protocol.transport import Transport, TransportFailed
+
+_NONE: Final = "no metadata of the server"
+_NAME: Final = "oauth-protected-resource"
+_PING: Final = {"jsonrpc": "2.0", "id": "oauthbroker", "method": "ping"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectedResource:
+    """What a server says of itself: its resource (RFC 8707), the issuers that it trusts, and its scopes."""
+
+    resource: str
+    issuers: tuple[str, ...]
+    scopes: tuple[str, ...] | None
+
+    def issuer_for(self, app: OAuthApp, before: str = "") -> str:
+        """Return the issuer to use: the one that the operator names, else the one of before while the server names
+        it, else the server's first. Raises `appMisconfigured` for one that the server does not name."""
+        named = app.mcp.issuer if app.mcp is not None else ""
+        if named and named not in self.issuers:
+            raise BrokerError(Code.APP_MISCONFIGURED, note="the MCP server does not name the issuer in mcp.issuer")
+        return named or (before if before in self.issuers else self.issuers[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectedResources:
+    """Asks MCP servers for their metadata."""
+
+    transport: Transport
+    limits: Limits
+
+    async def of(self, app: OAuthApp, url: str) -> ProtectedResource:
+        """Return the metadata of the server at `url`: from the address that its challenge names, else from the
+        well-known ones. Raises `mcpMetadataMissing`, and what `Transport.send` raises."""
+        named = await self._challenged(app, url)
+        addresses = [named] if named else dict.fromkeys([well_known(url, _NAME), well_known(_origin(url), _NAME)])
+        refused = _missing(_NONE)
+        for address in addresses:
+            try:
+                answer = await self._send(app, ProviderRequest("GET", address))
+                return resource_response(app.resource, answer)
+            except BrokerError as error:
+                refused = refused if refused.note != _NONE and not error.retryable else error
+            if refused.retryable:
+                break
+        if refused.code is Code.APP_MISCONFIGURED:  # an address that is refused
+            raise BrokerError(Code.MCP_METADATA_MISSING, note=refused.note)
+        raise refused
+
+    async def _challenged(self, app: OAuthApp, url: str) -> str:
+        """Send the server a request without a token. Return the address in its challenge, or an empty text."""
+        ping = ProviderRequest("POST", url, form=_PING, encoding="json", accept="application/json, text/event-stream")
+        try:
+            answer = await self._send(app, ping)
+        except TransportFailed as failed:
+            if not failed.sent:
+                raise
+            return ""  # an answer that does not end: a server that asks for no token
+        challenge = bearer_challenge(answer.challenge) if answer.status == 401 else None
+        return (challenge or {}).get("resource_metadata", "")
+
+    async def _send(self, app: OAuthApp, request: ProviderRequest) -> ProviderResponse:
+        return await self.transport.send(
+            request.for_app(app, "metadata"),
+            seconds=self.limits.provider_seconds,
+            max_bytes=self.limits.provider_bytes,
+        )
+
+
+@judge(Code.MCP_METADATA_MISSING)
+def resource_response(resources: tuple[str, ...], answer: ProviderResponse) -> ProtectedResource:
+    """Validate the document (RFC 9728 section 3.3): (1) it exists (2) it is about the resource that the app asks
+    tokens for (3) it names an issuer.
+
+    Raises `mcpMetadataMissing`; `providerUnreachable` or `providerRateLimited` when a retry may help.
+    """
+    refuse_if_busy(answer)
+    if answer.status != 200:  # (1)
+        raise _missing(_NONE)
+    document = decode_object(answer.body, Code.MCP_METADATA_MISSING)
+    said = document.get("resource")
+    if not isinstance(said, str) or "#" in said or canonical_uri(said) not in resources:  # (2)
+        raise _missing("the metadata is about another resource")
+    issuers = texts(document.get("authorization_servers"))
+    if not issuers:  # (3)
+        raise _missing("the metadata names no authorization server")
+    return ProtectedResource(
+        resource=canonical_uri(said), issuers=issuers, scopes=texts(document.get("scopes_supported"))
+    )
+
+
+def _origin(url: str) -> str:
+    return "/".join(url.split("/", 3)[:3])
+
+
+def _missing(note: str) -> BrokerError:
+    return BrokerError(Code.MCP_METADATA_MISSING, note=note)
