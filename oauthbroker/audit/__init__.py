@@ -12,32 +12,7 @@ log's own lines are in `chain`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, dataclass_transform
-
-
-@dataclass_transform(frozen_default=True)
-class LineType:
-    """The base of everything that the log can say. A subclass is a frozen dataclass; its members are written in their
-    order."""
-
-    def __init_subclass__(cls) -> None:
-        dataclass(frozen=True)(cls)
-
-    @classmethod
-    def type_name(cls) -> str:
-        """Return the type as the log spells it."""
-        return cls.__name__
-
-    @classmethod
-    def types(cls) -> list[type[Any]]:
-        """Return the types of this kind that stand beside it. Those of rooms are elsewhere."""
-        return [each for each in cls.__subclasses__() if each.__module__ == cls.__module__]
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """Return the names of these types."""
-        return sorted({each.type_name() for each in cls.types()})
+from oauthbroker.audit.line_type import LineType
 
 
 class AuditEntry(LineType):
@@ -218,6 +193,21 @@ class RenewalFailed(AuditEntry):
     app: str
     grant: str
     code: str
+
+
+class KeysChanged(AuditEntry):
+    """An operator changes the keys of the store in this epoch; `action` is rotate, rewrap, reseal or retire. This entry
+    is written first."""
+
+    action: str
+    epoch: int
+
+
+class RestoreAccepted(AuditEntry):
+    """An operator lets brokers use a store that was restored. `since` is the time of its records. This entry is written
+    first."""
+
+    since: str
 
 
 class SecretChanged(AuditEntry):

@@ -55,7 +55,8 @@ class AuditFile(AuditWriter):
         """
         is_late = False
         try:
-            self._slot = self._slot or self._free_slot()
+            if self._slot is None:
+                self._take_slot()
             read_or_begin(self.folder, self.keys, patient=True)
         except NoSlot:
             is_late = True
@@ -71,18 +72,17 @@ class AuditFile(AuditWriter):
         return partial(self._write, self._rest(entry))
 
     def _write(self, rest: str, at: datetime) -> None:
-        for _ in range(2):  # if another process has taken the slot: into another slot
+        try:
             try:
-                if self._slot is None:
-                    self._slot = self._free_slot()
-                self._slot.append(rest, at)
-            except SlotLost:
+                (self._slot or self._take_slot()).append(rest, at)
+            except SlotLost:  # another process has taken the slot: into another slot
                 self._leave()
-            except OSError:
-                break
-            else:
-                self.trouble = None
-                return
+                self._take_slot().append(rest, at)
+        except OSError:
+            pass
+        else:
+            self.trouble = None
+            return
         if self._slot is not None:
             self._slot.doubt()
         self.trouble = Code.AUDIT_UNAVAILABLE
@@ -136,14 +136,22 @@ class AuditFile(AuditWriter):
             raise BrokerError(Code.REQUEST_INVALID, note="a name is too long for the audit log")
         return rest
 
-    def _free_slot(self) -> Slot:
-        """Take the first slot that no other process holds. Raises OSError, NoSlot if there is none."""
+    def _take_slot(self) -> Slot:
+        """Take the first slot that no other process holds, and keep it. Raises OSError, NoSlot if there is none."""
         if self._closed:
             raise OSError("the audit log is closed")
         for number in range(SLOTS):
             descriptor = open_locked(folder_of(self.folder, number))
             if descriptor is not None:
-                return Slot(self.folder, number, descriptor, self.keys, self._most, self._tell)
+                self._slot = Slot(
+                    root=self.folder,
+                    number=number,
+                    descriptor=descriptor,
+                    keys=self.keys,
+                    most_bytes=self._most,
+                    tell=self._tell,
+                )
+                return self._slot
         raise NoSlot("no slot is free")
 
     def _leave(self) -> None:

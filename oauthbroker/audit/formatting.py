@@ -7,7 +7,8 @@ from collections.abc import Callable
 from datetime import datetime
 from json.encoder import encode_basestring_ascii
 
-from oauthbroker.audit import AuditEntry, LineType
+from oauthbroker.audit import AuditEntry
+from oauthbroker.audit.line_type import LineType
 from oauthbroker.core.clock import to_iso
 
 _PSEUDONYMS = frozenset({"grant", "instance", "target"})  # members that are written as pseudonyms

@@ -24,7 +24,7 @@ class Which(TypedDict, total=False):
     until: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sought:
     """The parsed filter; None selects all. `grant` is a pseudonym, `since` and `until` are included."""
 
@@ -45,7 +45,7 @@ class Sought:
         return (self.since is None or self.since <= moment) and (self.until is None or moment <= self.until)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditLine:
     """One entry of the log. `fields` are the entry's own members, with grants and conversations as pseudonyms
     (`AuditTrail.name`). `genuine`: its MAC follows the line before; None for a line of an old log without MACs.
@@ -108,7 +108,7 @@ class NoTrail:
 def parsed(which: Which) -> Sought:
     """Parse the filter. Raises `requestInvalid` for an invalid app reference."""
     app, others = which.get("app"), {name: value for name, value in which.items() if name != "app"}
-    return Sought(None if app is None else app_name(app), **others)  # type: ignore[arg-type]
+    return Sought(app=None if app is None else app_name(app), **others)  # type: ignore[arg-type]
 
 
 def line_from(found: Mapping[str, Any], *, genuine: bool | None, slot: int = 0) -> AuditLine | None:
@@ -117,4 +117,4 @@ def line_from(found: Mapping[str, Any], *, genuine: bool | None, slot: int = 0) 
     if not isinstance(at, str) or not isinstance(kind, str):
         return None
     fields = {name: value for name, value in found.items() if name not in _OURS}
-    return AuditLine(found.get("seq"), at, kind, fields, genuine, slot)
+    return AuditLine(seq=found.get("seq"), at=at, type=kind, fields=fields, genuine=genuine, slot=slot)

@@ -23,7 +23,7 @@ class AuditAnyway(AuditWriter):
     """A writer that never refuses. It counts missing entries, and writes an `AuditGap` as soon as the log works
     again."""
 
-    def __init__(self, kept: AuditWriter, clock: Clock, metrics: Metrics, tell: Tell) -> None:
+    def __init__(self, *, kept: AuditWriter, clock: Clock, metrics: Metrics, tell: Tell) -> None:
         self.kept = kept
         self._clock, self._metrics, self._tell = clock, metrics, tell
         self._missing, self._since = 0, ""
@@ -64,7 +64,7 @@ class AuditAnyway(AuditWriter):
         return self.kept.trail(name)
 
     def _tell_of_gap(self, at: datetime) -> None:
-        self.kept.write(AuditGap(self._missing, self._since), at)
+        self.kept.write(AuditGap(missing=self._missing, since=self._since), at)
         self._tell("the audit log takes entries again", missing=self._missing, since=self._since)
         self._missing, self._told = 0, None
 
@@ -81,4 +81,4 @@ def on_failure(
     setting: Literal["refuse", "continue"], writer: AuditWriter, clock: Clock, metrics: Metrics, tell: Tell
 ) -> AuditWriter:
     """Return the writer for `audit.onFailure`."""
-    return AuditAnyway(writer, clock, metrics, tell) if setting == "continue" else writer
+    return AuditAnyway(kept=writer, clock=clock, metrics=metrics, tell=tell) if setting == "continue" else writer

@@ -18,7 +18,7 @@ _WRITTEN = re.compile(r"[a-z][a-z0-9_-]*\.[A-Za-z][A-Za-z0-9_]*")
 
 class RoomEntry(AuditEntry):
     """The base of a room's entries, public on `oauthbroker`: `class ToolCalled(RoomEntry, room="tools")`, with members
-    of type str, int, bool or None.
+    of type str, int, bool or None, passed by name.
 
     A member `grant` or `instance` is written as a pseudonym. Members hold no subject, no account and no secret.
     """

@@ -23,7 +23,6 @@ from oauthbroker.audit.chain import (
     LogEntry,
     LogRotated,
     LogTorn,
-    Spelling,
     Tail,
     next_line,
 )
@@ -41,6 +40,7 @@ from oauthbroker.audit.folder import (
 )
 from oauthbroker.audit.formatting import rest_of
 from oauthbroker.audit.roll import Anchor, Anchors, Roll, read_or_begin, write_roll
+from oauthbroker.core.clock import Spelling
 
 _UNKNOWN = -1
 Tell = Callable[..., None]
@@ -58,7 +58,9 @@ class Slot:
         "anchors", "descriptor", "folder", "number", "root", "turned",
     )  # fmt: skip
 
-    def __init__(self, root: Path, number: int, descriptor: int, keys: AuditKeys, most_bytes: int, tell: Tell) -> None:
+    def __init__(
+        self, *, root: Path, number: int, descriptor: int, keys: AuditKeys, most_bytes: int, tell: Tell
+    ) -> None:
         """`descriptor` is the slot's locked file."""
         self.root, self.number, self.descriptor = root, number, descriptor
         self.folder = folder_of(root, number)
@@ -144,7 +146,7 @@ class Slot:
             self._go_on(tail, is_robbed=roll is None, at=at)
             if self._end < self._most:
                 break
-            self._add_words(LogRotated(self._next_number()), at)
+            self._add_words(LogRotated(to=self._next_number()), at)
         self._known, self.turned = self._head, True
 
     def _look_back(self, roll: Roll | None) -> None:
@@ -202,7 +204,7 @@ class Slot:
         before = b"" if junk.endswith(b"\n") else b"\n"
         if junk and b"\n" not in junk:
             self._tell("the audit log had half a line", bytes=len(junk))
-            torn = LogTorn(len(junk), hashlib.sha256(junk).hexdigest(), self._head.mac.decode())
+            torn = LogTorn(bytes=len(junk), digest=hashlib.sha256(junk).hexdigest(), after=self._head.mac.decode())
             self._add_words(torn, at, before=before)
         elif junk:
             self._break("foreign", 0, len(junk), at, before)
@@ -210,17 +212,19 @@ class Slot:
     def _break(self, kind: str, known: int, count: int, at: datetime, before: bytes = b"") -> None:
         self._tell("the audit log was changed", kind=kind)
         seq = max(known, self._head.seq) + 1
-        self._add_words(LogBroken(kind, known, count, self._head.mac.decode()), at, seq=seq, before=before)
+        self._add_words(
+            LogBroken(kind=kind, known=known, bytes=count, after=self._head.mac.decode()), at, seq=seq, before=before
+        )
 
     def _begin_file(self, at: datetime) -> None:
         """Write the first line of the first or next file; `_head` is the line it follows."""
         self._file, after = self._next_number(), self._head.mac.decode()
         if self._head == START:
-            self._add_words(LogBegan(self._file, 0, "", after), at)
+            self._add_words(LogBegan(file=self._file, bytes=0, digest="", after=after), at)
         elif self._end:
             self._break("foreign", 0, self._end, at, before=b"\n")
         else:
-            self._add_words(LogContinued(self._file, after), at)
+            self._add_words(LogContinued(file=self._file, after=after), at)
 
     def _before(self) -> ChainHead | None:
         """Return the last line of the newest rotated file."""
@@ -242,5 +246,5 @@ class Slot:
             offset += len(last)
         write_roll(self.root, self._root_keys, self.anchors, slot=self.number, patient=False)
         self._head = START
-        began = LogBegan(self._file, self._end, digest.hexdigest(), START.mac.decode())
+        began = LogBegan(file=self._file, bytes=self._end, digest=digest.hexdigest(), after=START.mac.decode())
         self._add_words(began, at, before=b"" if last.endswith(b"\n") else b"\n")

@@ -22,7 +22,7 @@ WHAT: dict[Kind, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Break:
     """One fault and its place. `lines` are the numbers of the missing lines, `told` is a LogBroken's kind."""
 
@@ -39,7 +39,7 @@ class Break:
         return words | ({"told": self.told} if self.told is not None else {})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The result for one slot. `verified` lines of the chain, numbers `first` to `last`; `moved_away`: the
     log's beginning is in files that are missing here; `unchained` lines precede the chain; `torn` ones were cut off

@@ -20,7 +20,7 @@ def verify(
 
     `anchor` was read before them; `noted` is a line that the caller knows to exist.
     """
-    walk, name = _Walk(keys, anchor, noted), "audit.jsonl"
+    walk, name = _Walk(keys=keys, anchor=anchor, noted=noted), "audit.jsonl"
     for name, lines in files:
         walk.open(name)
         for raw in lines:
@@ -29,7 +29,7 @@ def verify(
     return walk.verdict(name)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Unchained:
     """Lines from before the chain: counted, and hashed without a line break that a broker may have added."""
 
@@ -57,7 +57,7 @@ class _Unchained:
         return bool(words.get("digest") == (digest.hexdigest() if self.size else ""))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Odd:
     """A line without number and MAC; `cut`: it lacks its line break too."""
 
@@ -67,7 +67,7 @@ class _Odd:
     cut: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Walk:
     """Verifies line by line. `head` is the last proven line, `claimed` the MAC in the line before."""
 
@@ -138,9 +138,18 @@ class _Walk:
         if self.noted is not None and not self.noted_met:
             self._break("replaced", lines=(self.noted.seq, self.noted.seq), file=last_file)
         return Verdict(
-            self.verified, self.first, head, self.moved_away, self.unchained, self.torn, self.unfinished, self.gaps,
-            None if anchor is None else anchor.head.seq, tuple(self.breaks), self.broken,
-        )  # fmt: skip
+            verified=self.verified,
+            first=self.first,
+            head=head,
+            moved_away=self.moved_away,
+            unchained=self.unchained,
+            torn=self.torn,
+            unfinished=self.unfinished,
+            gaps=self.gaps,
+            anchored=None if anchor is None else anchor.head.seq,
+            breaks=tuple(self.breaks),
+            broken=self.broken,
+        )
 
     def _odd(self, raw: bytes) -> None:
         """Note a line outside the chain: of an old log, cut (reported by the next line), or foreign."""
@@ -148,7 +157,7 @@ class _Walk:
             self.old.take(raw)
         else:
             digest = hashlib.sha256(raw.removesuffix(b"\n")).hexdigest()
-            self.odd.append(_Odd(self.number, len(raw), digest, not raw.endswith(b"\n")))
+            self.odd.append(_Odd(line=self.number, bytes=len(raw), digest=digest, cut=not raw.endswith(b"\n")))
         self.claimed = None
 
     def _good(self, line: Line, words: dict[str, Any]) -> None:
@@ -220,4 +229,12 @@ class _Walk:
     ) -> None:
         self.broken += 1
         if len(self.breaks) < MOST_BREAKS:
-            self.breaks.append(Break(file or self.file, self.number if line is None else line, kind, lines, told))
+            self.breaks.append(
+                Break(
+                    file=file or self.file,
+                    line=self.number if line is None else line,
+                    kind=kind,
+                    lines=lines,
+                    told=told,
+                )
+            )

@@ -1,13 +1,13 @@
-"""The log of the process: one JSON object a line."""
+"""The log of the process: one JSON object a line. No secret reaches it: a `Secret` shows stars (core/secret), and
+`library_logs` drops the texts of libraries."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
+from json import JSONEncoder, encoder
 from typing import Any, Protocol, Self, TextIO
 
-from oauthbroker.core.clock import Clock, to_iso
-
-_encode = json.JSONEncoder(default=repr).encode
+from oauthbroker.core.clock import Clock, Spelling
 
 
 class Log(Protocol):
@@ -28,12 +28,13 @@ class Log(Protocol):
 class JsonLog:
     """Writes one JSON object a line, ASCII only, so that no value can start a line of its own."""
 
-    __slots__ = ("_clock", "_fields", "_stream")
+    __slots__ = ("_clock", "_fields", "_spelt", "_stream")
 
     def __init__(self, stream: TextIO, clock: Clock, fields: dict[str, Any]) -> None:
         self._stream = stream
         self._clock = clock
         self._fields = fields
+        self._spelt = Spelling()
 
     def bind(self, **fields: Any) -> Self:
         return type(self)(self._stream, self._clock, self._fields | fields)
@@ -48,9 +49,21 @@ class JsonLog:
         self._write("error", event, fields)
 
     def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:
-        said = {"time": to_iso(self._clock.now()), **self._fields, **fields, "event": event, "level": level}
+        said = {"time": self._spelt(self._clock.now()), **self._fields, **fields, "event": event, "level": level}
         self._stream.write(_encode(said) + "\n")
         self._stream.flush()
+
+
+def _prepared() -> Callable[[dict[str, Any]], str]:
+    """Return JSON's encoder. `JSONEncoder.encode` makes a new one for each document, which costs as much as a line."""
+    make = getattr(encoder, "c_make_encoder", None)
+    if make is None:
+        return JSONEncoder(default=repr).encode
+    pieces = make(None, repr, encoder.encode_basestring_ascii, None, ": ", ", ", False, False, True)
+    return lambda document: "".join(pieces(document, 0))
+
+
+_encode = _prepared()
 
 
 def json_log(stream: TextIO, clock: Clock) -> JsonLog:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from typing import Any, Self
 
 MOST_SERIES = 20_000  # of one process; a thousand apps with a dozen codes each, and then some
@@ -49,9 +50,16 @@ class Metric(Name):
     RENEWALS = "oauthbroker_renewals_total", "New tokens that are stored, refreshed or fetched.", "app"
     RENEWAL_FAILURES = "oauthbroker_renewal_failures_total", "Failed attempts to refresh or fetch a token.", "code"
     RENEWALS_UNSTORED = "oauthbroker_renewals_unstored_total", "Tries to store a new token that failed.", "app"
+    RECORDS_RESEALED = "oauthbroker_records_resealed_total", "Records that were sealed anew after a rotation."
     AUDIT_ENTRIES_MISSING = "oauthbroker_audit_entries_missing_total", "Entries that the audit log did not take."
     EVENTS_QUEUED = "oauthbroker_events_queued_total", "Events that reached an agent's queue.", "type"
     EVENTS_DEAD = "oauthbroker_events_dead_total", "Events that were set aside."
+    EVENTS_FORWARDED = (
+        "oauthbroker_events_forwarded_total",
+        "Attempts to forward an event: taken, refused, or away.",
+        "forwarder",
+        "outcome",
+    )
     PROVIDER_REQUESTS = (
         "oauthbroker_provider_requests_total",
         "Requests to providers, by kind and status.",
@@ -78,6 +86,11 @@ class Gauge(Name):
     WORKERS = "oauthbroker_workers", "Processes that serve and share these figures."
     QUEUE_EVENTS = "oauthbroker_queue_events", "Events in the agents' queues.", "state"
     QUEUE_OLDEST = "oauthbroker_queue_oldest_event_seconds", "How long the oldest waiting event has been waiting."
+    KEY_EPOCH = "oauthbroker_key_epoch", "How often the store's seed was rotated, and one."
+    OLD_SEEDS = "oauthbroker_old_seeds", "Seeds that only open records, by the work that is left for them.", "todo"
+    STORE_FEEDS = "oauthbroker_store_feeds", "Processes by the state of their feed: off, late or live.", "state"
+    STORE_DEGRADED = "oauthbroker_store_degraded", "Processes that hand out tokens while their database is away."
+    STORE_LEASES = "oauthbroker_store_leases", "Leases in the database: held, or lapsed.", "state"
     BUILD = "oauthbroker_build_info", "Always 1; the label is the version.", "version"
 
 
@@ -173,6 +186,7 @@ class Metrics:
         return len(self.counts) + len(self.times) >= MOST_SERIES
 
 
+@cache
 def status_class(status: int) -> str:
     """`4xx` of 404; `none` where there was no answer."""
     return f"{status // 100}xx" if 100 <= status <= 599 else NO_ANSWER

@@ -141,6 +141,7 @@ class Sharing:
 
     def __init__(
         self,
+        *,
         place: MetricsFolder | None,
         metrics: Metrics,
         now: Callable[[], Now],

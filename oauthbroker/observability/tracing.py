@@ -92,13 +92,17 @@ def span(name: Span, /, *, traceparent: str = "", **attributes: Unpack[Attribute
     """Open a span around the block, below the one that is open. `traceparent` (W3C Trace Context) makes it a child of a
     caller's. Of an exception that leaves the block only its code is kept, or its class."""
     tracer = _tracer()
-    return _NOTHING if tracer is None else _OpenSpan(tracer, name, traceparent, attributes)
+    return (
+        _NOTHING
+        if tracer is None
+        else _OpenSpan(tracer=tracer, name=name, traceparent=traceparent, attributes=attributes)
+    )
 
 
 class _OpenSpan:
     __slots__ = ("_attributes", "_name", "_span", "_token", "_traceparent", "_tracer")
 
-    def __init__(self, tracer: Tracer, name: Span, traceparent: str, attributes: Attributes) -> None:
+    def __init__(self, *, tracer: Tracer, name: Span, traceparent: str, attributes: Attributes) -> None:
         self._tracer, self._name, self._traceparent, self._attributes = tracer, name, traceparent, attributes
 
     def __enter__(self) -> Self:

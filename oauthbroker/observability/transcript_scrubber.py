@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from oauthbroker.core.bounded import Bounded
+from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.secret import Secret
 
 STARS = "***"
@@ -35,7 +35,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")  # spelt the same everywhere
 _KEPT = ("", "/", "!*'()", ";,/?:@&=+$!*'()#")  # by strict encoders, `quote`, encodeURIComponent, encodeURI
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Mark:
     """Hashes of one spelling of a token: its first and its last 12 characters, its last 32, and its look."""
 
@@ -218,7 +218,7 @@ def _start_of(text: str, end: int, alike: _Alike, shortest: int, heads: _Heads) 
 def _mark(text: str) -> _Mark:
     length = len(text)
     end = _SHORT if length < _LONG else hash(text[-_LONG:])
-    return _Mark(hash(text[:_TAIL]), hash(text[-_TAIL:]), end, length, _look(text, 0, length))
+    return _Mark(head=hash(text[:_TAIL]), tail=hash(text[-_TAIL:]), end=end, length=length, look=_look(text, 0, length))
 
 
 def _look(text: str, start: int, end: int) -> int:
