@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.observability.logging import Log
-from oauthbroker.protocol.refresh import RefreshRefused
+from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.records import Grant, Token
 from oauthbroker.refresh.circuit import Circuits
 

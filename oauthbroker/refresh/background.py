@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from oauthbroker.core.bounded import Bounded
+from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Round
@@ -30,7 +30,7 @@ class BackgroundRefresh:
     out; only `mend` reads every record."""
 
     def __init__(
-        self, repository: Repository, refresh: RefreshTransaction, apps: Mapping[str, OAuthApp], clock: Clock
+        self, *, repository: Repository, refresh: RefreshTransaction, apps: Mapping[str, OAuthApp], clock: Clock
     ) -> None:
         self._repository = repository
         self._transaction = refresh

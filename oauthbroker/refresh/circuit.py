@@ -26,7 +26,7 @@ _SHORTEST = 1.0  # seconds that the other calls are told to wait at least while 
 _MOST_OWN = 10_000
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Circuit:
     failures: int = 0
     grants: dict[str, tuple[Code, float]] = field(default_factory=dict)  # how each has failed last, and when
@@ -41,7 +41,7 @@ class _Circuit:
         return max(left, _SHORTEST) if self.is_tried else left
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenCircuit:
     """An open circuit, with its code and the seconds until it lets a call through. `grant` is empty for an app's."""
 
@@ -119,7 +119,9 @@ class Circuits:
         now = self._clock.monotonic()
         every = [((app, ""), circuit) for app, circuit in self._circuits.items()] + list(self._own.items())
         return [
-            OpenCircuit(app, grant, circuit.code, circuit.until - now, circuit.failures)
+            OpenCircuit(
+                app=app, grant=grant, code=circuit.code, seconds_left=circuit.until - now, failures=circuit.failures
+            )
             for (app, grant), circuit in every
             if circuit.code is not None and circuit.until > now
         ]

@@ -15,15 +15,15 @@ from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.scope_ceiling import granted_scopes
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.token import TokenResponse, client_credentials_request, client_credentials_response
+from oauthbroker.protocol.token_endpoint import TokenResponse, client_credentials_request, client_credentials_response
 from oauthbroker.records import Grant, RefreshState, Token
 from oauthbroker.records.provider_data import kept_facts
-from oauthbroker.records.unrevoked import awaits, forgotten, passed_on
+from oauthbroker.records.unrevoked_tokens import awaits, forgotten, passed_on
 from oauthbroker.refresh.writeback import Later
 from oauthbroker.repository.repository import Conflict, Repository, Reservation, Versioned
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientCredentials:
     """Asks no user. A token that was not stored is fetched again; `late` revokes one that came after a revocation."""
 
@@ -63,7 +63,7 @@ class ClientCredentials:
     ) -> AbstractAsyncContextManager[Reservation]:
         if held is None:
             return self.repository.room_for_first(app.name, subject)
-        return self.repository.room_for(held.record)
+        return self.repository.room_for(held)
 
     async def _counted(self, held: Versioned[Grant]) -> Versioned[Grant] | None:
         """Count a forced refresh in the grant before the request, because a provider that returns the same token again,
@@ -109,7 +109,13 @@ class ClientCredentials:
             subject=subject,
             flow="client_credentials",
             scopes=scopes,
-            token=Token(tokens.access_token, tokens.token_type, None, expires, lifetime),
+            token=Token(
+                access_token=tokens.access_token,
+                token_type=tokens.token_type,
+                refresh_token=None,
+                expires_at=expires,
+                lifetime_seconds=lifetime,
+            ),
             created_at=old.created_at if old is not None and not old.revoked else now,
             updated_at=now,
             registration=app.registration,
@@ -129,5 +135,5 @@ class ClientCredentials:
             if (there.generation if there is not None else 0) != before:
                 return there.record if there is not None else None
             if (why := forgotten(held.record if held is not None else None, grant, app)) is not None:
-                self.audit.write(GrantRevoked(grant.app, grant.id, why), self.clock.now())
+                self.audit.write(GrantRevoked(app=grant.app, grant=grant.id, provider=why), self.clock.now())
             return (await self.repository.save_grant(grant, expect=before, room=room)).record

@@ -10,7 +10,7 @@ from oauthbroker.records import Grant, grant_id
 from oauthbroker.repository.repository import Versioned
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshJob:
     """`seen` is the grant as its caller read it, None where there was none.
 

@@ -17,7 +17,7 @@ KEEP_TRYING = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, *[30.0] * 20)  # seconds betw
 Write = Callable[[Reservation | None], Awaitable[Grant | None]]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class RetryStore:
     """Tries again while the disk refuses."""
 

@@ -22,8 +22,8 @@ from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.redeem import Redeemer
-from oauthbroker.protocol.refresh import RefreshRefused
+from oauthbroker.protocol.refresh_call import Redeemer
+from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.records import Grant
 from oauthbroker.refresh.after_failure import Failures
 from oauthbroker.refresh.circuit import Circuits
@@ -42,7 +42,7 @@ class Fetcher(Protocol):
     ) -> Grant | None: ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class RefreshTransaction:
     """Refreshes by refresh token, or by `fetch` where the app uses client credentials."""
 
@@ -75,7 +75,7 @@ class RefreshTransaction:
         `rejected` and `early` refresh a token that seems to live (`RefreshJob`). Never raises: trouble is part of the
         answer, `brokerUnreachable` when the broker is closing. A caller that is cancelled does not cancel the refresh.
         """
-        job = RefreshJob(app, subject, seen, rejected, early)
+        job = RefreshJob(app=app, subject=subject, seen=seen, rejected=rejected, early=early)
         try:
             return await self._flights.join(  # (1) one flight in this process
                 job.pair,
@@ -117,8 +117,10 @@ class RefreshTransaction:
         self.failures.check_pause(held.record)
         async with self._turn(job):  # (10) the app's circuit lets us ask
             endpoints = await self._endpoints(job.app)
-            async with self.repository.room_for(held.record) as room:  # (4) room on the disk
-                begun = await self.writeback.begin(held, forced=job.forced)  # (5) the intent is sealed
+            async with self.repository.room_for(held, now=False) as room:
+                begun = await self.writeback.begin(
+                    held, room, forced=job.forced
+                )  # (4) room on the disk, (5) the intent is sealed
                 if begun is None:  # a revocation or a new consent came since step 3
                     return Refreshed(_record(await self._newest(job)))
                 try:
@@ -148,11 +150,13 @@ class RefreshTransaction:
             except BrokerError as error:
                 code = error.code.value
                 self.failures.not_fetched(app, job.grant, error)
-                await self.writeback.note(RenewalFailed(app, job.grant, code), Metric.RENEWAL_FAILURES, code)
+                await self.writeback.note(
+                    RenewalFailed(app=app, grant=job.grant, code=code), Metric.RENEWAL_FAILURES, code
+                )
                 raise
         if fetched is not None:
             self.failures.worked(app, job.grant, fetched.token)
-            await self.writeback.note(TokenRenewed(app, job.grant, job.forced), Metric.RENEWALS, app)
+            await self.writeback.note(TokenRenewed(app=app, grant=job.grant, forced=job.forced), Metric.RENEWALS, app)
         return Refreshed(fetched)
 
     @asynccontextmanager

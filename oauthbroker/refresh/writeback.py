@@ -18,10 +18,10 @@ from oauthbroker.core.single_flight import Flight
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
-from oauthbroker.protocol.redeem import Redeemed
-from oauthbroker.protocol.refresh import RefreshRefused
+from oauthbroker.protocol.refresh_call import Redeemed
+from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.records import Grant, RefreshState
-from oauthbroker.records.unrevoked import awaits
+from oauthbroker.records.unrevoked_tokens import awaits
 from oauthbroker.refresh.retry_store import RetryStore, Write
 from oauthbroker.repository.repository import Repository, Reservation, Versioned
 
@@ -46,7 +46,7 @@ class Refreshed:
     trouble: BrokerError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Writeback:
     """Writes intents, tokens and refusals. `drop` revokes unneeded tokens; `late` revokes those of a grant that was
     revoked meanwhile."""
@@ -60,8 +60,9 @@ class Writeback:
     metrics: Metrics
     log: Log
 
-    async def begin(self, looked: Versioned[Grant], *, forced: bool) -> Grant | None:
-        """Seal the intent and return the grant with it. None if the tokens have changed since the caller looked."""
+    async def begin(self, looked: Versioned[Grant], ahead: Reservation, *, forced: bool) -> Grant | None:
+        """Take the room for the answer, seal the intent, and return the grant with it. None if the tokens have changed
+        since the caller looked."""
         app, subject = looked.record.app, looked.record.subject
         async with self.repository.pair(app, subject):
             held = await self.repository.grant(app, subject)
@@ -72,7 +73,7 @@ class Writeback:
             if forced:
                 refresh_state = refresh_state.forced_at(now)
             begun = replace(held.record, refresh_state=refresh_state)
-            return (await self.repository.save_grant(begun, expect=held.generation)).record
+            return (await self.repository.save_grant(begun, expect=held.generation, ahead=ahead)).record
 
     async def commit(
         self,
@@ -112,7 +113,7 @@ class Writeback:
                 if not held.record.is_attempted_as(begun):
                     grant = grant.beside(held.record.refresh_state)
                 held = await self.repository.save_grant(grant, expect=held.generation, room=room)
-                await self.note(TokenRenewed(begun.app, begun.id, forced), Metric.RENEWALS, begun.app)
+                await self.note(TokenRenewed(app=begun.app, grant=begun.id, forced=forced), Metric.RENEWALS, begun.app)
                 return held.record
             if held is not None and (adopted := held.record.adopting(begun, redeemed.token)) is not None:
                 return (await self.repository.save_grant(adopted, expect=held.generation, room=room)).record
@@ -145,7 +146,7 @@ class Writeback:
         )
         trouble = _trouble(refused, refresh_state)
         code = trouble.code.value
-        await self.note(RenewalFailed(begun.app, begun.id, code), Metric.RENEWAL_FAILURES, code)
+        await self.note(RenewalFailed(app=begun.app, grant=begun.id, code=code), Metric.RENEWAL_FAILURES, code)
         if refresh_state.ended or came or refused.code in {Code.TOKEN_RESPONSE_INVALID, Code.APP_MISCONFIGURED}:
             self.log.warning(
                 "a refresh was refused",
@@ -163,7 +164,10 @@ class Writeback:
         else:
             refreshed = Refreshed(after, trouble)  # an intent that stays says no more than that the token may be spent
             with suppress(BrokerError):
-                refreshed = Refreshed(await write(room), trouble)
+                grant = await write(room)
+                if refresh_state.ended and grant is not None and not grant.refresh_state.ended:
+                    trouble = BrokerError(Code.REFRESH_IN_PROGRESS, retry_after_seconds=1)  # of another attempt
+                refreshed = Refreshed(grant, trouble)
         await self._drop_unwanted(app, refused, refresh_state, refreshed.grant)
         return refreshed
 

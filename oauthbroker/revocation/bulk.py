@@ -15,7 +15,7 @@ from oauthbroker.core.lifecycle import Round
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import Conflict, Due, DueWork, Repository, Untold, Versioned
-from oauthbroker.revocation.provider_state import Told, can_tell, told_by_others
+from oauthbroker.revocation.pending_revocations import Told, can_tell, told_by_others
 from oauthbroker.revocation.revoke import ASK_AGAIN, Revoke
 
 AT_ONCE = 32  # tombstones written concurrently; the store's executor bounds them
@@ -26,7 +26,7 @@ Pair = tuple[str, str]
 """(app, subject)."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class RevocationFigures:
     """The progress of a run. `ended` counts grants ended by this run; `told` is the state at each grant's provider,
     once known; `failed` are the grants that could not be ended, with the error code."""
@@ -49,7 +49,7 @@ class RevocationFigures:
 class BulkRevocation:
     """Ends many grants at once. One instance per broker."""
 
-    def __init__(self, repository: Repository, revoke: Revoke, apps: Mapping[str, OAuthApp], clock: Clock) -> None:
+    def __init__(self, *, repository: Repository, revoke: Revoke, apps: Mapping[str, OAuthApp], clock: Clock) -> None:
         self._repository = repository
         self._revoke = revoke
         self._apps = apps

@@ -10,9 +10,9 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Grant, Retired, grant_id
-from oauthbroker.records.unrevoked import awaits, forgotten
+from oauthbroker.records.unrevoked_tokens import awaits, forgotten
 from oauthbroker.repository.repository import Conflict, Versioned
-from oauthbroker.revocation.provider_state import in_order
+from oauthbroker.revocation.pending_revocations import in_order
 from oauthbroker.revocation.revoke import Revoke
 
 
@@ -50,7 +50,7 @@ class LateTokens:
     async def _join(self, app: OAuthApp, held: Versioned[Grant], late: Retired) -> Versioned[Grant]:
         grant = held.record.owing(late)
         if (why := forgotten(held.record, grant, app)) is not None:
-            await self.revoke.note(GrantRevoked(grant.app, grant.id, why))
+            await self.revoke.note(GrantRevoked(app=grant.app, grant=grant.id, provider=why))
         return await self.revoke.repository.save_grant(grant, expect=held.generation)
 
     async def _end_unstored(self, app: OAuthApp, subject: str, late: Retired, code: Code) -> None:

@@ -12,10 +12,10 @@ from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
-from oauthbroker.protocol.refresh import refresh_request, refresh_response
-from oauthbroker.protocol.revoke import Hint, revoke_request, revoke_response, takes
-from oauthbroker.protocol.token import TokenResponse
-from oauthbroker.revocation.provider_state import Told
+from oauthbroker.protocol.refresh_messages import refresh_request, refresh_response
+from oauthbroker.protocol.revocation_messages import Hint, revoke_request, revoke_response, takes
+from oauthbroker.protocol.token_endpoint import TokenResponse
+from oauthbroker.revocation.pending_revocations import Told
 
 MaySend = Callable[[], Awaitable[bool]]
 

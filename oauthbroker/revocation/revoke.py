@@ -16,21 +16,29 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
-from oauthbroker.protocol.refresh import RefreshRefused
-from oauthbroker.protocol.revoke import Hint
+from oauthbroker.protocol.refresh_messages import RefreshRefused
+from oauthbroker.protocol.revocation_messages import Hint
 from oauthbroker.records import AgentEvent, Grant, RefreshState, Token
-from oauthbroker.records.unrevoked import dated_back, parts_of
+from oauthbroker.records.unrevoked_tokens import dated_back, parts_of
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
+from oauthbroker.revocation.pending_revocations import (
+    FURTHEST,
+    KEPT,
+    Told,
+    can_tell,
+    in_order,
+    told_by_others,
+    with_newer,
+)
 from oauthbroker.revocation.provider_requests import RevocationRequests
-from oauthbroker.revocation.provider_state import FURTHEST, KEPT, Told, can_tell, in_order, told_by_others, with_newer
 from oauthbroker.revocation.shared_grants import SharedGrants
 
 KEEP_TELLING = timedelta(days=7)  # a refusal is mostly our fault (a wrong secret, a moved endpoint) and gets repaired
 ASK_AGAIN = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Revoke:
     """Revokes grants here and at the provider (RFC 7009). `circuits` count failures of revocations only: a busy
     revocation endpoint does not block token calls."""
@@ -79,7 +87,7 @@ class Revoke:
     async def _ended(self, tombstone: Grant, generation: int) -> Versioned[Grant]:
         """Store the tombstone and its audit entry. A caller that is cancelled between the two waits for both."""
         held = await self.repository.save_grant(tombstone, expect=generation)
-        await self.note(GrantEnded(tombstone.app, tombstone.id))
+        await self.note(GrantEnded(app=tombstone.app, grant=tombstone.id))
         return held
 
     async def grant(self, app: OAuthApp | None, name: str, subject: str) -> Told | None:
@@ -157,7 +165,7 @@ class Revoke:
         if told == "refused" and not over:
             return await self._postponed(grant, told)
         if await self._change(grant, lambda there: there.told(grant.ended, self.clock.now(), KEPT[told])):
-            await self.note(GrantRevoked(grant.app, grant.id, told))
+            await self.note(GrantRevoked(app=grant.app, grant=grant.id, provider=told))
         return told
 
     async def _postponed(self, grant: Grant, told: Told) -> Told:
@@ -174,7 +182,7 @@ class Revoke:
             unread = error.with_traceback(None)
         if unread.retryable:
             raise unread
-        await self.note(GrantRevoked(grant.app, grant.id, "failed"))
+        await self.note(GrantRevoked(app=grant.app, grant=grant.id, provider="failed"))
         about = {"app": app.name, "grant": grant.id[:15], "code": unread.code.value, "note": unread.note}
         self.log.warning("a revocation waits for a record that cannot be read", **about)
         return None
@@ -206,7 +214,7 @@ class Revoke:
             if told == "done":  # else no request was sent
                 self.circuits.worked(app.name)
             return told, alive or grant
-        await self.note(GrantRevoked(grant.app, grant.id, "failed"))
+        await self.note(GrantRevoked(app=grant.app, grant=grant.id, provider="failed"))
         if failed.retryable:
             if self.circuits.failed(app.name, failed):
                 self.log.warning("revocations pause", app=app.name, code=failed.code.value, note=failed.note)
@@ -238,7 +246,12 @@ class Revoke:
             failed = refused
         else:
             ends = None if fresh.lifetime_seconds is None else now + timedelta(seconds=fresh.lifetime_seconds)
-            newer = Token(fresh.access_token, token.token_type, fresh.refresh_token or refresh, ends)
+            newer = Token(
+                access_token=fresh.access_token,
+                token_type=token.token_type,
+                refresh_token=fresh.refresh_token or refresh,
+                expires_at=ends,
+            )
             refreshed = replace(grant, token=newer, refresh_state=RefreshState())
             await self._change(grant, lambda there: with_newer(there, grant, newer))
             return refreshed

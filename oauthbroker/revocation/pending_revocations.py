@@ -7,7 +7,7 @@ from typing import Literal
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.protocol.revoke import Hint
+from oauthbroker.protocol.revocation_messages import Hint
 from oauthbroker.records import Grant, RefreshState, Retired, RevocationState, Token
 from oauthbroker.repository.repository import Versioned
 
