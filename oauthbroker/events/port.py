@@ -8,7 +8,7 @@ can be leased, so a poisoned event delays its own conversation and no other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -16,31 +16,19 @@ from typing import Protocol
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import to_its_end
 from oauthbroker.records import AgentEvent
+from oauthbroker.records.event import DeliveredEvent
 
 BACKOFF_SECONDS = (1, 5, 25, 125, 600)  # after each refusal, with a jitter of a fifth
 SEPARATOR = "\x1f"
 
 
-@dataclass(frozen=True, slots=True)
-class EventLease:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLease(DeliveredEvent):
     """A leased event. Settle it with `ack` or `nack`; an unsettled one is delivered again when the lease expires."""
 
-    event: AgentEvent
-    attempt: int
     lease: str
     until: datetime
     _queues: Queues
-
-    @property
-    def id(self) -> str:
-        return self.event.id
-
-    @property
-    def type(self) -> str:
-        return self.event.type
-
-    def to_json(self) -> dict[str, object]:
-        return self.event.to_json()
 
     async def ack(self) -> bool:
         """Settle the event as done. Idempotent. False when the lease had expired and another consumer has the event."""
@@ -51,6 +39,10 @@ class EventLease:
         as for `ack`."""
         return await self._queues.nack(self.event.target.agent_name, self.event.id, self.lease)
 
+    async def extend(self) -> bool:
+        """Begin the lease's time anew, for work that takes longer. False as for `ack`: then stop the work."""
+        return await self._queues.extend(self.event.target.agent_name, self.event.id, self.lease)
+
     async def give_back(self) -> bool:
         """Free the event at once and do not count the attempt: no consumer received it. Completes even if the caller is
         cancelled."""
@@ -58,18 +50,10 @@ class EventLease:
         return await to_its_end(asyncio.ensure_future(work))
 
 
-@dataclass(frozen=True, slots=True)
-class Depth:
-    """The number of events in all queues. `oldest` is the creation time of the oldest waiting event."""
-
-    waiting: int = 0
-    dead: int = 0
-    oldest: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDepth:
-    """The same of one agent's queue. `leased` events do not count as waiting."""
+    """The number of events in one agent's queue. `leased` ones do not count as waiting. `oldest` is the creation time
+    of the oldest that waits or is leased."""
 
     agent: str
     waiting: int
@@ -79,9 +63,23 @@ class QueueDepth:
 
 
 @dataclass(frozen=True, slots=True)
+class Depth:
+    """The same of all queues together. `leased` events count as waiting."""
+
+    waiting: int = 0
+    dead: int = 0
+    oldest: datetime | None = None
+
+    @classmethod
+    def of(cls, depths: Collection[QueueDepth]) -> Depth:
+        oldest = min((each.oldest for each in depths if each.oldest is not None), default=None)
+        return cls(sum(each.waiting + each.leased for each in depths), sum(each.dead for each in depths), oldest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadEvent:
     """An event that no consumer settled, and its address (swarm, agent, instance). `event` is None if its body is
-    damaged."""
+    damaged; then a part of the address that the queue does not know is empty."""
 
     id: str
     address: tuple[str, str, str]
@@ -126,6 +124,10 @@ class Queues(Protocol):
         False as for `ack`."""
         ...
 
+    async def extend(self, agent: str, event_id: str, lease: str) -> bool:
+        """Begin the time of a lease anew. False when the event was settled, or another consumer has it."""
+        ...
+
     async def give_back(self, agent: str, event_id: str, lease: str) -> bool:
         """Free a leased event without counting the attempt. False when the lease had ended."""
         ...
@@ -156,6 +158,10 @@ class Queues(Protocol):
 
     async def erase(self, agent: str, event_ids: Collection[str]) -> None:
         """Remove events for good, in any state. Idempotent."""
+        ...
+
+    def events(self) -> AsyncIterator[AgentEvent]:
+        """Yield every readable event that waits, is leased, or is a dead letter; in no order."""
         ...
 
     async def depths(self) -> list[QueueDepth]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
 from datetime import timedelta
 
@@ -37,7 +37,7 @@ class StoreQueues:
     """`Queues` in a `Store`. Safe for several processes."""
 
     def __init__(
-        self, repository: Repository, clock: Clock, limits: Limits, metrics: Metrics, bell: Bell | None = None
+        self, *, repository: Repository, clock: Clock, limits: Limits, metrics: Metrics, bell: Bell | None = None
     ) -> None:
         """`bell` rings when anything has changed in this process; others are polled."""
         self._repository = repository
@@ -50,7 +50,7 @@ class StoreQueues:
 
     async def enqueue(self, event: AgentEvent) -> bool:
         """Add an event. The event of a full queue stays in its outbox for the next attempt."""
-        agent, item = event.target.agent_name, Item(event.id, address_of(event))
+        agent, item = event.target.agent_name, Item(id=event.id, address=address_of(event))
         if agent in self._full:
             _check_room(await self._storage.read(agent), item)
         async with self._storage.changing(agent) as index:
@@ -93,13 +93,13 @@ class StoreQueues:
             lease = random_text(self._clock, 128)
             attempts = item.attempts + 1
             index.replace(dataclasses.replace(item, attempts=attempts, due=until, lease=lease, since=now))
-            return EventLease(event, attempts, lease, until, self)
+            return EventLease(event=event, attempt=attempts, lease=lease, until=until, _queues=self)
         return None
 
     async def ack(self, agent: str, event_id: str, lease: str) -> bool:
         async with self._storage.changing(agent) as index:
-            item = index.find(event_id)
-            if item is None or item.lease != lease:
+            item = index.leased(event_id, lease)
+            if item is None:
                 return index.has_settled(event_id, lease, done=True)
             index.settle(event_id, lease, done=True)
             index.finish(event_id)
@@ -107,8 +107,8 @@ class StoreQueues:
 
     async def nack(self, agent: str, event_id: str, lease: str) -> bool:
         async with self._storage.changing(agent) as index:
-            item = index.find(event_id)
-            if item is None or item.lease != lease:
+            item = index.leased(event_id, lease)
+            if item is None:
                 return index.has_settled(event_id, lease, done=False)
             index.settle(event_id, lease, done=False)
             if item.attempts >= self._limits.queue_attempts:
@@ -121,10 +121,20 @@ class StoreQueues:
             index.replace(dataclasses.replace(item, due=due, lease=None, since=now))
         return True
 
+    async def extend(self, agent: str, event_id: str, lease: str) -> bool:
+        async with self._storage.changing(agent) as index:
+            item = index.leased(event_id, lease)
+            if item is None:
+                return False
+            now = self._clock.now()
+            until = now + timedelta(seconds=self._limits.queue_lease_seconds)
+            index.replace(dataclasses.replace(item, due=until, since=now))
+        return True
+
     async def give_back(self, agent: str, event_id: str, lease: str) -> bool:
         async with self._storage.changing(agent) as index:
-            item = index.find(event_id)
-            if item is None or item.lease != lease:
+            item = index.leased(event_id, lease)
+            if item is None:
                 return False
             index.replace(dataclasses.replace(item, attempts=item.attempts - 1, due=None, lease=None, since=None))
         return True
@@ -149,9 +159,12 @@ class StoreQueues:
     async def _dead(self, item: Item) -> DeadEvent:
         with suppress(BrokerError):
             return DeadEvent(
-                item.id, address_parts(item.address), item.attempts, await self._repository.events.get(item.id)
+                id=item.id,
+                address=address_parts(item.address),
+                attempts=item.attempts,
+                event=await self._repository.events.get(item.id),
             )
-        return DeadEvent(item.id, address_parts(item.address), item.attempts)
+        return DeadEvent(id=item.id, address=address_parts(item.address), attempts=item.attempts)
 
     async def is_dead(self, agent: str, event_id: str) -> bool:
         index = await self._storage.read(agent)
@@ -177,6 +190,9 @@ class StoreQueues:
         for event_id in event_ids:
             await self._repository.events.drop(event_id)
 
+    def events(self) -> AsyncIterator[AgentEvent]:
+        return self._repository.events.all()
+
     async def depths(self) -> list[QueueDepth]:
         found, now = list[QueueDepth](), self._clock.now()
         async for index in self._storage.all():
@@ -184,15 +200,17 @@ class StoreQueues:
             leased = sum(item.lease is not None and item.due is not None and item.due > now for item in waiting)
             head = await readable(self._repository.events.get(waiting[0].id)) if waiting else None
             depth = QueueDepth(
-                index.head.agent, len(waiting) - leased, leased, len(index.dead), head.created_at if head else None
+                agent=index.head.agent,
+                waiting=len(waiting) - leased,
+                leased=leased,
+                dead=len(index.dead),
+                oldest=head.created_at if head else None,
             )
             found += [depth] if waiting or depth.dead else []
         return sorted(found, key=lambda depth: depth.agent)
 
     async def depth(self) -> Depth:
-        found = await self.depths()
-        oldest = min((each.oldest for each in found if each.oldest is not None), default=None)
-        return Depth(sum(each.waiting + each.leased for each in found), sum(each.dead for each in found), oldest)
+        return Depth.of(await self.depths())
 
     async def tidy(self) -> int:
         """Reads every event."""

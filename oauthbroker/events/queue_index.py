@@ -20,7 +20,7 @@ MOST_DEAD = 1000  # older dead letters are deleted
 SPARSE = 16  # segments beyond four times as many as are needed, before they are joined
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Parts to write, in this order: `first`, the segments, `last`. The segments `before` are deleted first, if any
     head is written, and those `after` at the end."""
@@ -85,6 +85,11 @@ class Index:
         segment = self._holding(event_id)
         return None if segment is None else segment.by_id[event_id]
 
+    def leased(self, event_id: str, lease: str) -> Item | None:
+        """Return the item if this lease is its newest one."""
+        item = self.find(event_id)
+        return item if item is not None and item.lease == lease else None
+
     def _holding(self, event_id: str) -> Segment | None:
         return next((each for each in self.segments.values() if event_id in each.by_id), None)
 
@@ -126,7 +131,7 @@ class Index:
         if not number or not self.segments[number].has_room_for(item):
             number = self.head.next
             self.head = replace(self.head, segments=(*self.head.segments, number), next=number + 1)
-            self.segments[number] = Segment(self.head.agent, number)
+            self.segments[number] = Segment(agent=self.head.agent, number=number)
             self._added.add(number)
         self._write(self.segments[number], items=(*self.segments[number].items, item))
 
@@ -144,7 +149,7 @@ class Index:
         """Remember a lease that is being settled, in the segment of its event. Call it before the event leaves."""
         segment = self._holding(event_id)
         if segment is not None:
-            settled = Settled(event_id, lease, done, self._order())
+            settled = Settled(id=event_id, lease=lease, done=done, order=self._order())
             self._write(segment, settled=newest((*segment.settled, settled)))
 
     def finish(self, event_id: str) -> None:
@@ -174,7 +179,7 @@ class Index:
         """Remove a dead letter for good. False if the id is unknown."""
         if self.take_dead_letter(event_id) is None:
             return False
-        settled = Settled(event_id, None, done=True, order=self._order())
+        settled = Settled(id=event_id, lease=None, done=True, order=self._order())
         self.head = replace(self.head, settled=newest((*self.head.settled, settled)))
         self.gone.add(event_id)
         return True
@@ -183,7 +188,7 @@ class Index:
         """Remove these events, leased and dead ones too. Their ids are remembered as the oldest, where they displace no
         other id, so that a relay which has already read one does not queue it again."""
         known = {each.id for each in self.settled if each.done}
-        erased = [Settled(event_id, None, done=True) for event_id in sorted(set(event_ids) - known)]
+        erased = [Settled(id=event_id, lease=None, done=True) for event_id in sorted(set(event_ids) - known)]
         dead = tuple(item for item in self.head.dead if item.id not in event_ids)
         self.head = replace(self.head, dead=dead, settled=newest((*erased, *self.head.settled)))
         for segment in list(self.segments.values()):
@@ -201,10 +206,10 @@ class Index:
         self, segment: Segment, *, items: tuple[Item, ...] | None = None, settled: tuple[Settled, ...] | None = None
     ) -> None:
         self.segments[segment.number] = Segment(
-            segment.agent,
-            segment.number,
-            segment.items if items is None else items,
-            segment.settled if settled is None else settled,
+            agent=segment.agent,
+            number=segment.number,
+            items=segment.items if items is None else items,
+            settled=segment.settled if settled is None else settled,
         )
 
     # writing
@@ -225,11 +230,11 @@ class Index:
         else:
             first, last = final, None
         return Plan(
-            first if first != self._before else None,
-            changed,
-            last if last not in {first, self._before} else None,
-            (*self._before.retired, *sorted(self._added)),
-            tuple(each for each in final.retired if each not in self._before.retired),
+            first=first if first != self._before else None,
+            segments=changed,
+            last=last if last not in {first, self._before} else None,
+            before=(*self._before.retired, *sorted(self._added)),
+            after=tuple(each for each in final.retired if each not in self._before.retired),
         )
 
     def _join(self) -> None:

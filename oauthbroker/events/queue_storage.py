@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from oauthbroker.core.bounded import Bounded
+from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import to_its_end
 from oauthbroker.events.port import address_of
@@ -132,7 +132,7 @@ class QueueStorage:
             for _ in range(TRIES):
                 index = await self._found(agent)
                 held = self._cache.get((agent, HEAD))
-                if held is None or self._parts.unchanged(held.entry):  # no segment was retired while it was read
+                if held is None or await self._parts.is_current(held.entry):  # no segment was retired while it was read
                     return index
         async with self.changing(agent) as index:
             return index
@@ -189,7 +189,7 @@ class QueueStorage:
         segment = await self._part(agent, number, Segment.from_plaintext)
         if segment is None and whole:
             raise _Damaged(None)
-        return segment or Segment(agent, number)
+        return segment or Segment(agent=agent, number=number)
 
     async def _old(self, agent: str) -> Index | None:
         """Return the index that a store which waits for its upgrade keeps in one piece; None for one in parts."""
@@ -286,7 +286,7 @@ def _in_order(segments: Sequence[Segment | None], kept: Mapping[str, AgentEvent]
             following = _first_order(segments[place:], kept)
             while rest and (following is None or rest[0].order < following):
                 event = rest.popleft()
-                items[event.id] = Item(event.id, address_of(event))
+                items[event.id] = Item(id=event.id, address=address_of(event))
         for item in segment.items if segment is not None else ():
             if item.id in kept:
                 items.pop(item.id, None)  # a segment that was retired may still be there: the later place counts

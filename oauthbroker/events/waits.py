@@ -10,10 +10,11 @@ from typing import Any
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Bell, Life
-from oauthbroker.events.namespaced import namespaced_event
+from oauthbroker.events.foreign_events import namespaced_event
 from oauthbroker.events.port import EventLease, Queues
-from oauthbroker.model.links import locator_of
-from oauthbroker.model.results import SessionOutcome
+from oauthbroker.model.connect_links import locator_of
+from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import Turn, TurnLike
 from oauthbroker.repository.repository import Conflict, Repository
 
@@ -23,8 +24,9 @@ POLL_SECONDS = 0.2
 class Events:
     """`broker.events`: the queues as agents use them."""
 
-    def __init__(self, queues: Queues, clock: Clock, bell: Bell, life: Life) -> None:
+    def __init__(self, *, queues: Queues, clock: Clock, bell: Bell, life: Life, config: CurrentConfig) -> None:
         self._queues = queues
+        self._config = config
         self._clock = clock
         self._bell = bell
         self._life = life
@@ -33,10 +35,11 @@ class Events:
         """Lease the agent's next event, waiting at most `wait` seconds. None if there is none, if the broker is
         shutting down, or if `gone` is set because the caller has disconnected.
 
-        Settle it with `.ack()` or `.nack()`.
+        Settle it with `.ack()` or `.nack()`. Raises `agentForwarded` for an agent whose events are forwarded.
         """
         deadline = self._clock.monotonic() + wait
         while gone is None or not gone.is_set():
+            self.check_polled(agent)
             changed = self._queues.listen()
             delivery = await self._queues.lease(agent)
             left = deadline - self._clock.monotonic()
@@ -44,6 +47,12 @@ class Events:
                 return delivery
             await self._queues.wait(changed, left)
         return None
+
+    def check_polled(self, agent: str) -> None:
+        """Raise `agentForwarded` if the configuration forwards the events of an agent: no other consumer may take
+        one."""
+        if self._config.bundle.forwards(agent):
+            raise BrokerError(Code.AGENT_FORWARDED)
 
     async def enqueue(
         self,
@@ -97,7 +106,8 @@ class Events:
     @asynccontextmanager
     async def on_granted(self, agent: str, callback: Callable[[EventLease], Awaitable[None]]) -> AsyncIterator[None]:
         """Call `callback` with every event of an agent while the block runs: ack when it returns, nack when it
-        raises."""
+        raises. Raises as `lease`."""
+        self.check_polled(agent)
         task = asyncio.create_task(self._consume(agent, callback))
         try:
             yield
@@ -128,7 +138,7 @@ async def _hand_over(delivery: EventLease, callback: Callable[[EventLease], Awai
 class Outcomes:
     """`broker.wait`: the outcomes of sessions, for callers that do not use the queue."""
 
-    def __init__(self, repository: Repository, clock: Clock, bell: Bell, life: Life) -> None:
+    def __init__(self, *, repository: Repository, clock: Clock, bell: Bell, life: Life) -> None:
         self._repository = repository
         self._clock = clock
         self._bell = bell

@@ -39,7 +39,7 @@ def namespaced_event(
     asking = whole_turn(turn).resume_target
     target = checked_target(replace(asking, agent_name=agent, instance_key=instance_key or asking.instance_key))
     event_id = f"evt-{random_text(clock, 128)}" if idempotency_key is None else _id_of(agent, kind, idempotency_key)
-    return AgentEvent(event_id, kind, target, _checked(payload), clock.now())
+    return AgentEvent(id=event_id, type=kind, target=target, payload=_checked(payload), created_at=clock.now())
 
 
 def _checked(payload: object) -> dict[str, Any]:

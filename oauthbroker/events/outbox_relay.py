@@ -21,7 +21,7 @@ from oauthbroker.repository.versioned import readable
 from oauthbroker.revocation.bulk import BulkRevocation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
     """A due record, and which of its events were queued."""
 
@@ -52,7 +52,7 @@ def _in_order(found: Iterable[_Work]) -> list[tuple[AgentEvent, _Work]]:
 class Relay:
     """Moves events from outboxes to queues. Reads only the records marked as due."""
 
-    def __init__(self, repository: Repository, queues: Queues, revocations: BulkRevocation, bell: Bell) -> None:
+    def __init__(self, *, repository: Repository, queues: Queues, revocations: BulkRevocation, bell: Bell) -> None:
         self._repository = repository
         self._queues = queues
         self._revocations = revocations
@@ -106,7 +106,7 @@ class Relay:
                 grant = await self._repository.due_grant(due)
                 session = await self._repository.due_session(due) if grant is None else None
                 if grant is None or grant.record.outbox or not grant.record.unfinished:
-                    found.append(_Work(due, grant, session))
+                    found.append(_Work(due=due, grant=grant, session=session))
         return found
 
     async def _queue(self, found: Iterable[_Work], until: int, this_round: Round) -> None:
