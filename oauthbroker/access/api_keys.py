@@ -24,7 +24,7 @@ _TEXT = re.compile(r"oabk\.([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43})")
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class ApiKeys:
     """Creates, rotates, removes and checks keys. All processes see a change at once."""
 
@@ -49,7 +49,7 @@ class ApiKeys:
             expires_at=None if lives_seconds is None else now + timedelta(seconds=_checked(lives_seconds)),
             secret_hash=digest_of(secret),
         )
-        self.audit.write(ApiKeyChanged(key.id, name, "created"), now)
+        self.audit.write(ApiKeyChanged(key=key.id, name=name, action="created"), now)
         await self.shelf.add(key)
         return key, Secret(f"{PREFIX}.{key.locator}.{secret}")
 
@@ -67,7 +67,7 @@ class ApiKeys:
         made = await self.create(name, roles, lives_seconds=lives_seconds or _lifetime(there))
         for key in there:
             if key.expires_at is None or key.expires_at > end:
-                self.audit.write(ApiKeyChanged(key.id, name, "expiring"), now)
+                self.audit.write(ApiKeyChanged(key=key.id, name=name, action="expiring"), now)
                 await self.shelf.write_tombstone(key.locator, end, now)
                 await self.shelf.change(key.locator, lambda old: old.ended(end, now))
         return made
@@ -76,7 +76,7 @@ class ApiKeys:
         """Remove a key. A damaged one is removed too; its name is unknown then. False if there is none of that id."""
         locator = key_id.removeprefix("key-")
         key, now = await self.shelf.get(locator), self.clock.now()
-        entry = ApiKeyChanged(f"key-{locator}", key.name if key is not None else "", "removed")
+        entry = ApiKeyChanged(key=f"key-{locator}", name=key.name if key is not None else "", action="removed")
         return await self.shelf.end(locator, lambda: self.audit.write(entry, now))
 
     async def sweep(self) -> int:

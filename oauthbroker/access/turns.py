@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from oauthbroker.access.known_tokens import Allowed, Guest, Known, KnownTokens
+from oauthbroker.access.turn_token_cache import Allowed, Guest, Known, KnownTokens
 from oauthbroker.audit import TurnBegun, TurnEnded
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, has_passed, random_text
@@ -33,7 +33,7 @@ SWEEP_SECONDS = 300.0
 Tools = Mapping[str, Sequence[ToolAuth] | None]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Turns:
     """Begins and ends turns, and admits holders of their tokens. All workers of a store see every turn and end."""
 
@@ -76,17 +76,17 @@ class Turns:
         )
         if noted is not None:
             await noted(record.id)
-        self.audit.write(TurnBegun(record.id, kept.agent_name), now)
+        self.audit.write(TurnBegun(turn=record.id, agent=kept.agent_name), now)
         await self.shelf.add(record)
         token = TurnToken.first(record.locator, self._root(record.locator)).to_text()
         tool_tokens = {tool: narrow(token, tool=tool) for tool in record.tools}
-        return BegunTurn(record.id, token, tool_tokens, record.expires_at)
+        return BegunTurn(turn_id=record.id, token=token, tool_tokens=tool_tokens, expires_at=record.expires_at)
 
     async def end(self, turn_id: str) -> bool:
         """End a turn: its tokens become invalid. False when it had ended. Raises `storeUnavailable` if the audit log
         takes no entry; the turn then goes on and can be ended again."""
         locator, now = turn_id.removeprefix("turn-"), self.clock.now()
-        entry = TurnEnded(f"turn-{locator}")
+        entry = TurnEnded(turn=f"turn-{locator}")
         if not LOCATOR.fullmatch(locator) or not await self.shelf.end(locator, lambda: self.audit.write(entry, now)):
             return False
         self._known.forget_turns([locator])
@@ -134,7 +134,9 @@ class Turns:
         record = await self.shelf.get(made.locator)
         if record is None:
             raise BrokerError(Code.TURN_ENDED)
-        return Known(record, self.config.bundle, self._guest(record, made), len(record.to_plaintext()))
+        return Known(
+            record=record, bundle=self.config.bundle, guest=self._guest(record, made), size=len(record.to_plaintext())
+        )
 
     async def sweep(self) -> int:
         """Delete expired turns and return how many. Runs at most once per SWEEP_SECONDS."""

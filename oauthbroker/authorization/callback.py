@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from oauthbroker.authorization.exchange import Exchange
+from oauthbroker.authorization.code_exchange import Exchange
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
@@ -23,7 +23,7 @@ from oauthbroker.protocol.callback_checks import (
 )
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import AuthSession, Parked
-from oauthbroker.records.parked import PARKED_SECONDS, code_of
+from oauthbroker.records.parked_code import PARKED_SECONDS, code_of
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
 
 # A browser that did not start the session gets the same answer for all of these as for a state that never existed. A
@@ -33,7 +33,7 @@ SILENT = frozenset({Code.STATE_USED, Code.STATE_EXPIRED, Code.APP_MISMATCH})
 CookieJar = Callable[[str], str | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Callback:
     """Handles the callbacks of all apps. `cookie_of` maps a session's locator to this browser's cookie."""
 
@@ -130,4 +130,4 @@ def _new_parked(clock: Clock, locator: str, kind: Vouching, callback: ValidCallb
     `channelCode` a code of 40 bits that a user can read out. It is stored beside the callback's code."""
     spoken = kind == "channelCode"
     proof = Secret(code_of(clock.random_bytes(5)) if spoken else locator + random_text(clock, 256))
-    return Parked(kind, callback.code, proof, clock.now() + timedelta(seconds=PARKED_SECONDS))
+    return Parked(kind=kind, code=callback.code, proof=proof, until=clock.now() + timedelta(seconds=PARKED_SECONDS))

@@ -14,8 +14,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import BrokerLogin, OAuthApp
 from oauthbroker.model.scope_ceiling import union_in_app_order
-from oauthbroker.protocol.authorization_url import AuthorizationUrls
-from oauthbroker.protocol.authorize import new_attempt
+from oauthbroker.protocol.authorization_request import new_attempt
+from oauthbroker.protocol.authorization_urls import AuthorizationUrls
 from oauthbroker.protocol.callback_checks import LOCATOR_LENGTH, attempt_cookie_fits
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import Attempt, AuthSession, Grant, Login
@@ -33,7 +33,7 @@ class Departure:
     session: AuthSession
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Connect:
     """The actions of a connect link: show, start, decline, cancel."""
 
@@ -116,7 +116,7 @@ class Connect:
             held = await self.look(ticket)
             await self._check_startable(app, held)
             if tried == 0:
-                self.audit.write(ConnectStarted(app.name, held.record.id), self.clock.now())
+                self.audit.write(ConnectStarted(app=app.name, session=held.record.id), self.clock.now())
             cookie = Secret(random_text(self.clock, 256))
             attempt = new_attempt(self.clock, held.record.locator, cookie=cookie)
             try:
@@ -145,7 +145,7 @@ class Connect:
         client = login.asking(again=was_wrong)
         held = await self._counted(client, held)
         scopes = await self.scopes_now(app, held.record)
-        session = held.record.logging_in(Login(attempt, login.digest(), wrong=was_wrong), scopes)
+        session = held.record.logging_in(Login(attempt=attempt, digest=login.digest(), wrong=was_wrong), scopes)
         url = await self.way_out.now(client, attempt, client.scopes)
         await self.repository.save_session(session, expect=held.generation)
         return session, url
@@ -207,7 +207,7 @@ class Connect:
             if attempt == 0:
                 if noted is not None:
                     await noted()
-                self.audit.write(RequestWithdrawn(held.record.app, held.record.id), self.clock.now())
+                self.audit.write(RequestWithdrawn(app=held.record.app, session=held.record.id), self.clock.now())
             if await self.finish.lapse(held):
                 return True
         raise BrokerError(Code.STORE_LOCKED)

@@ -26,9 +26,9 @@ from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.protocol.crash_guard import crashed
 from oauthbroker.protocol.identity import OwnerReader
-from oauthbroker.protocol.token import TokenResponse
+from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant
-from oauthbroker.records.unrevoked import forgotten
+from oauthbroker.records.unrevoked_tokens import forgotten
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
 from oauthbroker.repository.session_limits import OpenSessions
 from oauthbroker.revocation.revoke import Revoke
@@ -37,7 +37,7 @@ SYNCS = 3  # attempts to sync a write that reported a failure
 READS = 3  # reads of a grant that is about to be replaced
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
     """Verifies and commits for every flow that ends in a grant, and ends sessions without one."""
 
@@ -80,7 +80,7 @@ class Finish:
         except Exception as error:  # noqa: BLE001 - a crash would leave the session claimed
             refused = crashed(error)
         else:
-            return Verified(tokens, owner, scopes, missing)
+            return Verified(tokens=tokens, owner=owner, scopes=scopes, missing=missing)
         raise refused
 
     async def commit(
@@ -122,10 +122,10 @@ class Finish:
                 check_pin(old.account, verified.owner.account, switch_account=session.switch_account)
             grant = next_grant(app, session, verified, old, sent_at, self.clock.now())
             if entry is None:
-                entry = Connected(app.name, grant.id, session.id)
+                entry = Connected(app=app.name, grant=grant.id, session=session.id)
                 self.audit.write(entry, self.clock.now())  # no entry, no grant
             if (why := forgotten(old, grant, app)) is not None:
-                self.audit.write(GrantRevoked(app.name, grant.id, why), self.clock.now())
+                self.audit.write(GrantRevoked(app=app.name, grant=grant.id, provider=why), self.clock.now())
             with suppress(Conflict):
                 return await self._store(grant, before.generation if before else 0)
         raise Conflict
@@ -149,7 +149,7 @@ class Finish:
         self.open_sessions.ended(session.locator)
         self.metrics.add(Metric.CONNECTIONS_FAILED, code.value)
         self.outbox.ring()
-        self.audit.write(ConnectFailed(session.app, session.id, code.value), now)
+        self.audit.write(ConnectFailed(app=session.app, session=session.id, code=code.value), now)
         await self._forget_waiting(session.app, session.subject, {session.locator})  # readers skip ended sessions
         return True
 
@@ -214,7 +214,9 @@ class Finish:
         revoked = False
         if app.revocation.reach == "token" and tokens:
             revoked = await self.revoke.tokens(app, tokens)
-        self.audit.write(TokensDropped(app.name, session.id, code.value, revoked), self.clock.now())
+        self.audit.write(
+            TokensDropped(app=app.name, session=session.id, code=code.value, revoked=revoked), self.clock.now()
+        )
 
     async def _store(self, grant: Grant, expect: int) -> Versioned[Grant]:
         """Store the grant. A write that reports a failure may have reached the store; then the grant is kept."""

@@ -10,14 +10,14 @@ from typing import Any
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.owner_check import OwnerVerdict
-from oauthbroker.protocol.token import TokenResponse
+from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Token
-from oauthbroker.records.device import FLOW as DEVICE_FLOW
+from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
 from oauthbroker.records.provider_data import kept_facts
-from oauthbroker.records.unrevoked import passed_on
+from oauthbroker.records.unrevoked_tokens import passed_on
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
     """Tokens that passed every check, with the values to store beside them. Only `Finish.verify` makes one."""
 
@@ -42,7 +42,13 @@ def next_grant(
         subject=session.subject,
         flow="authorization_code" if session.device is None else DEVICE_FLOW,
         scopes=verified.scopes,
-        token=Token(tokens.access_token, tokens.token_type, refresh, expires, lifetime),
+        token=Token(
+            access_token=tokens.access_token,
+            token_type=tokens.token_type,
+            refresh_token=refresh,
+            expires_at=expires,
+            lifetime_seconds=lifetime,
+        ),
         created_at=old.created_at if old is not None and not old.revoked else now,
         updated_at=now,
         account=verified.owner.account,

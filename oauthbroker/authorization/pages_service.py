@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
+from oauthbroker.authorization.broker_login import LoggedIn, Logins
 from oauthbroker.authorization.callback import Callback
 from oauthbroker.authorization.connect import Connect, Departure
-from oauthbroker.authorization.login import LoggedIn, Logins
+from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.authorization.parked_codes import ParkedCodes
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import LOGIN_NAME, BrokerLogin, OAuthApp, Vouching
 from oauthbroker.model.current_config import CurrentConfig
-from oauthbroker.model.results import DevicePrompt
-from oauthbroker.model.titles import agent_title, subject_title
+from oauthbroker.model.token_results import DevicePrompt
+from oauthbroker.model.turn_titles import agent_title, subject_title
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.callback_checks import LOCATOR_LENGTH, parse_callback
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import AuthSession, Parked
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
     """What the connect page shows before consent. `login_endpoint` is the broker's own login, if that comes first.
     Titles are the runtime's names of agent and subject, if it gives any. `locale` is the turn's, here and below."""
@@ -50,7 +52,7 @@ class AlreadyConnected(BrokerError):
         self.app_name = app_name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationEnd:
     """How an authorization ended: connected, or the error code. `scopes` and `account` are the grant's, as far as this
     browser may see them."""
@@ -70,7 +72,7 @@ class CallbackArrival:
     parked: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """The next step of a browser whose code is parked, or that has logged in: go to `url`, or show `code`. Neither: the
     code is being redeemed."""
@@ -102,6 +104,7 @@ class PagesService:
     callback: Callback
     logins: Logins
     parking: ParkedCodes
+    mcp_clients: McpClients
     discovery: Discovery
     clock: Clock
     config: CurrentConfig
@@ -114,7 +117,7 @@ class PagesService:
     async def invitation(self, ticket: str) -> Invitation:
         """Return who asks for which scopes. Changes nothing. Raises `stateUnknown` unless the request is open."""
         session = await self.connect.shown(ticket)
-        app = self._app(session.app)
+        app = await self._app(session.app)
         prompt = session.device.prompt if session.device is not None else None
         if prompt is not None:
             place = prompt.verification_uri
@@ -149,7 +152,7 @@ class PagesService:
         Raises `stateUnknown`, also for a session that was started too often or whose app was reconfigured.
         """
         session = await self.connect.shown(ticket)
-        app = self._app(session.app)
+        app = await self._app(session.app)
         if session.device is None:
             if session.worn_out or session.config_digest != app.digest():
                 raise BrokerError(Code.STATE_UNKNOWN, note="its button leads nowhere")
@@ -194,7 +197,7 @@ class PagesService:
         """Send this browser to the provider, or to the broker's own login first. Raises `stateUnknown`;
         `appMisconfigured` if the browser could not go on after coming back."""
         session = (await self.connect.look(ticket)).record
-        app = self._app(session.app)
+        app = await self._app(session.app)
         if app.owner.vouching == "runtimeConfirm":
             self._runtime_page(app)
         if app.owner.vouching == "brokerLogin":
@@ -204,7 +207,7 @@ class PagesService:
     async def decline(self, ticket: str) -> OAuthApp:
         """Record that the user declined. Return the app. Raises `stateUnknown`."""
         session = await self.connect.decline(ticket)
-        return self._app(session.app)
+        return await self._app(session.app)
 
     async def arrive(self, app: OAuthApp, query: bytes, cookie_of: Callable[[str], str | None]) -> CallbackArrival:
         """Handle the provider's redirect to `app`'s path. Return the session that was completed, or whose code is
@@ -212,6 +215,8 @@ class PagesService:
 
         Raises the codes of cases 1 to 45 (tests/CASES.md).
         """
+        await self.mcp_clients.sync()
+        app = self.apps.get(app.name, app)
         with span(Span.CALLBACK, app=app.name):
             session = await self.callback.receive(app, query, cookie_of)
         return CallbackArrival(session.locator, session.parked is not None)
@@ -222,6 +227,7 @@ class PagesService:
 
         Raises `subjectMismatch` for another user, and the errors of `Logins.receive`.
         """
+        await self.mcp_clients.sync()
         with span(Span.CALLBACK, app=LOGIN_NAME):
             return await self.logins.receive(query, cookie_of)
 
@@ -229,21 +235,26 @@ class PagesService:
         """Return the next step of a browser that has brought back a code or has logged in. Changes nothing. Raises
         `stateUnknown`, also for another browser."""
         session = await self.parking.look(locator, cookie)
-        app = self._app(session.app)
+        app = await self._app(session.app)
         if not session.open:
             return _ending(app, session)
         if session.parked is None:
             way_on = session.login.way_on if session.login is not None else None
             kind: Vouching | None = "brokerLogin" if way_on is not None else None
-            return Step(app, session.expires_at, kind, url=way_on, locale=session.resume.locale)
+            return Step(app=app, until=session.expires_at, kind=kind, url=way_on, locale=session.resume.locale)
         return replace(self._step(app, session.parked), locale=session.resume.locale)
+
+    def client_document(self, app_name: str) -> dict[str, Any] | None:
+        """Return the document of an app's client at MCP servers. None for an app without one."""
+        app = self.apps.get(app_name)
+        return None if app is None else self.mcp_clients.document(app)
 
     def _step(self, app: OAuthApp, parked: Parked) -> Step:
         if parked.kind == "channelCode":
-            return Step(app, parked.until, parked.kind, code=parked.proof)
+            return Step(app=app, until=parked.until, kind=parked.kind, code=parked.proof)
         page = self._runtime_page(app)
         url = f"{page}{'&' if '?' in page else '?'}handle={parked.proof.reveal()}"
-        return Step(app, parked.until, parked.kind, url=Secret(url))
+        return Step(app=app, until=parked.until, kind=parked.kind, url=Secret(url))
 
     def _runtime_page(self, app: OAuthApp) -> str:
         """Return the runtime's page that confirms users, from the configuration only. No request can name a page."""
@@ -265,7 +276,8 @@ class PagesService:
     def now(self) -> datetime:
         return self.clock.now()
 
-    def _app(self, name: str) -> OAuthApp:
+    async def _app(self, name: str) -> OAuthApp:
+        await self.mcp_clients.sync()
         app = self.apps.get(name)
         if app is None:
             raise BrokerError(Code.STATE_UNKNOWN, note="the app is no longer configured")
@@ -274,4 +286,4 @@ class PagesService:
 
 def _ending(app: OAuthApp, session: AuthSession) -> AuthorizationEnd:
     code = None if session.status == "completed" else session.failure or Code.STATE_EXPIRED
-    return AuthorizationEnd(app, code, session.resume.locale)
+    return AuthorizationEnd(app=app, code=code, locale=session.resume.locale)

@@ -11,25 +11,26 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from oauthbroker.authorization.exchange import Exchange
+from oauthbroker.authorization.code_exchange import Exchange
 from oauthbroker.authorization.finish import Finish
+from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp, Vouching
-from oauthbroker.model.results import SessionOutcome
 from oauthbroker.model.subject import resolve_subject
 from oauthbroker.model.token_request import AppRef, app_name
+from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import TurnLike, whole_turn
 from oauthbroker.protocol.callback_checks import LOCATOR_LENGTH, cookie_fits, unparked
 from oauthbroker.records import AuthSession
-from oauthbroker.records.parked import as_code
+from oauthbroker.records.parked_code import as_code
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
 
 HANDLE = re.compile(r"[A-Za-z0-9_-]{65}")
 Address = tuple[str, str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParkedCodes:
     """Redeems parked codes, or refuses them, by facts that only a runtime knows: who is logged in, and who wrote which
     message where."""
@@ -37,6 +38,7 @@ class ParkedCodes:
     repository: Repository
     finish: Finish
     exchange: Exchange
+    mcp_clients: McpClients
     apps: Mapping[str, OAuthApp]
     clock: Clock
 
@@ -67,6 +69,7 @@ class ParkedCodes:
         """
         if not isinstance(handle, str) or not isinstance(subject, str):
             raise BrokerError(Code.REQUEST_INVALID, note="handle and subject are texts")
+        await self.mcp_clients.sync()
         return await self.exchange.see_through(self._confirm(handle, subject))
 
     async def relay(self, turn: TurnLike, code: str, apps: Collection[AppRef] | None) -> SessionOutcome:
@@ -77,6 +80,7 @@ class ParkedCodes:
         many wrong codes fail the waiting sessions.
         """
         turn = whole_turn(turn)
+        await self.mcp_clients.sync()
         named = None if apps is None else {app_name(app) for app in apps}
         pairs = []
         for app in list(self.apps.values()):

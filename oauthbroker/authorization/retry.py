@@ -20,7 +20,7 @@ MOST_TRIES = 3  # each costs the provider an exchange, and lets a stranger with 
 OTHER_ACCOUNT = frozenset({Code.SUBJECT_MISMATCH, Code.SUBJECT_FORBIDDEN})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """What a browser may try again, and the code it failed with. `expected` is the account it needs, empty unless the
     user has proved to be the subject. `at_login`: the wrong account came to the broker's own login, and the same link
@@ -38,7 +38,7 @@ class Offer:
         return self.code not in OTHER_ACCOUNT
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetryService:
     """The interface for `web`. `cookie` is the session's cookie as the browser sends it."""
 
@@ -56,7 +56,13 @@ class RetryService:
             return None
         knows_who = app.owner.vouching == "brokerLogin" and not session.open and code is Code.SUBJECT_MISMATCH
         at_login = session.open and code in OTHER_ACCOUNT
-        return Offer(app, code, session.subject if knows_who else "", session.resume.locale, at_login)
+        return Offer(
+            app=app,
+            code=code,
+            expected=session.subject if knows_who else "",
+            locale=session.resume.locale,
+            at_login=at_login,
+        )
 
     async def take(self, locator: str, cookie: str | None) -> str:
         """Return the ticket of the link for the retry. Raises `stateUnknown` if none is offered, `rateLimited`, and the
@@ -67,11 +73,11 @@ class RetryService:
             raise BrokerError(Code.STATE_UNKNOWN)
         if not (session.open and session.ticket is not None and session.parked is None):
             wish = Wish(
-                session.subject,
-                session.scopes,
-                session.resume,
-                session.reason,
-                session.switch_account,
+                subject=session.subject,
+                scopes=session.scopes,
+                resume=session.resume,
+                reason=session.reason,
+                switch_account=session.switch_account,
                 tries=session.tries + 1,
             )
             opened = await self.opening.open(offer.app, wish, lambda _: True)

@@ -11,19 +11,20 @@ from typing import Protocol
 from oauthbroker.audit import AuthorizationRequested
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.finish import Finish
+from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import Clock, has_passed, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import to_its_end
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.current_config import CurrentConfig
-from oauthbroker.model.results import Reason
 from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.model.settings import Limits
+from oauthbroker.model.token_results import Reason
 from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.observability.logging import Log
-from oauthbroker.protocol.authorization_url import AuthorizationUrls
-from oauthbroker.protocol.authorize import new_attempt
+from oauthbroker.protocol.authorization_request import new_attempt
+from oauthbroker.protocol.authorization_urls import AuthorizationUrls
 from oauthbroker.records import Attempt, AuthSession, Device, Grant, grant_id
 from oauthbroker.repository.repository import Repository, Versioned
 from oauthbroker.repository.session_limits import OpenSessions
@@ -31,7 +32,7 @@ from oauthbroker.repository.session_limits import OpenSessions
 LOOK_SECONDS = 3.0  # seconds to wait for the provider's metadata before returning the link without it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
     """What an authorization is for. Wishes that differ only in `tries`, the number of earlier attempts, share one
     session."""
@@ -56,7 +57,7 @@ class Devices(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
     """Opens sessions, one per wish."""
 
@@ -65,6 +66,7 @@ class Opening:
     open_sessions: OpenSessions
     devices: Devices
     way_out: AuthorizationUrls
+    mcp_clients: McpClients
     config: CurrentConfig
     clock: Clock
     audit: AuditWriter
@@ -76,9 +78,10 @@ class Opening:
         """Return the session to send a user to: the waiting one of the same wish while more than half its life is left,
         else a new one. None when a grant arrived meanwhile: decide again.
 
-        Raises `rateLimited`, store codes, `appMisconfigured` where the link would lead to an error page, and in the
-        device code flow the errors of its request.
+        Raises `rateLimited`, store codes, `appMisconfigured` where the link would lead to an error page, the errors of
+        `McpClients.complete`, and in the device code flow those of its request.
         """
+        app = await self.mcp_clients.complete(app, new_session=True)
         if app.has_callback:
             await self._check_way_out(app)
         found = await self._reusable(app, wish, await self.repository.waiting(app.name, wish.subject))
@@ -105,7 +108,7 @@ class Opening:
         else:
             self._told.pop(app.name, None)
             return
-        if refused.code is not Code.APP_MISCONFIGURED:
+        if refused.retryable:
             return
         if self._told.get(app.name) != refused.note:
             self._told[app.name] = refused.note
@@ -185,7 +188,9 @@ class Opening:
     async def _stored(self, session: AuthSession, wish: Wish, alive: list[Versioned[AuthSession]]) -> AuthSession:
         """Store a new session. It is listed first: one that no later call finds would count until it expires."""
         now, grant = self.clock.now(), grant_id(session.app, wish.subject)
-        entry = AuthorizationRequested(session.app, grant, session.id, wish.resume.agent_name, wish.reason)
+        entry = AuthorizationRequested(
+            app=session.app, grant=grant, session=session.id, agent=wish.resume.agent_name, reason=wish.reason
+        )
         listed = [*(held.record.locator for held in alive), session.locator]
         self.open_sessions.admit(session.locator, session.app, session.expires_at, now)
         try:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from oauthbroker.model.results import AuthorizationRequired, Failed
+from oauthbroker.model.token_results import AuthorizationRequired, Failed
 
 Tool = TypeVar("Tool", bound=Callable[..., Any])
 

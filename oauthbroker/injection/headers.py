@@ -1,7 +1,8 @@
 """Which headers pass between a tool and a provider's API, in both directions.
 
 APIs have headers of their own, so the lists name those that are dropped: the connection's own headers, every credential
-that could stand in place of the token, and all that override the judged method or host.
+that could stand in place of the token, and all that override the judged host. A header that overrides the method is
+refused.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ _HOP_BY_HOP = frozenset(
 _REQUEST = _HOP_BY_HOP | {
     b"host", b"content-length", b"expect", b"accept-encoding", b"via", b"x-real-ip", b"x-host", b"x-client-ip",
     b"authorization", b"cookie", b"cookie2", b"dpop", b"x-auth-token", b"x-access-token", b"x-amz-security-token",
-    b"private-token", b"job-token", b"x-method-override", b"traceparent", b"tracestate", b"baggage",
+    b"private-token", b"job-token", b"traceparent", b"tracestate", b"baggage",
 }  # fmt: skip
 _REQUEST_PREFIXES = (
-    b"proxy-", b"x-forwarded-", b"forwarded", b"x-original-", b"x-rewrite-", b"x-http-method", b"sec-", OURS,
+    b"proxy-", b"x-forwarded-", b"forwarded", b"x-original-", b"x-rewrite-", b"sec-", OURS,
 )  # fmt: skip
 _ANSWER = _HOP_BY_HOP | {
-    b"set-cookie", b"set-cookie2", b"authorization", b"www-authenticate", b"authentication-info", b"alt-svc",
+    b"set-cookie", b"set-cookie2", b"authorization", b"authentication-info", b"alt-svc",
     b"strict-transport-security", b"clear-site-data", b"content-security-policy", b"cache-control", b"report-to",
     b"reporting-endpoints", b"nel", b"refresh", b"service-worker-allowed", b"cross-origin-opener-policy",
     b"cross-origin-resource-policy", b"permissions-policy", b"referrer-policy", b"x-content-type-options",
@@ -53,12 +54,9 @@ def outgoing(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
         for lower, name, value in said
         if lower not in _REQUEST and lower not in named and not lower.startswith(_REQUEST_PREFIXES)
     ]
-    unnamed = (
-        []
-        if any(lower == b"user-agent" for lower, _, _ in said)
-        else [(b"User-Agent", f"oauthbroker/{VERSION}".encode())]
-    )
-    return [*kept, *unnamed, (b"Accept-Encoding", b"identity")]
+    if all(lower != b"user-agent" for lower, _, _ in said):
+        kept.append((b"User-Agent", f"oauthbroker/{VERSION}".encode()))
+    return [*kept, (b"Accept-Encoding", b"identity")]
 
 
 def incoming(headers: Iterable[tuple[bytes, bytes]]) -> Headers:

@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Protocol
 
+from oauthbroker.core.bearer_challenge import demanded_scopes
 from oauthbroker.core.secret import Secret
-from oauthbroker.injection.answer_masking import Masker
 from oauthbroker.injection.headers import Headers, incoming, outgoing
 from oauthbroker.injection.targets import Target
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.injection.token_masking import Masker
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.protocol.api_request import ApiRequest
 from oauthbroker.protocol.api_transport import ApiLimits, ApiResponse, ApiTransport
 
+LONGEST_STALL_SECONDS = 300.0  # for a tool that waits for slow answers
 _BODILESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 
@@ -23,7 +25,7 @@ class TokenSource(Protocol):
 
     async def token(self, target: Target) -> TokenResult: ...
 
-    async def rejected(self, target: Target, token: Secret) -> TokenResult: ...
+    async def rejected(self, target: Target, token: Secret, demanded: frozenset[str]) -> TokenResult: ...
 
     def answered(self, target: Target, status: int, sent: int, received: int) -> None:
         """Write the answer into the audit log."""
@@ -32,7 +34,7 @@ class TokenSource(Protocol):
         """Return the grant's id. Connections are shared within an account."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class ToolRequest:
     """A request as the tool sent it. `body` is repeatable as bytes, else of `length` bytes or of as many as come.
     `sent` counts the bytes of the body that were passed on."""
@@ -63,12 +65,12 @@ class ForwardedAnswer:
     """A provider's answer without the token. Close it, which writes its sizes into the audit log."""
 
     def __init__(
-        self, response: ApiResponse, token: Secret, source: TokenSource, target: Target, request: ToolRequest
+        self, *, response: ApiResponse, token: Secret, source: TokenSource, target: Target, request: ToolRequest
     ) -> None:
         self._response, self._source, self._target, self._request = response, source, target, request
         self._masker = Masker(token)
         self._received, self._closed = 0, False
-        self.status = response.status
+        self.status, self.demanded = response.status, demanded_scopes(response.status, response.headers)
 
     def headers(self) -> Headers:
         """Return the headers that the tool gets. Raises `providerUnreachable` for an answer that cannot be masked."""
@@ -102,10 +104,9 @@ class Injector:
         self._transport, self._limits = transport, limits
 
     def within(self, stall_seconds: float | None) -> Injector:
-        """Return the same with shorter waits for each step, if they are shorter."""
-        if stall_seconds is None or stall_seconds >= self._limits.stall_seconds:
-            return self
-        return Injector(self._transport, replace(self._limits, stall_seconds=max(0.0, stall_seconds)))
+        """Return an injector whose steps may take as long as the tool says, up to LONGEST_STALL_SECONDS."""
+        said = self._limits.stall_seconds if stall_seconds is None else max(0.0, stall_seconds)
+        return Injector(self._transport, replace(self._limits, stall_seconds=min(said, LONGEST_STALL_SECONDS)))
 
     async def send(
         self, source: TokenSource, target: Target, request: ToolRequest
@@ -119,44 +120,26 @@ class Injector:
         answer = await self._sent(source, target, request, headers, result.access_token)
         if answer.status != HTTPStatus.UNAUTHORIZED:
             return answer
-        again = await self._rejected(source, target, answer, result.access_token)
-        if isinstance(again, Failed):
-            return answer
-        if isinstance(again, Ready) and not request.repeatable:
+        try:
+            again = await source.rejected(target, result.access_token, answer.demanded)
+        except BaseException:
+            await answer.aclose()
+            raise
+        if isinstance(again, Failed) or (isinstance(again, Ready) and not request.repeatable):
             return answer
         await answer.aclose()
         if isinstance(again, Ready):
             return await self._sent(source, target, request, headers, again.access_token)
         return again
 
-    async def _rejected(
-        self, source: TokenSource, target: Target, answer: ForwardedAnswer, token: Secret
-    ) -> TokenResult:
-        try:
-            return await source.rejected(target, token)
-        except BaseException:
-            await answer.aclose()
-            raise
-
     async def _sent(
         self, source: TokenSource, target: Target, request: ToolRequest, headers: Headers, token: Secret
     ) -> ForwardedAnswer:
-        credentials = (b"Authorization", b"Bearer " + token.reveal().encode("utf-8"))
-        host, app = target.host, target.app
-        response = await self._transport.send(
-            ApiRequest(
-                target.method,
-                host.scheme,
-                host.name,
-                host.port,
-                target.path,
-                [*headers, credentials],
-                request.passed_on(),
-                request.length,
-                account=source.account(target),
-                app=app.name,
-                ca=app.provider_ca,
-            ),
-            self._limits,
-        )
-        return ForwardedAnswer(response, token, source, target, request)
+        sent = [*headers, (b"Authorization", b"Bearer " + token.reveal().encode("utf-8"))]
+        host, app, account = target.host, target.app, source.account(target)
+        forwarded = ApiRequest(
+            method=target.method, scheme=host.scheme, host=host.name, port=host.port, path=target.path, headers=sent,
+            body=request.passed_on(), length=request.length, account=account, app=app.name, ca=app.provider_ca,
+        )  # fmt: skip
+        response = await self._transport.send(forwarded, self._limits)
+        return ForwardedAnswer(response=response, token=token, source=source, target=target, request=request)

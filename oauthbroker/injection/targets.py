@@ -21,7 +21,7 @@ _URL = re.compile(r"(https?)://([^/?#\\@]*)((?:[/?][^#]*)?)(?:#.*)?")
 _PATH = re.compile(r"[/?][!-\[\]-~]*")  # printable ASCII, no backslash
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A permitted target of an app. `path` includes the query, byte for byte as it came. `account` is the member of the
     grant's data that has to name this host, empty for a host of the configuration."""
@@ -63,7 +63,7 @@ def _target(app: OAuthApp, method: str, authority: str, path: str, scheme: str |
     path = path or "/"
     if len(path) > LONGEST_PATH or not _PATH.fullmatch(path):
         raise BrokerError(Code.REQUEST_INVALID, note="path")
-    return Target(app, method, host, path if path[0] == "/" else f"/{path}", account)
+    return Target(app=app, method=method, host=host, path=path if path[0] == "/" else f"/{path}", account=account)
 
 
 def _host(api: ApiAccess, authority: str, scheme: str | None) -> tuple[ApiHost, str]:

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from oauthbroker.core.errors import BrokerError, Locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.sync_bridge import wait_on
-from oauthbroker.injection.client import async_client, sync_client
+from oauthbroker.injection.errors import raised
+from oauthbroker.injection.http_clients import async_client, sync_client
 from oauthbroker.injection.injector import Injector
-from oauthbroker.model.results import Failed, TokenResult
 from oauthbroker.model.token_request import AppRef, app_name, concealed, parse_request
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, TokenResult
 from oauthbroker.tokens.injected_calls import InjectedCalls
 from oauthbroker.tokens.manager import OAuthManager
 from oauthbroker.tokens.token_call import Caller
 
 if TYPE_CHECKING:
-    from oauthbroker.injection.client import AsyncHttpClient, HttpClient
+    from oauthbroker.injection.http_clients import AsyncHttpClient, HttpClient
 
 SYNC_SECONDS = 60.0
 
@@ -32,6 +33,7 @@ class OAuthContext:
 
     def __init__(
         self,
+        *,
         manager: OAuthManager,
         caller: Caller,
         locale: Locale,
@@ -93,10 +95,23 @@ class OAuthContext:
             return Failed.from_error(error, self._locale)
         return await self._manager.report_rejected(self._caller, name, token, scopes)
 
+    async def missing_consent(
+        self, app: AppRef, scopes: Sequence[str] | None = None
+    ) -> AuthorizationRequired | Failed | None:
+        """Return a request for consent, or an error, if a token call would answer so; None if there is a token, which
+        nothing gets. For runtimes that ask the user before they call a tool."""
+        try:
+            name = app_name(app)
+        except BrokerError as error:
+            return Failed.from_error(error, self._locale)
+        return await self._manager.missing_consent(self._caller, name, scopes)
+
     def injected_calls(self, app: AppRef, scopes: Sequence[str] | None = None) -> InjectedCalls:
         """Return the tokens for requests to an app's API that the broker sends. Raises `requestInvalid` for another
         reference. For the client and the proxy: a tool does not get them."""
-        return InjectedCalls(self._manager, self._caller, app_name(app), scopes, self._locale)
+        return InjectedCalls(
+            manager=self._manager, caller=self._caller, app_name=app_name(app), scopes=scopes, locale=self._locale
+        )
 
     def client(
         self, app: AppRef, scopes: Sequence[str] | None = None, *, library: ModuleType | None = None
@@ -104,10 +119,18 @@ class OAuthContext:
         """Return an HTTP client whose requests to the app's `api.hosts` carry the token, which the tool never gets.
 
         A request raises `AuthorizationNeeded` if a user must consent, `RequestRefused` for another failure of the
-        broker, and the library's exceptions for those of the network. `library`: the module `httpx`, in place of
-        httpx2.
+        broker, and the library's exceptions for those of the network. This method raises `RequestRefused` for a wrong
+        reference. `library`: the module `httpx`, in place of httpx2.
         """
-        return async_client(_given(self._injector), self.injected_calls(app, scopes), library)
+        return async_client(_given(self._injector), self.client_calls(app, scopes), library)
+
+    def client_calls(self, app: AppRef, scopes: Sequence[str] | None) -> InjectedCalls:
+        """Return `injected_calls` for a client. Raises RequestRefused for a wrong reference."""
+        try:
+            return self.injected_calls(app, scopes)
+        except BrokerError as error:
+            refused = Failed.from_error(error, self._locale)
+        raise raised(refused)
 
     @property
     def sync(self) -> SyncOAuthContext:
@@ -115,7 +138,7 @@ class OAuthContext:
         loop."""
         if self._loop is None:
             raise RuntimeError("this context belongs to no event loop")
-        return SyncOAuthContext(self, self._loop, self._locale, self._injector)
+        return SyncOAuthContext(context=self, loop=self._loop, locale=self._locale, injector=self._injector)
 
 
 class SyncOAuthContext:
@@ -128,7 +151,12 @@ class SyncOAuthContext:
     __slots__ = ("_context", "_injector", "_locale", "_loop")
 
     def __init__(
-        self, context: OAuthContext, loop: asyncio.AbstractEventLoop, locale: Locale, injector: Injector | None = None
+        self,
+        *,
+        context: OAuthContext,
+        loop: asyncio.AbstractEventLoop,
+        locale: Locale,
+        injector: Injector | None = None,
     ) -> None:
         self._context = context
         self._injector = injector
@@ -159,7 +187,7 @@ class SyncOAuthContext:
         self, app: AppRef, scopes: Sequence[str] | None = None, *, library: ModuleType | None = None
     ) -> HttpClient:
         """Return what `OAuthContext.client` returns, without `await`."""
-        calls = self._context.injected_calls(app, scopes)
+        calls = self._context.client_calls(app, scopes)
         return sync_client(_given(self._injector), calls, library, self._loop)
 
     def report_rejected(

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.results import Reason
 from oauthbroker.model.scope_ceiling import ScopeNeed, union_in_app_order
+from oauthbroker.model.token_results import Reason
 from oauthbroker.records import Grant, Token
 from oauthbroker.refresh.writeback import Refreshed
 
@@ -60,6 +60,7 @@ class Refuse:
 
 
 Decision = UseToken | AskPerson | RefreshToken | Refuse
+_USE = UseToken()
 
 
 def decide(grant: Grant | None, need: Need, now: datetime) -> Decision:
@@ -74,7 +75,7 @@ def decide(grant: Grant | None, need: Need, now: datetime) -> Decision:
     if not need.scopes.issubset(grant.scopes):
         return AskPerson("scopes" if need.scopes.isdisjoint(grant.declined) else "scopesDeclined")
     if token.lives(need.enough(token), now) and not token.is_from_the_future(now, grant.updated_at):
-        return UseToken()
+        return _USE
     if _is_too_much(token, need):
         return Refuse(Code.MIN_TTL_UNSATISFIABLE)
     if grant.refresh_tokens:
@@ -93,7 +94,7 @@ def _decide_alone(grant: Grant | None, need: Need, now: datetime) -> Decision:
     if not need.scopes.issubset(grant.scopes):
         return Refuse(Code.SCOPE_INSUFFICIENT) if need.scopes.issubset(grant.refresh_state.asked) else RefreshToken()
     if token.lives(need.enough(token), now) and not token.is_from_the_future(now, grant.updated_at):
-        return UseToken()
+        return _USE
     return Refuse(Code.MIN_TTL_UNSATISFIABLE) if _is_too_much(token, need) else RefreshToken()
 
 

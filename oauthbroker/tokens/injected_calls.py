@@ -10,15 +10,15 @@ from oauthbroker.core.errors import BrokerError, Locale
 from oauthbroker.core.secret import Secret
 from oauthbroker.injection.targets import Target, target_at, target_of
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.results import Failed, Ready, TokenResult
 from oauthbroker.model.subject import resolve_subject
+from oauthbroker.model.token_results import Failed, Ready, TokenResult
 from oauthbroker.records import grant_id
 from oauthbroker.tokens.issuance import Carrier
 from oauthbroker.tokens.manager import OAuthManager
 from oauthbroker.tokens.token_call import Caller
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InjectedCalls:
     """The requests of one caller to one app's API. The same turn, scopes, limits and audit log as for a token call."""
 
@@ -46,17 +46,31 @@ class InjectedCalls:
         result = await self.manager.get_access_token(self.caller, self.app_name, self.scopes, carrier=carrier)
         return self._fitting(target, result)
 
-    async def rejected(self, target: Target, token: Secret) -> TokenResult:
-        """Report that the provider answered 401 to a token. Return another one, or why there is none."""
+    async def rejected(self, target: Target, token: Secret, demanded: frozenset[str]) -> TokenResult:
+        """Report that the provider answered 401 to a token, and which scopes it demanded. Return another token, or why
+        there is none."""
         carrier = Carrier(target.method, target.host.authority)
-        result = await self.manager.report_rejected(self.caller, self.app_name, token, self.scopes, carrier=carrier)
+        result = await self.manager.report_rejected(
+            self.caller, self.app_name, token, self.scopes, carrier=carrier, demanded=demanded
+        )
         return self._fitting(target, result)
 
     def answered(self, target: Target, status: int, sent: int, received: int) -> None:
         """Write into the audit log that the API has answered."""
         caller, host = self.caller, target.host.authority
-        words = (target.app.name, self.account(target), caller.turn.agent_name, caller.tool, target.method, host)
-        entry = InjectedAnswer(*words, status, sent, received, caller.turn_id, caller.instance)
+        entry = InjectedAnswer(
+            app=target.app.name,
+            grant=self.account(target),
+            agent=caller.turn.agent_name,
+            tool=caller.tool,
+            method=target.method,
+            host=host,
+            status=status,
+            sent=sent,
+            received=received,
+            turn=caller.turn_id,
+            instance=caller.instance,
+        )
         self.manager.audit.write(entry, self.manager.clock.now())
 
     def account(self, target: Target) -> str:

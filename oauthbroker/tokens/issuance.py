@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from oauthbroker.audit import TokenInjected, TokenIssued
 from oauthbroker.audit.port import RepeatedWrite
+from oauthbroker.core.clock import LONG_AGO
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.results import Ready
+from oauthbroker.model.token_results import Ready
 from oauthbroker.model.turn import Turn
 from oauthbroker.observability.metrics import Counted
 from oauthbroker.records import Grant
@@ -21,6 +22,7 @@ from oauthbroker.records.provider_data import told_to_tools
 from oauthbroker.records.refresh_state import RefreshState
 from oauthbroker.repository.repository import Entry
 
+_TEXTS = frozenset({str})
 OWN_BYTES = 1024  # an issuance and its parts, without their texts
 
 
@@ -34,13 +36,7 @@ class Carrier(NamedTuple):
 Words = tuple[str, tuple[str, ...] | None, int | None, Carrier | None]
 
 
-class UseLog(Protocol):
-    """Where the use of a grant is noted, for the pages that show it."""
-
-    def note(self, grant: str, agent: str, tool: str | None, at: datetime) -> None: ...
-
-
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Issuance:
     """A token of one version of a grant. `write` keeps its audit entry once more, and it is counted under `counted`.
     `since` and `until` bound the times at which the decision is the same. `text` is its printed answer, which ends
@@ -49,13 +45,13 @@ class Issuance:
     app: OAuthApp
     subject: str
     grant: Grant
-    version: Entry | None
     entry: TokenIssued | TokenInjected
     write: RepeatedWrite
     counted: Counted
     ready: Ready
-    since: datetime
-    until: datetime
+    version: Entry | None = None
+    since: datetime = LONG_AGO
+    until: datetime = LONG_AGO
     text: Secret | None = None
 
     def fits(self, turn: Turn, app: OAuthApp | None) -> bool:
@@ -102,4 +98,4 @@ def words_of(app_name: str, scopes: object, ttl: object, carrier: Carrier | None
     if type(scopes) is not list and type(scopes) is not tuple:
         return None
     kept = tuple(scopes)
-    return (app_name, kept, ttl, carrier) if all(type(scope) is str for scope in kept) else None
+    return (app_name, kept, ttl, carrier) if _TEXTS.issuperset(map(type, kept)) else None

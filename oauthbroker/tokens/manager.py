@@ -6,30 +6,28 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Protocol, TypeVar
 
 from oauthbroker.audit import TokenInjected, TokenIssued, TokenRejected
 from oauthbroker.audit.port import AuditWriter
-from oauthbroker.authorization.connect import Connect
-from oauthbroker.authorization.session_opening import Opening, Wish
+from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, place_of
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.links import connect_link, private_page
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, Reason, TokenResult, invitation
 from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.model.settings import Settings
-from oauthbroker.model.turn import checked_target, locale_of
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.model.turn import locale_of
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics, Timing
-from oauthbroker.observability.scrubber import Scrubber
 from oauthbroker.observability.tracing import Span, is_traced, span
-from oauthbroker.records import AuthSession, Grant, grant_id
-from oauthbroker.records.grant import NEVER
+from oauthbroker.observability.transcript_scrubber import Scrubber
+from oauthbroker.records import Grant, grant_id
 from oauthbroker.records.provider_data import told_to_tools
 from oauthbroker.refresh.background import BackgroundRefresh
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Entry, Repository
+from oauthbroker.tokens.asking import Asking
 from oauthbroker.tokens.decision import (
     AskPerson,
     Decision,
@@ -39,30 +37,39 @@ from oauthbroker.tokens.decision import (
     decide,
     is_early,
     settle,
-    step_up,
 )
-from oauthbroker.tokens.issuance import Carrier, Issuance, UseLog, as_issued, words_of
-from oauthbroker.tokens.issued import Issuances
+from oauthbroker.tokens.grant_uses import Uses
+from oauthbroker.tokens.issuance import Carrier, Issuance, as_issued, words_of
+from oauthbroker.tokens.issuance_cache import Issuances
 from oauthbroker.tokens.token_call import Caller, Calls, TokenCall
 
 _READY = Timing.TOKEN_CALL, ("ready",)
+_NO_REQUEST = Carrier("", "")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
+class _Issues(Protocol[T_co]):
+    """Answer with the token of a grant."""
+
+    def __call__(self, grant: Grant, version: Entry | None, *, degraded: bool) -> T_co: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthManager:
     """Answers a token call from a grant, refreshes it, or opens an auth session; never raises."""
 
     calls: Calls
     repository: Repository
-    opening: Opening
-    connect: Connect
+    asking: Asking
+    mcp_clients: McpClients
     refresh: RefreshTransaction
     background: BackgroundRefresh
     clock: Clock
     audit: AuditWriter
     metrics: Metrics
     settings: Settings
-    uses: UseLog
+    uses: Uses
     scrubber: Scrubber
     log: Log
     issuances: Issuances = field(default_factory=Issuances)
@@ -133,9 +140,24 @@ class OAuthManager:
                 raise BrokerError(Code.NOT_ALLOWED, note="a tool asked to switch accounts")
             if switch_account:
                 call = call._replace(switch_account=True, words=None)
-            return await self._answer(caller, call)
+            return await self._answer(caller, call, partial(self._issue_first, caller, call))
 
         return await self._watched(caller, app_name, work)
+
+    async def missing_consent(
+        self, caller: Caller, app_name: str, scopes: Sequence[str] | None = None
+    ) -> AuthorizationRequired | Failed | None:
+        """Answer as a token call does, but issue nothing: None stands for a token. A tool with `delivery: injected` is
+        answered, too. No exception leaves it."""
+
+        def issue_nothing(*_grant: object, **_how: object) -> None:
+            return None
+
+        async def work() -> AuthorizationRequired | None:
+            call = self.calls.judge(caller, app_name, scopes, carrier=_NO_REQUEST)
+            return await self._answer(caller, call, issue_nothing)
+
+        return await self._answered(caller, work)
 
     async def report_rejected(
         self,
@@ -145,21 +167,31 @@ class OAuthManager:
         scopes: Sequence[str] | None = None,
         *,
         carrier: Carrier | None = None,
+        demanded: frozenset[str] = frozenset(),
     ) -> TokenResult:
         """Answer a report that the provider's API refused this token (401), with a newer one, refreshed unless that has
         happened already.
 
         However many callers report the same token, it is refreshed once. A grant is refreshed at most
         `rejections_per_hour` times an hour (`rateLimited`), so that no tool can flood a provider. A grant that cannot
-        be refreshed needs consent.
+        be refreshed needs consent, to the scopes that the API `demanded`, too, if all of them are within the ceiling.
         """
 
         async def work() -> TokenResult:
             call = self.calls.judge(caller, app_name, scopes, carrier=carrier)
             grant = grant_id(call.app.name, call.subject)
-            words = (app_name, grant, caller.turn.agent_name, caller.tool, caller.turn_id, caller.instance)
-            self.audit.write(TokenRejected(*words), self.clock.now())
-            return await self._answer(caller, call._replace(rejected=access_token, words=None))
+            entry = TokenRejected(
+                app=app_name,
+                grant=grant,
+                agent=caller.turn.agent_name,
+                tool=caller.tool,
+                turn=caller.turn_id,
+                instance=caller.instance,
+            )
+            self.audit.write(entry, self.clock.now())
+            asked = self.calls.larger(caller, call, demanded)
+            call = call._replace(rejected=access_token, words=None, asked=asked)
+            return await self._answer(caller, call, partial(self._issue_first, caller, call))
 
         return await self._watched(caller, app_name, work)
 
@@ -176,7 +208,7 @@ class OAuthManager:
             spanned.set(outcome=_outcome(result), code=result.code.value if isinstance(result, Failed) else "")
         return result
 
-    async def _answered(self, caller: Caller, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
+    async def _answered(self, caller: Caller, work: Callable[[], Awaitable[T]]) -> T | Failed:
         try:
             return await work()
         except BrokerError as error:
@@ -191,9 +223,11 @@ class OAuthManager:
         self.metrics.add(Metric.TOKEN_ERRORS, failed.code.value)
         return failed
 
-    async def _answer(self, caller: Caller, call: TokenCall) -> TokenResult:
-        app, subject = call.app, call.subject
+    async def _answer(self, caller: Caller, call: TokenCall, issue: _Issues[T]) -> T | AuthorizationRequired:
         for _ in range(3):
+            if call.app.mcp is not None:
+                call = call.with_app(await self.mcp_clients.complete(call.app))
+            app, subject = call.app, call.subject
             held = await self.repository.grant(app.name, subject)
             grant = held.record if held is not None else None
             decision = self._decide(call, grant)
@@ -210,9 +244,10 @@ class OAuthManager:
                     raise BrokerError(code, retry_after_seconds=seconds)
                 case UseToken(degraded) if grant is not None:
                     version = held.entry if held is not None and held.record is grant else None
-                    return self._issue_first(caller, call, grant, version, degraded=degraded)
+                    return issue(grant, version, degraded=degraded)
                 case AskPerson(reason):
-                    answer = await self._ask(caller, call, grant, reason)
+                    needed = partial(self._needs_person, call)
+                    answer = await self.asking.ask(caller, call, grant, reason, needed)
                     if answer is not None:
                         await caller.check_turn()
                         return answer
@@ -235,6 +270,9 @@ class OAuthManager:
             else decision
         )
 
+    def _needs_person(self, call: TokenCall, grant: Grant | None) -> bool:
+        return isinstance(self._decide(call, grant), AskPerson)
+
     def _forced(self, grant: Grant, now: datetime) -> Decision:
         """Refresh a token that seems valid, up to the hourly limit: no tool may flood a provider."""
         hour = timedelta(hours=1)
@@ -256,18 +294,38 @@ class OAuthManager:
         app, token = call.app, grant.token
         assert token is not None  # noqa: S101  (decide gives Use only for a grant with a token)
         scopes = grant.scopes if app.scope_set.issuperset(grant.scopes) else union_in_app_order(app, grant.scopes)
-        data, agent, tool = told_to_tools(app, grant), caller.turn.agent_name, caller.tool
-        ready = Ready(token.access_token, token.token_type, token.expires_at, scopes, degraded, provider_data=data)
-        facts = (grant.app, grant.id, agent, tool, degraded, caller.turn_id, caller.instance)
-        entry = TokenIssued(*facts) if call.carrier is None else TokenInjected(*facts, *call.carrier)
+        ready = Ready(
+            access_token=token.access_token,
+            token_type=token.token_type,
+            expires_at=token.expires_at,
+            scopes=scopes,
+            degraded=degraded,
+            provider_data=told_to_tools(app, grant),
+        )
+        entry = _issued_entry(caller, call, grant, degraded=degraded)
         counted, words = (Metric.TOKENS_READY, (grant.app,)), call.words
         if version is None or words is None or degraded or not caller.issued.asked_before(words):
             seen, once = as_issued(app, grant) if app.refresh_ahead_seconds else grant, partial(self.audit.write, entry)
-            self._issue(Issuance(app, call.subject, seen, None, entry, once, counted, ready, *NEVER), self.clock.now())
+            self._issue(
+                Issuance(
+                    app=app, subject=call.subject, grant=seen, entry=entry, write=once, counted=counted, ready=ready
+                ),
+                self.clock.now(),
+            )
             return ready
-        write, usable = self.audit.repeated(entry), token.usable(call.need.enough(token), grant.updated_at)
-        seen, known = as_issued(app, grant), version.without_body()
-        issuance = Issuance(app, call.subject, seen, known, entry, write, counted, ready, *usable)
+        since, until = token.usable(call.need.enough(token), grant.updated_at)
+        issuance = Issuance(
+            app=app,
+            subject=call.subject,
+            grant=as_issued(app, grant),
+            version=version.without_body(),
+            entry=entry,
+            write=self.audit.repeated(entry),
+            counted=counted,
+            ready=ready,
+            since=since,
+            until=until,
+        )
         self._issue(issuance, self.clock.now())
         self.issuances.keep(caller.issued, words, issuance)
         return issuance.fresh()
@@ -282,31 +340,19 @@ class OAuthManager:
         if issuance.app.refresh_ahead_seconds:
             self.background.in_use(issuance.app, issuance.grant)
 
-    async def _ask(
-        self, caller: Caller, call: TokenCall, grant: Grant | None, reason: Reason
-    ) -> AuthorizationRequired | None:
-        """Open an auth session and return its link. None when a sufficient grant arrived meanwhile."""
-        app = call.app
-        target = checked_target(caller.turn.resume_target)
-        scopes = step_up(app, call.asked, grant, reason)
-        wish = Wish(call.subject, scopes, target, reason, call.switch_account)
-        session = await self.opening.open(app, wish, lambda there: isinstance(self._decide(call, there), AskPerson))
-        if session is None:
-            return None
-        self.metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)
-        locale, apart = caller.turn.locale_or(self.settings.locale), caller.private_links
-        declined = [scope for scope in scopes if grant is not None and scope in grant.declined]
-        message = invitation(reason, app.display_name, locale, declined, apart=apart)
-        link = private_page(self.settings.public_base_url) if apart else await self._link(app, session)
-        prompt = session.device.prompt if session.device is not None and not apart else None
-        return AuthorizationRequired(session.id, link, session.expires_at, message, reason, prompt)
 
-    async def _link(self, app: OAuthApp, session: AuthSession) -> str:
-        """Return the link of the connect page, which is safe in a chat, or the provider's own if the app says
-        `direct`."""
-        if session.link == "direct" and session.attempt.cookie is None:
-            return (await self.connect.provider_url(app, session)).reveal()
-        return connect_link(self.settings.public_base_url, session.ticket)
+def _issued_entry(caller: Caller, call: TokenCall, grant: Grant, *, degraded: bool) -> TokenIssued | TokenInjected:
+    carrier = call.carrier
+    kind = TokenIssued if carrier is None else partial(TokenInjected, method=carrier.method, host=carrier.host)
+    return kind(
+        app=grant.app,
+        grant=grant.id,
+        agent=caller.turn.agent_name,
+        tool=caller.tool,
+        degraded=degraded,
+        turn=caller.turn_id,
+        instance=caller.instance,
+    )
 
 
 def _outcome(result: TokenResult) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
 from oauthbroker.core.errors import BrokerError, Code
@@ -14,7 +14,7 @@ from oauthbroker.model.subject import resolve_subject
 from oauthbroker.model.turn import Turn, whole_turn
 from oauthbroker.tokens.decision import Need
 from oauthbroker.tokens.issuance import Carrier, Words, words_of
-from oauthbroker.tokens.issued import Issued
+from oauthbroker.tokens.issuance_cache import Issued
 
 MAX_MIN_TTL = 10 * 365 * 24 * 3600
 
@@ -29,6 +29,7 @@ class Caller:
     turn: Turn
     tool: str | None = None
     declared: tuple[ToolAuth, ...] | None = None
+    _: KW_ONLY
     turn_id: str | None = None
     private_links: bool = False
     narrowed: bool = False
@@ -83,6 +84,10 @@ class TokenCall(NamedTuple):
     rejected: Secret | None = None
     carrier: Carrier | None = None
 
+    def with_app(self, app: OAuthApp) -> TokenCall:
+        """Return the call for the app as its server completes it."""
+        return self._replace(app=app, need=self.need._replace(registration=app.registration))
+
 
 @dataclass(frozen=True, slots=True)
 class Calls:
@@ -116,6 +121,15 @@ class Calls:
             raise BrokerError(Code.REQUEST_INVALID, note="arguments")
         return call
 
+    def larger(self, caller: Caller, call: TokenCall, demanded: frozenset[str]) -> ScopeNeed:
+        """Return what to ask the user for: the call's scopes and those that an API demands. The call's alone if the
+        demand goes beyond the ceiling, since the API would refuse again."""
+        declared, asked = caller.auth_for(call.app.name).scopes, call.asked.asked
+        try:
+            return resolve_scopes(call.app, declared, (*asked, *sorted(demanded.difference(asked))))
+        except BrokerError:
+            return call.asked
+
     def _judge(
         self,
         caller: Caller,
@@ -137,8 +151,8 @@ class Calls:
         subject = resolve_subject(app, caller.turn)
         asked = resolve_scopes(app, declared, scopes)
         alone = app.flow == "clientCredentials"
-        need = Need(asked.needed, _checked_ttl(ttl), self.default_ttl, app.registration, alone)
-        return TokenCall(app, subject, asked, need, words, carrier=carrier)
+        need = Need(asked.needed, _checked_ttl(ttl), self.default_ttl, registration=app.registration, alone=alone)
+        return TokenCall(app, subject, asked, need=need, words=words, carrier=carrier)
 
 
 def _checked_ttl(seconds: int | None) -> int | None:

@@ -21,11 +21,11 @@ from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.tracing import Span, span
-from oauthbroker.protocol.answers import LONGEST_WAIT
+from oauthbroker.protocol.answer_checks import LONGEST_WAIT
 from oauthbroker.protocol.client_requests import ClientRequests
-from oauthbroker.protocol.device import DevicePending, device_token_request, device_token_response
+from oauthbroker.protocol.device_messages import DevicePending, device_token_request, device_token_response
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.token import RefusedTokens, TokenResponse
+from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse
 from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import AuthSession, Device
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
@@ -46,7 +46,7 @@ class _Heard:
     again_at: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Polling:
     """The polls of this process. `expired_events` is as for the sweeper."""
 

@@ -11,15 +11,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from oauthbroker.audit import LoginRefused
-from oauthbroker.authorization.exchange import Exchange
+from oauthbroker.authorization.code_exchange import Exchange
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import BrokerLogin, OAuthApp
 from oauthbroker.model.current_config import CurrentConfig
-from oauthbroker.protocol.authorization_url import AuthorizationUrls
-from oauthbroker.protocol.authorize import new_attempt
+from oauthbroker.protocol.authorization_request import new_attempt
+from oauthbroker.protocol.authorization_urls import AuthorizationUrls
 from oauthbroker.protocol.callback_checks import (
     CallbackParams,
     ValidCallback,
@@ -31,7 +31,7 @@ from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import EXPIRY_LEEWAY_SECONDS, VerifiedClaims
 from oauthbroker.protocol.identity import OwnerReader, render
-from oauthbroker.protocol.token import code_request, token_response
+from oauthbroker.protocol.token_endpoint import code_request, token_response
 from oauthbroker.records import AuthSession, Login
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
 
@@ -49,7 +49,7 @@ class LoggedIn:
     cookie: Secret
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Logins:
     """Handles the callbacks of the login."""
 
@@ -195,7 +195,7 @@ class Logins:
         raise lost
 
     async def _note_refused(self, session: AuthSession, code: Code) -> None:
-        self.finish.audit.write(LoginRefused(session.app, session.id, code.value), self.clock.now())
+        self.finish.audit.write(LoginRefused(app=session.app, session=session.id, code=code.value), self.clock.now())
 
 
 def _is_of(session: AuthSession, params: CallbackParams) -> bool:

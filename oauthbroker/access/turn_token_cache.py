@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from oauthbroker.core.bounded import Bounded
+from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.model.apps import Bundle, ToolAuth
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.tokens.token_call import Caller
@@ -30,7 +30,7 @@ class Guest(Caller):
         return self.declared is None or any(auth.app == app for auth in self.declared)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """A checked token: its holder, valid while this is the turn's record and this the configuration. `size` is the
     record's, in bytes."""

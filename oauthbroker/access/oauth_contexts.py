@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, get_running_loop
 from dataclasses import dataclass, field
 
-from oauthbroker.access.known_tokens import Guest
+from oauthbroker.access.turn_token_cache import Guest
 from oauthbroker.core.errors import Locale
 from oauthbroker.injection.injector import Injector
 from oauthbroker.model.current_config import CurrentConfig
@@ -31,11 +31,23 @@ class OAuthContexts:
             declared = self.config.bundle.tools.get(tool, ()) if isinstance(tool, str) else ()
         turn = given_turn(turn)
         caller = Caller(turn, tool, declared, private_links=private_links)
-        return OAuthContext(self.manager, caller, locale_of(turn, self._locale), self.loop, self.injector)
+        return OAuthContext(
+            manager=self.manager,
+            caller=caller,
+            locale=locale_of(turn, self._locale),
+            loop=self.loop,
+            injector=self.injector,
+        )
 
     def of_guest(self, guest: Guest) -> OAuthContext:
         """Return the context of a turn token's holder, as `Turns.admit` returned it."""
-        return OAuthContext(self.manager, guest, guest.turn.locale_or(self._locale), self.loop, self.injector)
+        return OAuthContext(
+            manager=self.manager,
+            caller=guest,
+            locale=guest.turn.locale_or(self._locale),
+            loop=self.loop,
+            injector=self.injector,
+        )
 
     @property
     def _locale(self) -> Locale:

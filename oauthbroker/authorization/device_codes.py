@@ -1,4 +1,4 @@
-"""Request device codes (RFC 8628 section 3.1). `polling` finds out whether the user has agreed."""
+"""Request device codes (RFC 8628 section 3.1). `device_polling` finds out whether the user has agreed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.client_requests import ClientRequests
-from oauthbroker.protocol.device import CheckUrl, device_request, device_response
+from oauthbroker.protocol.device_messages import CheckUrl, device_request, device_response
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import AuthSession, Device
 from oauthbroker.refresh.circuit import Circuits
@@ -19,7 +19,7 @@ from oauthbroker.refresh.circuit import Circuits
 LONGEST_SECONDS = 1800  # the longest lifetime in seconds that a provider may set; polling stops then
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCodes:
     """Requests device codes. `watch` is called with each session opened with one."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from weakref import ref
 
-from oauthbroker.core.bounded import Bounded
+from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.tokens.issuance import Issuance, Words
 
 MOST_REMEMBERED = 16  # issuances of one caller

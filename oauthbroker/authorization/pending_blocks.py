@@ -10,10 +10,10 @@ from oauthbroker.authorization.connect import Connect
 from oauthbroker.core.clock import Clock, printed
 from oauthbroker.core.errors import BrokerError, place_of
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.links import connect_link, locator_of
-from oauthbroker.model.results import invitation
+from oauthbroker.model.connect_links import connect_link, locator_of
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.subject import resolve_subject
+from oauthbroker.model.token_results import invitation
 from oauthbroker.model.turn import TurnLike, given_turn, locale_of, whole_turn
 from oauthbroker.observability.logging import Log
 from oauthbroker.records import AuthSession

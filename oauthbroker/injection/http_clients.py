@@ -20,7 +20,7 @@ from oauthbroker.injection.errors import InjectionError, raised
 from oauthbroker.injection.headers import Headers
 from oauthbroker.injection.injector import ForwardedAnswer, Injector, TokenSource, ToolRequest
 from oauthbroker.injection.targets import Target
-from oauthbroker.model.results import Failed
+from oauthbroker.model.token_results import Failed
 from oauthbroker.protocol.transport import LATE, TransportFailed
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class InjectedRequests:
     async def _send(self, request: Any, body: bytes | AsyncIterable[bytes]) -> tuple[ForwardedAnswer, Headers]:
         target = self.tokens.target(request.method, str(request.url))
         length = None if isinstance(body, bytes) else _length(request)
-        sent = ToolRequest(list(request.headers.raw), body, length)
+        sent = ToolRequest(headers=list(request.headers.raw), body=body, length=length)
         answer = await self.injector.within(_patience(request)).send(self.tokens, target, sent)
         if not isinstance(answer, ForwardedAnswer):
             raise raised(answer)
@@ -157,9 +157,7 @@ class InjectingSyncTransport:
         for piece in request.stream:
             body += piece
             if len(body) > MOST_COLLECTED:
-                break
-        if len(body) > MOST_COLLECTED:
-            raise self._requests.failure(BrokerError(Code.REQUEST_TOO_LARGE), request)
+                raise self._requests.failure(BrokerError(Code.REQUEST_TOO_LARGE), request)
         return bytes(body)
 
 

@@ -22,7 +22,7 @@ from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.callback_checks import ValidCallback
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.token import RefusedTokens, TokenResponse, code_request, token_response
+from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse, code_request, token_response
 from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import AuthSession, ClaimedSession
 from oauthbroker.repository.repository import Versioned
@@ -40,7 +40,7 @@ class Claimed:
     session: ClaimedSession
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Exchange:
     """Redeems codes, each once."""
 
@@ -74,7 +74,9 @@ class Exchange:
         tokens: tuple[Secret, ...] = ()
         try:
             if confirmed is not None:
-                self.finish.audit.write(OwnerConfirmed(app.name, claimed.session.id, confirmed), self.clock.now())
+                self.finish.audit.write(
+                    OwnerConfirmed(app=app.name, session=claimed.session.id, how=confirmed), self.clock.now()
+                )
             sent_at = self.clock.now()
             response = await self.exchange_code(app, valid, claimed.session)
             tokens = response.secrets

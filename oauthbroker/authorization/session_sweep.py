@@ -17,7 +17,7 @@ from oauthbroker.records import AuthSession, EventType
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """One pass over the sessions. `expired_events` turns on `auth.expired`. It is off by default, because the event
     would wake agents to open the next link again and again. `watch` is called with every open session of the device

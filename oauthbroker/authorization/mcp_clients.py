@@ -1,0 +1,185 @@
+"""Learn the issuer of an app's MCP server, and get the app a client there. The app is then one like any other.
+
+The result is stored, so that all processes use the same client, and a broker that starts again knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, Final
+
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.model.settings import Limits
+from oauthbroker.observability.logging import Log
+from oauthbroker.protocol.client_registration import (
+    client_document,
+    client_document_url,
+    document_method,
+    registration_request,
+    registration_response,
+    takes_document,
+)
+from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.protocol.protected_resource import ProtectedResources
+from oauthbroker.protocol.transport import Transport
+from oauthbroker.records.registered_client import RegisteredClient
+from oauthbroker.repository.repository import Repository
+
+GOOD: Final = timedelta(days=1)
+FAILURE_SECONDS: Final = 30
+UNKNOWN_SECONDS: Final = 600  # that a server refuses a client before it is given up: a fault that passes ends no grant
+PROVIDER_CALLS: Final = 7  # challenge, two documents of the server, three of the issuer, registration
+
+
+@dataclass(slots=True, kw_only=True)
+class McpClients:
+    """Completes the apps of MCP servers. `document_base` is where the documents of clients are served."""
+
+    repository: Repository
+    resources: ProtectedResources
+    discovery: Discovery
+    transport: Transport
+    config: CurrentConfig
+    clock: Clock
+    limits: Limits
+    log: Log
+    document_base: str
+    _failed: dict[str, tuple[OAuthApp, float, BrokerError]] = field(default_factory=dict)
+    _unknown: dict[str, tuple[str, float]] = field(default_factory=dict)  # since when a server refuses which client
+
+    @property
+    def _apps(self) -> Mapping[str, OAuthApp]:
+        return self.config.apps
+
+    async def sync(self) -> None:
+        """Complete all apps as the store knows them by now: other processes learn, too."""
+        for app in list(self._apps.values()):
+            if app.mcp is not None:
+                await self._stored(app)
+
+    def document(self, app: OAuthApp) -> dict[str, Any] | None:
+        """Return the document of an app's client. None for an app that needs none, and where no server could fetch
+        it."""
+        place = client_document_url(self.document_base, app.name)
+        return client_document(app, place) if place and app.mcp is not None and not app.mcp.has_client else None
+
+    async def complete(self, app: OAuthApp, *, new_session: bool = False) -> OAuthApp:
+        """Return the app with its issuer and client. The server is asked if the store does not know them, and before a
+        new session once a day.
+
+        Raises `mcpMetadataMissing`, `mcpPkceMissing`, `mcpRegistrationNeeded`, `appMisconfigured`, the codes of a
+        provider that does not answer, and store codes. A failure is repeated for half a minute without a request.
+        """
+        if app.mcp is None:
+            return app
+        known = await self._stored(app)
+        if known is None or (new_session and self._is_old(known[1])):
+            failed = await self._failure_of(app)
+            if failed is not None and (known is None or not failed.retryable):
+                raise BrokerError(failed.code, note=failed.note, retry_after_seconds=failed.retry_after_seconds)
+            known = await self._stored(app)
+        if known is None:
+            raise BrokerError(Code.STORE_UNAVAILABLE)
+        if new_session:  # the sync after the write may have failed, and a grant is of no use without its client
+            await self.repository.sync("clients")
+        return known[0]
+
+    async def answered(self, app: OAuthApp, *, refused: bool) -> None:
+        """Give up a registered client that its server has forgotten. The next token call registers another one."""
+        if not refused or app.mcp is None or app.mcp.has_client:
+            self._unknown.pop(app.name, None)
+            return
+        now, mine = self.clock.monotonic(), app.client.client_id
+        client, since = self._unknown.get(app.name, ("", now))
+        self._unknown[app.name] = mine, since if client == mine else now
+        if client != mine or now - since < UNKNOWN_SECONDS:
+            return
+        with suppress(BrokerError):  # the next refusal tries it again
+            found = await self.repository.clients.get(app.name)
+            if found is not None and found.client_id == mine:
+                await self.repository.clients.remove(app.name)
+                self.log.warning("a registered client is unknown to its server, and is given up", app=app.name)
+
+    async def _failure_of(self, app: OAuthApp) -> BrokerError | None:
+        """Ask the server and store its answers, under a lease. Return the failure, if it fails."""
+        if (recent := self._recent_failure(app)) is not None:
+            return recent
+        async with self.repository.registration(app.name, wait=PROVIDER_CALLS * self.limits.provider_seconds):
+            known, recent = await self._stored(app), self._recent_failure(app)  # of a call that came before
+            if recent is not None or (known is not None and not self._is_old(known[1])):
+                return recent
+            try:
+                asked = await self._asked(app, known and known[1])
+            except BrokerError as error:
+                refused = error.with_traceback(None)
+                self._failed[app.name] = app, self.clock.monotonic() + FAILURE_SECONDS, refused
+            else:
+                await self.repository.clients.replace(asked)
+                return None
+        self.log.warning("an MCP server is not usable", app=app.name, code=refused.code.value, note=refused.note)
+        return refused
+
+    def _recent_failure(self, app: OAuthApp) -> BrokerError | None:
+        failed = self._failed.get(app.name)
+        is_recent = failed is not None and failed[0].mcp == app.mcp and self.clock.monotonic() < failed[1]
+        return failed[2] if failed is not None and is_recent else None
+
+    async def _stored(self, app: OAuthApp) -> tuple[OAuthApp, RegisteredClient] | None:
+        """Return the app as the store completes it. None if the store does not know it, or another one of its name."""
+        found = await self.repository.clients.get(app.name)
+        if found is None:
+            self.config.learn(app.name, lambda each: each)
+            return None
+        now = self.clock.now()
+        in_use = self.config.learn(app.name, lambda each: found.complete(each) if found.fits(each, now) else each)
+        if not found.fits(app, now):
+            return None
+        mine = found.complete(app)
+        return in_use if in_use == mine and in_use is not None else mine, found
+
+    async def _asked(self, app: OAuthApp, old: RegisteredClient | None) -> RegisteredClient:
+        assert app.mcp is not None  # noqa: S101  (asked before)
+        server = await self.resources.of(app, app.mcp.url)
+        issuer = server.issuer_for(app, old.issuer if old is not None else "")
+        blank = RegisteredClient(
+            app=app.name,
+            url=app.mcp.url,
+            issuer=issuer,
+            redirect_uri=app.redirect.uri,
+            looked_at=self.clock.now(),
+        )
+        if old is not None and old.issuer == issuer:
+            return replace(old, looked_at=blank.looked_at)
+        at_issuer = app.learnt(issuer, app.client)
+        metadata = await self.discovery.metadata(at_issuer)
+        if app.mcp.has_client:
+            return blank
+        document, method = client_document_url(self.document_base, app.name), document_method(app)
+        if document and takes_document(metadata, method):
+            return replace(blank, client_id=document, auth_method=method)
+        if method != "none":
+            raise BrokerError(Code.MCP_REGISTRATION_NEEDED, note="no document of a client that signs is taken")
+        request = registration_request(at_issuer, metadata)
+        answer = await self.transport.send(
+            request.for_app(app, "register"),
+            seconds=self.limits.provider_seconds,
+            max_bytes=self.limits.provider_bytes,
+        )
+        client, ends_at = registration_response(app, request, answer)
+        return replace(
+            blank,
+            client_id=client.client_id,
+            client_secret=client.client_secret,
+            auth_method=client.auth_method,
+            ends_at=ends_at,
+            scopes=app.scopes,
+        )
+
+    def _is_old(self, found: RegisteredClient) -> bool:
+        return not timedelta(0) <= self.clock.now() - found.looked_at < GOOD

@@ -1,0 +1,69 @@
+"""Ask the user for consent: open an auth session and return its link. Line 11 of the table in docs/embedding.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from oauthbroker.authorization.connect import Connect
+from oauthbroker.authorization.session_opening import Opening, Wish
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.connect_links import connect_link, private_page
+from oauthbroker.model.settings import Settings
+from oauthbroker.model.token_results import AuthorizationRequired, Reason, invitation
+from oauthbroker.model.turn import checked_target
+from oauthbroker.observability.metrics import Metric, Metrics
+from oauthbroker.records import AuthSession, Grant
+from oauthbroker.tokens.decision import step_up
+from oauthbroker.tokens.token_call import Caller, TokenCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """Opens the auth sessions of token calls."""
+
+    opening: Opening
+    connect: Connect
+    metrics: Metrics
+    settings: Settings
+
+    async def ask(
+        self,
+        caller: Caller,
+        call: TokenCall,
+        grant: Grant | None,
+        reason: Reason,
+        is_needed: Callable[[Grant | None], bool],
+    ) -> AuthorizationRequired | None:
+        """Open an auth session and return its link. None to decide again: a grant arrived meanwhile with which it is
+        not needed, or the app's MCP server has moved."""
+        app = call.app
+        target = checked_target(caller.turn.resume_target)
+        scopes = step_up(app, call.asked, grant, reason)
+        wish = Wish(
+            subject=call.subject, scopes=scopes, resume=target, reason=reason, switch_account=call.switch_account
+        )
+        session = await self.opening.open(app, wish, is_needed)
+        if session is None or session.config_digest != app.digest():
+            return None
+        self.metrics.add(Metric.AUTHORIZATIONS_REQUIRED, app.name)
+        locale, apart = caller.turn.locale_or(self.settings.locale), caller.private_links
+        declined = [scope for scope in scopes if grant is not None and scope in grant.declined]
+        message = invitation(reason, app.display_name, locale, declined, apart=apart)
+        link = private_page(self.settings.public_base_url) if apart else await self._link(app, session)
+        prompt = session.device.prompt if session.device is not None and not apart else None
+        return AuthorizationRequired(
+            auth_session_id=session.id,
+            authorization_url=link,
+            expires_at=session.expires_at,
+            message=message,
+            reason=reason,
+            device_code=prompt,
+        )
+
+    async def _link(self, app: OAuthApp, session: AuthSession) -> str:
+        """Return the link of the connect page, which is safe in a chat, or the provider's own if the app says
+        `direct`."""
+        if session.link == "direct" and session.attempt.cookie is None:
+            return (await self.connect.provider_url(app, session)).reveal()
+        return connect_link(self.settings.public_base_url, session.ticket)

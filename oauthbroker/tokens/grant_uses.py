@@ -1,0 +1,97 @@
+"""Note when a grant was used last, and by whom: shown to users and operators, never read by a token call.
+
+A token call only leaves a note in memory. Notes are written now and then, at most once in five minutes for a grant, so
+that thousands of calls a second cost a few writes; a killed process loses minutes of it, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.lifecycle import Round
+from oauthbroker.records.use import GrantUse
+from oauthbroker.repository.record_store import RecordStore
+from oauthbroker.repository.repository import Conflict
+from oauthbroker.repository.versioned import UNREADABLE
+
+WRITE_SECONDS = 300
+MOST_NOTED = 10_000
+
+
+class Uses:
+    """The notes of one process, and what all processes of the store have written."""
+
+    def __init__(self, shelf: RecordStore[GrantUse], clock: Clock) -> None:
+        self._shelf = shelf
+        self._clock = clock
+        self._noted: dict[str, tuple[str, str | None, datetime]] = {}
+        self._written: dict[str, float] = {}
+
+    def note(self, grant: str, agent: str, tool: str | None, at: datetime) -> None:
+        """Note that a token of this grant was handed out. Costs one entry in a dictionary."""
+        if len(self._noted) < MOST_NOTED or grant in self._noted:
+            self._noted[grant] = (agent, tool, at)
+
+    async def last(self, grant: str) -> GrantUse | None:
+        """Return the last use that any process has written by now."""
+        kept, noted = await self._shelf.get(grant), self._noted_of(grant)
+        if kept is None or noted is None:
+            return kept or noted
+        return kept.and_then(noted)
+
+    def all(self) -> AsyncIterator[GrantUse]:
+        """Yield every use that was written, in no order."""
+        return self._shelf.all()
+
+    async def forget(self, grant: str) -> None:
+        """Remove the note and the record."""
+        self._noted.pop(grant, None)
+        await self._shelf.discard(grant)
+
+    async def write(self, *, everything: bool = False) -> int:
+        """Writes the notes whose turn it is, or all of them before a process ends; how many. One that cannot be written
+        keeps no other one; then the store code is raised last."""
+        now = self._clock.monotonic()
+        recent = now - WRITE_SECONDS
+        self._written = {grant: at for grant, at in self._written.items() if at > recent}
+        chosen = [grant for grant in self._noted if everything or grant not in self._written]
+        this_round = Round()
+        for grant in chosen:
+            with this_round.entry():
+                await self._write(grant)
+                self._written[grant] = now
+        this_round.over()
+        return len(chosen)
+
+    async def _write(self, grant: str) -> None:
+        """Write the uses. One that the store does not take now is noted again by the next use."""
+        use = self._noted_of(grant)
+        if use is None:
+            return
+        self._noted.pop(grant, None)
+        try:
+            await self._keep(use)
+        except Conflict:  # another process wrote the first one a moment ago
+            return
+        except BrokerError as error:
+            if error.retryable:
+                self._noted.setdefault(grant, (use.agent, use.tool, use.at))
+            raise
+
+    async def _keep(self, use: GrantUse) -> None:
+        try:
+            if await self._shelf.change(use.grant, lambda there: there.and_then(use)) is None:
+                await self._shelf.add(use)
+        except BrokerError as error:
+            if error.code not in UNREADABLE:
+                raise
+        else:
+            return
+        await self._shelf.replace(use)
+
+    def _noted_of(self, grant: str) -> GrantUse | None:
+        noted = self._noted.get(grant)
+        return None if noted is None else GrantUse.first(grant, *noted)
