@@ -36,7 +36,7 @@ class NewBrowserSession:
     cookie: Secret
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class BrowserSessions:
     """One per broker."""
 

@@ -15,14 +15,13 @@ from oauthbroker.authorization.session_opening import Opening, Wish
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.links import connect_link
-from oauthbroker.model.results import Reason
+from oauthbroker.model.connect_links import connect_link
 from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.model.settings import Settings
-from oauthbroker.model.titles import agent_title
+from oauthbroker.model.token_results import Reason
 from oauthbroker.model.turn import SubjectMode
+from oauthbroker.model.turn_titles import agent_title
 from oauthbroker.operations.browser_sessions import BrowserSessions, NewBrowserSession
-from oauthbroker.operations.grant_use import Uses
 from oauthbroker.operations.grants import Grants
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.records.browser_session import BrowserSession
@@ -30,12 +29,13 @@ from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.repository import Repository
 from oauthbroker.repository.versioned import readable
-from oauthbroker.revocation.provider_state import Told
+from oauthbroker.revocation.pending_revocations import Told
+from oauthbroker.tokens.grant_uses import Uses
 
 LINK_PATH = "/connections/open"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GrantConnection:
     """One grant on its person's pages, with what that person may do with it."""
 
@@ -46,7 +46,7 @@ class GrantConnection:
     can_refresh: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingRequest:
     """One authorization that waits for this person, and its link."""
 
@@ -68,7 +68,7 @@ class Service:
     requests: tuple[WaitingRequest, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Connections:
     """`broker.connections`: `link` is for runtimes, the rest for the pages."""
 
@@ -99,7 +99,7 @@ class Connections:
         return await self.visits.open(ticket, self._opened)
 
     async def _opened(self, visit_id: str) -> None:
-        self.audit.write(ConnectionsOpened(visit_id), self.clock.now())
+        self.audit.write(ConnectionsOpened(visit=visit_id), self.clock.now())
 
     async def overview(self, visit: BrowserSession) -> list[Service]:
         """Return the connections and waiting requests, app by app: first those that wait, then by their titles. An app
@@ -131,7 +131,9 @@ class Connections:
     async def disconnect(self, visit: BrowserSession, grant_id: str) -> Told | None:
         """Ends one of this visit's own, here at once. Raises `grantNotFound`."""
         grant = await self._own(visit, grant_id)
-        self.audit.write(PageAction(grant.app, visit.id, "disconnect", grant.id), self.clock.now())
+        self.audit.write(
+            PageAction(app=grant.app, visit=visit.id, action="disconnect", target=grant.id), self.clock.now()
+        )
         return await self.grants.revoke(grant.app, grant.subject)
 
     async def reconnect(self, visit: BrowserSession, grant_id: str, *, switch: bool) -> str:
@@ -142,9 +144,15 @@ class Connections:
         if grant.resume is None or not (_can_switch(app, grant) if switch else _can_refresh(app, grant)):
             raise BrokerError(Code.REQUEST_INVALID, note="no user can agree to this one")
         reason: Reason = "noGrant" if switch else "expired"
-        wish = Wish(grant.subject, _asked_scopes(app, grant), grant.resume, reason, switch)
+        wish = Wish(
+            subject=grant.subject,
+            scopes=_asked_scopes(app, grant),
+            resume=grant.resume,
+            reason=reason,
+            switch_account=switch,
+        )
         action = "switchAccount" if switch else "agreeAgain"
-        self.audit.write(PageAction(app.name, visit.id, action, grant.id), self.clock.now())
+        self.audit.write(PageAction(app=app.name, visit=visit.id, action=action, target=grant.id), self.clock.now())
         session = await self.opening.open(app, wish, lambda _: True)
         if session is None:
             raise BrokerError(Code.STORE_LOCKED)
@@ -162,9 +170,9 @@ class Connections:
 
     async def _connection(self, app: OAuthApp, grant: Grant) -> GrantConnection:
         return GrantConnection(
-            app,
-            GrantView.of(grant, app, self.clock.now()),
-            await self.uses.last(grant.id),
+            app=app,
+            grant=GrantView.of(grant, app, self.clock.now()),
+            used=await self.uses.last(grant.id),
             can_switch=_can_switch(app, grant),
             can_refresh=_can_refresh(app, grant),
         )
@@ -172,7 +180,15 @@ class Connections:
     def _request(self, app: OAuthApp, session: AuthSession) -> WaitingRequest:
         link = connect_link(self.settings.public_base_url, session.ticket)
         agent, title = session.resume.agent_name, agent_title(session.resume)
-        return WaitingRequest(app, app.subject_mode, agent, session.scopes, link, session.expires_at, title)
+        return WaitingRequest(
+            app=app,
+            subject_mode=app.subject_mode,
+            agent=agent,
+            scopes=session.scopes,
+            link=link,
+            expires_at=session.expires_at,
+            agent_title=title,
+        )
 
 
 def _can_refresh(app: OAuthApp, grant: Grant) -> bool:

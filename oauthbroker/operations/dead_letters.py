@@ -18,7 +18,7 @@ MOST_SHOWN = 200
 Noted = Callable[[], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
     """One agent's queue. `oldest` is when the event at its head was made."""
 
@@ -36,9 +36,10 @@ class QueueState:
         }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """One unsettled event, without its payload. `type` and `made` are unknown where it is damaged."""
+    """One unsettled event, without its payload. `type` and `made` are unknown where it is damaged; a part of its
+    address that is unknown is empty."""
 
     id: str
     agent: str
@@ -57,8 +58,8 @@ class DeadLetter:
             "eventId": self.id,
             **({"type": self.type} if self.type else {}),
             "agentName": self.agent,
-            "swarmRef": {"kind": kind, "name": name},
-            "instanceKey": self.instance,
+            **({"swarmRef": {"kind": kind, "name": name}} if self.swarm else {}),
+            **({"instanceKey": self.instance} if self.instance else {}),
             **app,
             "attempts": self.attempts,
             **({"createdAt": printed(self.made)} if self.made is not None else {}),
@@ -89,7 +90,7 @@ class DeadLetters:
     async def states(self) -> list[QueueState]:
         """Return the state of every queue that has an event, by agent."""
         return [
-            QueueState(each.agent, each.waiting, each.leased, each.dead, each.oldest)
+            QueueState(agent=each.agent, waiting=each.waiting, leased=each.leased, dead=each.dead, oldest=each.oldest)
             for each in await self.queues.depths()
         ]
 
@@ -116,14 +117,23 @@ class DeadLetters:
             return False
         if noted is not None:
             await noted()
-        self.audit.write(DeadLetterChanged(agent, event_id, action), self.clock.now())
+        self.audit.write(DeadLetterChanged(agent=agent, event=event_id, action=action), self.clock.now())
         return True
 
 
 def _letter(dead: DeadEvent) -> DeadLetter:
     swarm, agent, instance = dead.address
     if dead.event is None:
-        return DeadLetter(dead.id, agent, swarm, instance, dead.attempts)
+        return DeadLetter(id=dead.id, agent=agent, swarm=swarm, instance=instance, attempts=dead.attempts)
     ref = dead.event.payload.get("oauthAppRef", {})
     app = str(ref.get("name", "")) if isinstance(ref, dict) else ""
-    return DeadLetter(dead.id, agent, swarm, instance, dead.attempts, dead.event.type, app, dead.event.created_at)
+    return DeadLetter(
+        id=dead.id,
+        agent=agent,
+        swarm=swarm,
+        instance=instance,
+        attempts=dead.attempts,
+        type=dead.event.type,
+        app=app,
+        made=dead.event.created_at,
+    )

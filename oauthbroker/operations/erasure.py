@@ -25,11 +25,11 @@ from oauthbroker.core.lifecycle import Round
 from oauthbroker.events.port import Queues
 from oauthbroker.model.subject import is_subject
 from oauthbroker.operations.browser_sessions import BrowserSessions
-from oauthbroker.operations.grant_use import Uses
 from oauthbroker.records import AgentEvent, AuthSession, Grant
 from oauthbroker.repository.repository import KINDS, Conflict, Repository, Versioned
 from oauthbroker.repository.versioned import readable
 from oauthbroker.revocation.bulk import BulkRevocation, Pair
+from oauthbroker.tokens.grant_uses import Uses
 
 FLIGHT_SECONDS = 20.0
 AT_ONCE = 8  # records that are changed concurrently
@@ -38,7 +38,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Traces:
     """Records of one subject. `named_in` are grants of other subjects that this one agreed to, or asked for: they stay.
 
@@ -101,7 +101,7 @@ class Erased:
         return {"erased": self.done, **self.found.to_json()}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
     """One per broker. Concurrent erasures of one subject take turns, except while they wait for its providers: side by
     side they would write, and lose, every record to each other."""
@@ -150,7 +150,7 @@ class Erasure:
         """Find the records that may bring others about, and the uses, also those of grants that are gone."""
         if not is_subject(subject):
             raise BrokerError(Code.REQUEST_INVALID, note="not a subject")
-        found, known = Traces(subject), set[str]()
+        found, known = Traces(subject=subject), set[str]()
         used = [use.grant async for use in self.uses.all()]  # before the grants: a later one may be of a new grant
         async for grant in self.repository.grants():
             known.add(grant.record.id)
@@ -174,7 +174,7 @@ class Erasure:
     async def _again(self, seen: Traces) -> Traces:
         """Stop what began while providers were waited for, and find the others. Read the grants that were seen again,
         after the sessions that bring new ones, and find these by their tag."""
-        now = Traces(seen.subject, named_in=seen.named_in, uses=seen.uses)
+        now = Traces(subject=seen.subject, named_in=seen.named_in, uses=seen.uses)
         await self._add_requests(now)
         await self._stop(now)
         now.turns = sorted({*seen.turns, *now.turns})
@@ -193,7 +193,7 @@ class Erasure:
         """Find the events, browser sessions and values of rooms. Revocations send events: they are looked for after
         these."""
         subject = found.subject
-        async for event in self.repository.events.all():
+        async for event in self.queues.events():
             if event.payload.get("subject") == subject or event.target.is_of(subject):
                 found.events.append(event)
         found.visits = [it.locator async for it in self.visits.shelf.all() if subject in dict(it.subjects).values()]
@@ -247,7 +247,7 @@ class Erasure:
                 return False
             await self.uses.forget(grant.id)
             if held is not None:
-                self.audit.write(GrantErased(grant.app, grant.id), self.clock.now())
+                self.audit.write(GrantErased(app=grant.app, grant=grant.id), self.clock.now())
                 await self._forget_waiting(*pair)
                 await self.repository.erase_grant(held)
         return True

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from oauthbroker.core.clock import Clock
-from oauthbroker.operations.snapshot import Snapshot
+from oauthbroker.operations.cached_scan import Snapshot
 from oauthbroker.records.grant_view import GrantView
 
 PAGE = 50
@@ -20,7 +20,7 @@ BREATH = 64  # records that are opened before others may run
 Read = Callable[[str | None, str | None], AsyncIterator[GrantView]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GrantFilter:
     """Which grants to list; an empty member stands for all. `text` is part of a subject, or the start of a grantId.
 
@@ -46,7 +46,7 @@ class GrantFilter:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """One numbered page of grants, the latest changed first."""
 
@@ -77,7 +77,7 @@ class GrantPages:
         fitting.sort(key=lambda grant: (grant.updated_at, grant.id), reverse=True)
         pages = max(1, -(-len(fitting) // PAGE))
         page = min(max(1, wanted.page), pages)
-        return Found(tuple(fitting[(page - 1) * PAGE : page * PAGE]), len(fitting), page, pages)
+        return Found(rows=tuple(fitting[(page - 1) * PAGE : page * PAGE]), count=len(fitting), page=page, pages=pages)
 
     async def page(self, wanted: GrantFilter, limit: int) -> tuple[list[GrantView], bool]:
         """Return a page in the order of ids, and whether there are more. The first page, and all of one subject, are as

@@ -12,7 +12,7 @@ from oauthbroker.audit.trail import FileTrail
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.links import locator_of
+from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.token_request import AppRef, app_name
 from oauthbroker.operations.dead_letters import DeadLetters
 from oauthbroker.operations.grant_pages import GrantFilter, GrantPages
@@ -22,7 +22,7 @@ from oauthbroker.records.grant_summary import GrantSummary
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.repository.repository import Repository, Versioned
 from oauthbroker.revocation.bulk import BulkRevocation, Pair, RevocationFigures
-from oauthbroker.revocation.provider_state import Told
+from oauthbroker.revocation.pending_revocations import Told
 from oauthbroker.revocation.revoke import Revoke
 
 __all__ = ["GrantList", "GrantSummary", "Grants", "Secrets", "SessionList", "Vault"]
@@ -99,6 +99,7 @@ class Grants(GrantList):
 
     def __init__(
         self,
+        *,
         apps: Mapping[str, OAuthApp],
         repository: Repository,
         clock: Clock,
@@ -153,7 +154,7 @@ class Grants(GrantList):
         return await self._revocations.end(pairs, figures, patience=patience, on_change=on_change)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Vault:
     """What can be seen and done while the configuration's values are not at hand."""
 
@@ -174,7 +175,7 @@ class Secrets:
     audit: AuditWriter
 
     async def put(self, name: str, key: str, value: Secret) -> None:
-        self.audit.write(SecretChanged(name, "set"), self.clock.now())
+        self.audit.write(SecretChanged(name=name, action="set"), self.clock.now())
         await self.repository.secrets.change(name, lambda data: {**data, key: value.reveal()})
 
     async def remove(self, name: str, key: str | None = None) -> bool:
@@ -182,7 +183,7 @@ class Secrets:
         if not any(name == there and key in {None, found} for there, found in await self.repository.secrets.all()):
             await self.repository.sync("secrets")
             return False
-        self.audit.write(SecretChanged(name, "removed"), self.clock.now())
+        self.audit.write(SecretChanged(name=name, action="removed"), self.clock.now())
         await self.repository.secrets.change(
             name, lambda data: {there: value for there, value in data.items() if key not in {None, there}}
         )

@@ -44,7 +44,7 @@ class LineFlaw:
         return {"line": self.line, "what": self.what}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
     """One line that may become a grant. `scopes` are the app's own words for them, in its order."""
 

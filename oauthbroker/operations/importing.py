@@ -19,8 +19,8 @@ from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.owner_check import pin_of
 from oauthbroker.operations.import_lines import Incoming
 from oauthbroker.records import Grant, Token
-from oauthbroker.records.device import FLOW as DEVICE_FLOW
-from oauthbroker.records.unrevoked import forgotten, passed_on
+from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
+from oauthbroker.records.unrevoked_tokens import forgotten, passed_on
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Repository
 
@@ -29,7 +29,7 @@ Fate = Literal["imported", "replaced", "there", "kept", "revoked"]
 left alone; one that was revoked here was left alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Importing:
     """Writes as a login does: under the pair's lock, the audit entry first."""
 
@@ -51,10 +51,10 @@ class Importing:
             if old is not None and not replace:
                 return "revoked" if old.revoked else "kept"
             grant = self._grant(app, incoming, old)
-            entry = GrantImported(app.name, grant.id, old is not None)
+            entry = GrantImported(app=app.name, grant=grant.id, replaced=old is not None)
             self.audit.write(entry, self.clock.now())  # no entry, no grant
             if (why := forgotten(old, grant, app)) is not None:
-                self.audit.write(GrantRevoked(app.name, grant.id, why), self.clock.now())
+                self.audit.write(GrantRevoked(app=app.name, grant=grant.id, provider=why), self.clock.now())
             await self.repository.save_grant(grant, expect=held.generation if held is not None else 0)
         return "imported" if old is None else "replaced"
 
@@ -94,7 +94,7 @@ class Importing:
             subject=incoming.subject,
             flow=DEVICE_FLOW if app.flow == "deviceCode" else "authorization_code",
             scopes=incoming.scopes,
-            token=Token(access, "Bearer", refresh, expires),
+            token=Token(access_token=access, token_type="Bearer", refresh_token=refresh, expires_at=expires),
             created_at=incoming.granted_at or now,
             updated_at=now,
             account=pin_of(app, incoming.subject, incoming.account),

@@ -80,7 +80,14 @@ class Troubles:
                 trouble, app, grant, code, until, failures = each
                 seconds = (from_iso(until) - now).total_seconds()
                 if seconds > 0 and trouble in TROUBLES:
-                    found.append(Seen(trouble, OpenCircuit(app, grant, Code(code), seconds, int(failures))))
+                    found.append(
+                        Seen(
+                            trouble,
+                            OpenCircuit(
+                                app=app, grant=grant, code=Code(code), seconds_left=seconds, failures=int(failures)
+                            ),
+                        )
+                    )
         return found
 
 

@@ -16,12 +16,12 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.operations.grant_pages import GrantPages
-from oauthbroker.operations.grant_use import Uses
 from oauthbroker.operations.open_circuits import Seen, Troubles
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.records.grant_view import GrantHealth, GrantView
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.repository import Repository
+from oauthbroker.tokens.grant_uses import Uses
 
 BREATH = 64  # records that are opened before others may run
 LOOKED_BACK = 1000  # lines of the audit log that the overview looks through for failures
@@ -30,7 +30,7 @@ DECISIONS = frozenset({Code.PROVIDER_DENIED.value})  # a person's own "no" is an
 Light = Literal["good", "warn", "bad"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntries:
     """Which lines of the audit log an operator looks for: `grant` is a grantId or its keyed name; empty words stand
     for all."""
@@ -42,7 +42,7 @@ class AuditEntries:
     until: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AppState:
     """One app at a glance. `app` is None for one that has grants and is not configured any more. `unlisted` are scopes
     that consent after consent left out."""
@@ -56,7 +56,7 @@ class AppState:
     unlisted: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Survey:
     """Reads of grants come from `pages`, which keeps them for some seconds."""
 
@@ -165,4 +165,12 @@ class Survey:
             light = "warn"
         if any(circuit.code is Code.APP_MISCONFIGURED for circuit in common):
             light = "bad"
-        return AppState(name, self.in_use.apps.get(name), light, counts, own, failure, tuple(sorted(unlisted)))
+        return AppState(
+            name=name,
+            app=self.in_use.apps.get(name),
+            light=light,
+            counts=counts,
+            circuits=own,
+            failure=failure,
+            unlisted=tuple(sorted(unlisted)),
+        )

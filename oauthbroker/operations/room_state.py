@@ -50,7 +50,7 @@ class RoomState:
             if subjects is not None and value is not None:
                 about = tuple(sorted(set(subjects(value))))
             with suppress(Conflict):
-                await self._values.write(RoomValue(self._room, key, value, about), over=entry)
+                await self._values.write(RoomValue(room=self._room, key=key, value=value, subjects=about), over=entry)
                 return value
         raise BrokerError(Code.STORE_LOCKED)
 

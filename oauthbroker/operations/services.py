@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oauthbroker.access.api_keys import ApiKeys
-from oauthbroker.access.contexts import OAuthContexts
+from oauthbroker.access.oauth_contexts import OAuthContexts
 from oauthbroker.access.turns import Turns
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.parked_codes import ParkedCodes
-from oauthbroker.authorization.pending import Pending
+from oauthbroker.authorization.pending_blocks import Pending
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.lifecycle import Life
 from oauthbroker.events.waits import Events, Outcomes

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
 from oauthbroker.events.port import Depth
+from oauthbroker.model.settings import Settings
 from oauthbroker.operations.checkup.forecast import AppFacts, Forecast
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.grant_view import GrantView
+from oauthbroker.repository.repository import FEED_SECONDS, Leases
 
 Light = Literal["ok", "warning", "failure"]
 Check = Literal[
     "configuration", "keys", "permissions", "disk", "locks", "clock", "address", "providers", "audit", "apiKeys",
-    "secrets", "work", "grants", "forecast", "rooms",
+    "secrets", "age", "database", "forwarders", "work", "grants", "forecast", "rooms",
 ]  # fmt: skip
 LIGHTS: tuple[Light, ...] = ("ok", "warning", "failure")
 MOST_SKEW_SECONDS = 30
@@ -39,6 +41,7 @@ class Finding:
     check: Check
     light: Light
     text: str
+    _: KW_ONLY
     todo: str = ""
     about: str = ""
 
@@ -56,9 +59,24 @@ def of_upgrade(state: Literal["done", "waits", "begun"]) -> list[Finding]:
     """Report a store of an older version, or one whose upgrade was interrupted or is running."""
     if state == "waits":
         todo = "Stop all brokers, copy the store, then start the new version."
-        return [Finding("keys", "warning", "The store is of an older version, and the next start upgrades it.", todo)]
+        return [
+            Finding("keys", "warning", "The store is of an older version, and the next start upgrades it.", todo=todo)
+        ]
     if state == "begun":
-        return [Finding("keys", "warning", "An upgrade of the store has begun.", "Start a broker: it finishes it.")]
+        return [
+            Finding("keys", "warning", "An upgrade of the store has begun.", todo="Start a broker: it finishes it.")
+        ]
+    return []
+
+
+def of_old_seeds(old: int, *, to_reseal: int) -> list[Finding]:
+    """Report a rotation of the store's seed that is not over."""
+    if to_reseal:
+        todo = "A running broker does it; `oauthbroker keys reseal` does it now."
+        return [Finding("keys", "ok", "Records are to be sealed anew with the newest seed.", todo=todo)]
+    if old:
+        todo = "Run `oauthbroker keys retire`."
+        return [Finding("keys", "warning", f"{_counted(old, 'old seed')} can be destroyed.", todo=todo)]
     return []
 
 
@@ -85,7 +103,7 @@ def of_clock(skews: Sequence[float]) -> Finding:
         )
     late = "behind" if middle > 0 else "ahead"
     text = f"This machine's clock is {abs(round(middle))} s {late}."
-    return Finding("clock", "warning", text, "Set it by NTP: tokens seem to end at the wrong time.")
+    return Finding("clock", "warning", text, todo="Set it by NTP: tokens seem to end at the wrong time.")
 
 
 def of_api_keys(keys: Iterable[ApiKey], now: datetime) -> list[Finding]:
@@ -98,14 +116,32 @@ def of_api_keys(keys: Iterable[ApiKey], now: datetime) -> list[Finding]:
         last = None if None in ends or not ends else max(end for end in ends if end is not None)
         if last is not None and last - now <= KEY_WARNING:
             text = f"The last living key ends on {last:%Y-%m-%d at %H:%M} UTC."
-            found.append(Finding("apiKeys", "warning", text, f"Run `oauthbroker api-keys rotate {name}`.", name))
+            found.append(
+                Finding("apiKeys", "warning", text, todo=f"Run `oauthbroker api-keys rotate {name}`.", about=name)
+            )
     living = sum(key.alive_at(now) for key in keys)
     return found or [Finding("apiKeys", "ok", f"{living} living, none about to end.")]
 
 
 def _expired(key: ApiKey) -> Finding:
     todo = f"Run `oauthbroker api-keys remove {key.id}`, or rotate it if it is still in use."
-    return Finding("apiKeys", "warning", f"{key.id} has expired.", todo, key.name)
+    return Finding("apiKeys", "warning", f"{key.id} has expired.", todo=todo, about=key.name)
+
+
+def of_database(leases: Leases, settings: Settings, *, heard: bool) -> list[Finding]:
+    """Report the leases, the feed, and how old an answer may be."""
+    found = [Finding("database", "ok", f"{_counted(leases.held, 'lease')} held, {leases.lapsed} lapsed.")]
+    if not heard:
+        text = "The feed of changes hears nothing: consumers look often, and token calls ask the database."
+        todo = "Behind a pooler, name the database itself in `store.feedUrl`."
+        found.append(Finding("database", "warning", text, todo=todo))
+    elif settings.store_freshness == "feed":
+        text = f"The feed hears changes: one on another host holds here after {FEED_SECONDS:g} s at most."
+        found.append(Finding("database", "ok", text))
+    if settings.store_degraded_seconds:
+        text = f"Without the database, tokens are handed out for {settings.store_degraded_seconds:g} s after a check."
+        found.append(Finding("database", "ok", text))
+    return found
 
 
 def of_work(sessions: Sessions, depth: Depth, now: datetime, due: int) -> list[Finding]:
@@ -114,18 +150,20 @@ def of_work(sessions: Sessions, depth: Depth, now: datetime, due: int) -> list[F
     if depth.dead:
         todo = "See why the consumer does not take them: `broker.events.dead(agent)`."
         found.append(
-            Finding("work", "warning", f"{_counted(depth.dead, 'dead letter')}: events that no consumer settled.", todo)
+            Finding(
+                "work", "warning", f"{_counted(depth.dead, 'dead letter')}: events that no consumer settled.", todo=todo
+            )
         )
     if depth.oldest is not None and now - depth.oldest > OLD_EVENT:
         hours = int((now - depth.oldest).total_seconds() // 3600)
         text = (
             f"{_counted(depth.waiting, 'event')} {'waits' if depth.waiting == 1 else 'wait'}, the oldest for {hours} h."
         )
-        found.append(Finding("work", "warning", text, "Start the consumer of the agent's events."))
+        found.append(Finding("work", "warning", text, todo="Start the consumer of the agent's events."))
     if sessions.stuck:
         were = "was" if sessions.stuck == 1 else "were"
         text = f"{_counted(sessions.stuck, 'authorization')} {were} begun and not ended."
-        found.append(Finding("work", "warning", text, "A running broker ends them: start it."))
+        found.append(Finding("work", "warning", text, todo="A running broker ends them: start it."))
     waiting, events = _counted(sessions.waiting, "authorization"), _counted(depth.waiting, "event")
     rest = f"{waiting} waiting for a person, {events} for a consumer, {_counted(due, 'record')} with something to do."
     found.append(Finding("work", "ok", rest))
@@ -143,7 +181,7 @@ def of_grants(grants: Sequence[GrantView], apps: Mapping[str, AppFacts]) -> list
         "warning",
         "whose refreshes fail, and are tried again",
         [grant for grant in living if not grant.ended and (grant.lost or grant.refused_at)],
-        "Look at `renewals` in the broker's log, and at the provider.",
+        "Look for `refreshes` in the broker's log, and at the provider.",
     )
     to_tell = [grant for grant in grants if grant.to_be_told]
     found += _if_any(
@@ -188,7 +226,13 @@ def _of_unlisted(living: Sequence[GrantView]) -> list[Finding]:
         "`quirks.unlistedScopes`."
     )
     return [
-        Finding("grants", "warning", f"The provider does not list {_scopes(scopes)}, consent after consent.", todo, app)
+        Finding(
+            "grants",
+            "warning",
+            f"The provider does not list {_scopes(scopes)}, consent after consent.",
+            todo=todo,
+            about=app,
+        )
         for app, scopes in sorted(unlisted.items())
     ]
 
@@ -203,7 +247,7 @@ def _if_any(light: Light, which: str, grants: Collection[GrantView], todo: str) 
     apps = ", ".join(f"{count} of {app}" for app, count in sorted(Counter(it.app for it in grants).items()))
     first = ", ".join(f"{it.id.removeprefix('sha256:')[:12]}" for it in sorted(grants, key=_by_age)[:NAMED])
     more = f" and {len(grants) - NAMED} more" if len(grants) > NAMED else ""
-    return [Finding("grants", light, f"{_counted(len(grants), 'grant')} {which} ({apps}): {first}{more}.", todo)]
+    return [Finding("grants", light, f"{_counted(len(grants), 'grant')} {which} ({apps}): {first}{more}.", todo=todo)]
 
 
 def _counted(count: int, what: str) -> str:
@@ -221,10 +265,10 @@ def of_forecast(told: Forecast, now: datetime) -> list[Finding]:
         people = len({it.subject for it in soon})
         who = _counted(people, "subject") + (" has" if people == 1 else " have")
         text = f"{who} to agree again within {SOON_DAYS} days, for {_counted(len(soon), 'grant')}."
-        found = [Finding("forecast", "warning", text, todo)]
+        found = [Finding("forecast", "warning", text, todo=todo)]
     else:
         text = f"No user has to consent again for certain within {SOON_DAYS} days."
-        found = [Finding("forecast", "ok", text, todo if told.outlooks else "")]
+        found = [Finding("forecast", "ok", text, todo=todo if told.outlooks else "")]
     if told.unknown:
         apps = ", ".join(f"{count} of {app}" for app, count in told.unknown.items())
         text = (

@@ -9,12 +9,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from oauthbroker.core.clock import printed
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.providers import Preset, TokenLimit
 from oauthbroker.records.grant_view import GrantView
+
+if TYPE_CHECKING:
+    from oauthbroker.providers import Preset, TokenLimit
 
 Why = Literal["registration", "ended", "noRefreshToken", "age", "disuse", "crowded", "scopes"]
 REASONS: dict[Why, str] = {
@@ -28,7 +30,7 @@ REASONS: dict[Why, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AppFacts:
     """What a forecast has to know of an app. `registration` is empty where its client id is not at hand; the days are
     those that a refresh token lives unused, and at all, and that an access token without an end lives unused, None
@@ -45,12 +47,18 @@ class AppFacts:
     def of(cls, app: OAuthApp, preset: Preset | None) -> AppFacts:
         known = app.registration if app.client.client_id else ""
         if preset is None:
-            return cls(app.scopes, known)
-        days = preset.refresh_token_idle_days, preset.refresh_token_days, preset.access_token_idle_days
-        return cls(app.scopes, known, *days, preset.token_limit)
+            return cls(scopes=app.scopes, registration=known)
+        return cls(
+            scopes=app.scopes,
+            registration=known,
+            unused_days=preset.refresh_token_idle_days,
+            most_days=preset.refresh_token_days,
+            access_unused_days=preset.access_token_idle_days,
+            limit=preset.token_limit,
+        )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """One grant whose user will have to consent again. `when` None: as soon as a call asks for more than it has.
     `certain`: the broker cannot put it off."""
@@ -121,7 +129,7 @@ def _outlook(grant: GrantView, app: AppFacts, now: datetime, *, crowded: bool) -
     """Return the end of a grant that comes first."""
 
     def at(when: datetime | None, why: Why, *, certain: bool = True) -> Outlook:
-        return Outlook(grant.app, grant.subject, grant.id, when, why, certain)
+        return Outlook(app=grant.app, subject=grant.subject, grant_id=grant.id, when=when, why=why, certain=certain)
 
     if app.registration and grant.registration != app.registration:
         return at(now, "registration")

@@ -8,23 +8,24 @@ from dataclasses import dataclass, field
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.secret import Secret
+from oauthbroker.events.backends import queues_of
 from oauthbroker.events.port import Depth
-from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits
-from oauthbroker.observability.metrics import Metrics
 from oauthbroker.operations.checkup.findings import Sessions
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.use import GrantUse
-from oauthbroker.repository.repository import Repository
+from oauthbroker.repository.repository import Leases, Repository
+from oauthbroker.repository.store_age import StoreAge
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
     """`kinds` are those that the store keeps: one that an older broker made lacks some. `damaged` are the places of
     what could not be read so far. Every method may raise `BrokerError` with a store code."""
 
     repository: Repository
+    age: StoreAge
     keys: ApiKeys
     kinds: Collection[str]
     clock: Clock
@@ -50,7 +51,12 @@ class Inspection:
         return Sessions(waiting, stuck)
 
     async def depth(self) -> Depth:
-        return await StoreQueues(self.repository, self.clock, self.limits, Metrics()).depth()
+        return await queues_of(self.repository, clock=self.clock, limits=self.limits).depth()
+
+    async def database(self) -> tuple[Leases, bool] | None:
+        """Return the leases of a store that hosts share, and whether its feed hears a heartbeat."""
+        shared = self.repository.shared
+        return (await shared.leases(), await shared.feed.heard()) if shared is not None else None
 
     async def due(self) -> int:
         return len(await self.repository.due())

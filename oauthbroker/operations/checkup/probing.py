@@ -28,6 +28,7 @@ from oauthbroker.protocol.metadata import (
     metadata_addresses,
     metadata_response,
 )
+from oauthbroker.protocol.protected_resource import ProtectedResources
 from oauthbroker.protocol.transport import Transport, TransportFailed
 
 AT_ONCE = 8
@@ -64,13 +65,13 @@ async def probing(settings: Settings, clock: Clock) -> AsyncIterator[Probe]:
     to_providers = Transport(plain_http_loopback=plain, reach=reach)
     to_us = Transport(plain_http_loopback=settings.public_base_url.startswith("http:"), reach=ANYWHERE)
     try:
-        yield Probe(to_providers, to_us, clock, settings.limits)
+        yield Probe(to_providers=to_providers, to_us=to_us, clock=clock, limits=settings.limits)
     finally:
         await to_providers.close()
         await to_us.close()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Probe:
     """One round of questions. Apps that trust the same certificates ask every address once, and a host that cannot be
     reached only until that is known. `skews`: by how many seconds providers' clocks are ahead."""
@@ -96,9 +97,16 @@ class Probe:
             return [Finding("address", "ok", f"A broker answers at {public_base_url}.")]
         why = asked.trouble or f"status {asked.status}"
         todo = "Start it, or look at the proxy, TLS and DNS; from here it need not be reachable."
-        return [Finding("address", "warning", f"No broker answers at {public_base_url}: {why}.", todo)]
+        return [Finding("address", "warning", f"No broker answers at {public_base_url}: {why}.", todo=todo)]
 
     async def _provider(self, app: OAuthApp) -> list[Finding]:
+        if app.mcp is not None:
+            servers = ProtectedResources(transport=self.to_providers, limits=self.limits)
+            try:
+                app = app.learnt((await servers.of(app, app.mcp.url)).issuer_for(app), app.client)
+            except BrokerError as error:
+                text, todo = f"Its MCP server cannot be used: {error.note or error.code.value}.", _CHECK_SERVER
+                return [Finding("providers", "failure", text, todo=todo, about=app.name)]
         learned, found = await self._issuer(app)
         addresses = _addresses(app, learned)
         answers = await asyncio.gather(*(self._ask(app, url) for url in addresses.values()))
@@ -108,11 +116,13 @@ class Probe:
         found += [_unwell(app, name, it) for name, it in asked.items() if it.status is not None and it.status >= 500]
         keys = asked.get("key set")
         if keys is not None and keys.answer is not None and (flaw := _flaw_of_keys(keys.answer)):
-            found.append(Finding("providers", "failure", f"Its key set is of no use: {flaw}.", _COMPARE, app.name))
+            found.append(
+                Finding("providers", "failure", f"Its key set is of no use: {flaw}.", todo=_COMPARE, about=app.name)
+            )
         if not found:
             hosts = sorted({urlsplit(url).netloc for url in addresses.values()})
             text = f"{', '.join(hosts) or 'nothing to ask'}: {len(asked)} addresses answer."
-            found.append(Finding("providers", "ok", text, "", app.name))
+            found.append(Finding("providers", "ok", text, todo="", about=app.name))
         return [*found, *_of_assertion(app)]
 
     async def _issuer(self, app: OAuthApp) -> tuple[Endpoints, list[Finding]]:
@@ -126,23 +136,25 @@ class Probe:
             text = f"What its issuer publishes cannot be used: {why}."
             light: Light = "failure" if relies else "warning"
             todo = f"If that is your provider, write endpoints.issuer: {issuer}" if issuer else _CHECK
-            return Endpoints(), [Finding("providers", light, text, todo, app.name)]
+            return Endpoints(), [Finding("providers", light, text, todo=todo, about=app.name)]
         found = []
-        if app.has_callback and not metadata.s256:
+        if app.has_callback and (metadata.s256 is False or (app.mcp is not None and not metadata.s256)):
             text = "Its issuer does not list PKCE with S256."
-            found.append(Finding("providers", "failure" if relies else "warning", text, "Ask the provider.", app.name))
+            found.append(
+                Finding("providers", "failure" if relies else "warning", text, todo="Ask the provider.", about=app.name)
+            )
         for slot in (slot for slot in COMPARED if slot in used):
             ours, theirs = getattr(app.endpoints, slot), getattr(metadata.endpoints, slot)
             if ours and theirs and ours != theirs:
                 text = f"Its issuer publishes another {SLOTS[slot]} address than the one in use."
-                found.append(Finding("providers", "warning", text, _COMPARE, app.name))
+                found.append(Finding("providers", "warning", text, todo=_COMPARE, about=app.name))
         return metadata.endpoints if relies else Endpoints(), found
 
     async def _metadata(self, app: OAuthApp) -> tuple[ProviderMetadata | None, str, str]:
-        """Return the document, else why it is of no use, and the issuer that it names instead. The OpenID Connect
-        address first, then RFC 8414's, as a broker does."""
+        """Return the document, else why it is of no use, and the issuer that it names instead. The addresses
+        and their order are those of a broker."""
         why = found = ""
-        for url in metadata_addresses(app.endpoints.issuer):
+        for url in metadata_addresses(app.endpoints.issuer, mcp=app.mcp is not None):
             asked = await self._ask(app, url)
             if asked.answer is None:
                 return None, asked.trouble, ""
@@ -179,6 +191,7 @@ class Probe:
         return Asked(answer, answer.status)
 
 
+_CHECK_SERVER = "Check mcp.url and mcp.issuer; `oauthbroker mcp add URL` shows what the server publishes."
 _CHECK = "Check endpoints.issuer."
 _COMPARE = "Compare the app's endpoints with the provider's page."
 
@@ -203,17 +216,19 @@ def _of_assertion(app: OAuthApp) -> list[Finding]:
         return []
     text = f"Its client signs assertions for {AUDIENCES[app.client.assertion_audience]}. A provider that answers "
     text += "invalid_client may want another client.assertionAudience."
-    return [Finding("providers", "ok", text, "", app.name)]
+    return [Finding("providers", "ok", text, todo="", about=app.name)]
 
 
 def _silent(app: OAuthApp, names: list[str], trouble: str) -> Finding:
     which = f"{', '.join(names)} {'endpoint' if len(names) == 1 else 'endpoints'}"
-    return Finding("providers", "failure", f"Its {which} cannot be asked: {trouble}.", OUR_SIDE, app.name)
+    return Finding("providers", "failure", f"Its {which} cannot be asked: {trouble}.", todo=OUR_SIDE, about=app.name)
 
 
 def _unwell(app: OAuthApp, name: str, asked: Asked) -> Finding:
     text = f"Its {name} endpoint answers with status {asked.status}."
-    return Finding("providers", "warning", text, "Mostly it passes; if it stays, check the address.", app.name)
+    return Finding(
+        "providers", "warning", text, todo="Mostly it passes; if it stays, check the address.", about=app.name
+    )
 
 
 def _flaw_of_keys(answer: ProviderResponse) -> str:

@@ -10,18 +10,18 @@ from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.connect import Connect
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.links import locator_of
+from oauthbroker.model.connect_links import locator_of
 from oauthbroker.operations.browser_sessions import BrowserSessions, NewBrowserSession
 from oauthbroker.operations.dead_letters import DeadLetters
 from oauthbroker.operations.grants import Grants
 from oauthbroker.operations.overview import Survey
 from oauthbroker.records.browser_session import BrowserSession
-from oauthbroker.revocation.provider_state import Told
+from oauthbroker.revocation.pending_revocations import Told
 
 LOOPBACK = "loopback"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Admin:
     """One per broker. The audit log has each action with its visit."""
 
@@ -47,7 +47,9 @@ class Admin:
 
     async def turned_away(self, route: str, code: Code) -> None:
         """Audit a refused sign-in. Nothing that the visitor said can be trusted."""
-        self.audit.write(CallRefused(route, code.value, None, None, None), self.clock.now())
+        self.audit.write(
+            CallRefused(route=route, code=code.value, caller=None, agent=None, tool=None), self.clock.now()
+        )
 
     async def is_welcome(self, visit: BrowserSession) -> bool:
         """Return whether the key that a visit began with is still an operator's: a removed key ends it at once."""
@@ -58,7 +60,7 @@ class Admin:
 
     async def _enter(self, operator: str, key: str) -> NewBrowserSession:
         async def noted(visit_id: str) -> None:
-            self.audit.write(OperatorEntered(operator, visit_id), self.clock.now())
+            self.audit.write(OperatorEntered(name=operator, visit=visit_id), self.clock.now())
 
         return await self.visits.enter(operator, key, noted)
 
@@ -90,4 +92,4 @@ class Admin:
         return await self.letters.drop(agent, event_id, lambda: self._note(visit, "", "dropEvent", event_id))
 
     async def _note(self, visit: BrowserSession, app: str, action: str, target: str) -> None:
-        self.audit.write(PageAction(app, visit.id, action, target), self.clock.now())
+        self.audit.write(PageAction(app=app, visit=visit.id, action=action, target=target), self.clock.now())
