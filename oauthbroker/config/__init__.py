@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
-from oauthbroker.config.drafts import Loaded
-from oauthbroker.config.loading import load, load_settings
-from oauthbroker.config.problems import ConfigProblem, ConfigRefused, SourcePlace
-from oauthbroker.config.resolving import resolve
-from oauthbroker.config.values import Source
+from typing import TYPE_CHECKING
+
+from oauthbroker.core.lazy import lazily
+
+if TYPE_CHECKING:
+    from oauthbroker.config.loading import load, load_settings
+    from oauthbroker.config.problems import ConfigProblem, ConfigRefused, SourcePlace
+    from oauthbroker.config.resolving import resolve
+    from oauthbroker.config.unresolved_bundle import Loaded
+    from oauthbroker.config.value_sources import Source
 
 __all__ = ["ConfigProblem", "ConfigRefused", "Loaded", "Source", "SourcePlace", "load", "load_settings", "resolve"]
+
+__getattr__ = lazily(  # a broker over a `Bundle` built in code reads no YAML and loads no models of it
+    __name__,
+    {
+        "ConfigProblem": "oauthbroker.config.problems",
+        "ConfigRefused": "oauthbroker.config.problems",
+        "Loaded": "oauthbroker.config.unresolved_bundle",
+        "Source": "oauthbroker.config.value_sources",
+        "SourcePlace": "oauthbroker.config.problems",
+        "load": "oauthbroker.config.loading",
+        "load_settings": "oauthbroker.config.loading",
+        "resolve": "oauthbroker.config.resolving",
+    },
+)

@@ -12,7 +12,7 @@ from typing import Final
 
 from oauthbroker.config.broker_spec import BrokerSpec, PagesSpec
 from oauthbroker.config.files import read_plain
-from oauthbroker.config.settings import page_flaw
+from oauthbroker.config.settings_from_spec import page_flaw
 from oauthbroker.config.shape import Written
 from oauthbroker.model.settings import Branding, Logo
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from oauthbroker.config.client_spec import ClientSpec
+from oauthbroker.config.client_spec import ClientSpec, ValueSource
 from oauthbroker.config.fields import Strict, Text, Texts
 from oauthbroker.core.words import Locale
 from oauthbroker.model.apps import Prompt
@@ -19,10 +19,45 @@ class ListenSpec(Strict):
 
 class StoreSpec(Strict):
     root: Text | None = None
+    url: ValueSource | None = None
+    feed_url: ValueSource | None = None
+    freshness: Literal["ask", "feed"] | None = None
+    degraded_seconds: Annotated[float, Field(ge=0, le=3_600)] | None = None
 
 
-class KeysSpec(Strict):
+class VaultSpec(Strict):
+    address: Text | None = None
+    key: Text | None = None
+    mount: Text | None = None
+    namespace: Text | None = None
+    token: ValueSource | None = None
+    token_file: Text | None = None
+    ca: Text | None = None
+
+
+class AwsKmsSpec(Strict):
+    key_arn: Text | None = None
+    endpoint: Text | None = None
+
+
+class KeyPluginSpec(Strict):
+    name: Text | None = None
+    settings: dict[str, Any] | None = None
+
+
+class KeySourceSpec(Strict):
+    """At most one of the four: where the key is that opens the keyring."""
+
     file: Text | None = None
+    vault: VaultSpec | None = None
+    aws_kms: AwsKmsSpec | None = None
+    plugin: KeyPluginSpec | None = None
+
+
+class KeysSpec(KeySourceSpec):
+    """`also` are further keys that open the keyring, and for which `keys rewrap` wraps it."""
+
+    also: Annotated[list[KeySourceSpec], Field(max_length=5)] | None = None
 
 
 class EventsSpec(Strict):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from typing import Final
 
-from oauthbroker.config.merge import Merged
+from oauthbroker.config.checks_mcp import host_of_server
+from oauthbroker.config.preset_merge import Merged
 from oauthbroker.config.problems import Keys
-from oauthbroker.config.resources import ApiHostSpec
-from oauthbroker.config.urls import HTTPS_ADVICE
+from oauthbroker.config.resource_specs import ApiHostSpec
+from oauthbroker.config.url_checks import HTTPS_ADVICE
 from oauthbroker.model.provider_api import (
     METHODS,
     AccountHost,
@@ -30,7 +32,9 @@ def api_of(app: Merged) -> ApiAccess:
     """Return the API of an app, with its own hosts or else its preset's. Hosts with flaws are left out."""
     said = app.spec.api
     written = said.hosts if said is not None and said.hosts is not None else None
-    hosts = [written_host(host) for host in _of_preset(app)] if written is None else [_host(each) for each in written]
+    hosts: Sequence[ApiHost | AccountHost | None] = [*map(written_host, _of_preset(app)), *host_of_server(app)]
+    if written is not None:
+        hosts = [_host(each) for each in written]
     methods = METHODS if said is None or said.methods is None else tuple(said.methods)
     injected = said is not None and said.delivery is not None
     return ApiAccess(tuple(host for host in hosts if host is not None), methods, injected)
@@ -60,7 +64,7 @@ def check_api(app: Merged, *, plain_http: bool, reach: ProviderNetworks) -> None
     for name, items in (("hosts", said.hosts), ("methods", said.methods)):
         if items == []:
             app.written.refuse(("api", name), "an empty list", "write at least one, or remove the field")
-    if said.delivery is not None and not (said.hosts or _of_preset(app)):
+    if said.delivery is not None and not (said.hosts or _of_preset(app) or host_of_server(app)):
         app.written.missing(("api", "hosts"), "write the hosts of the provider's API: a token leaves in no other way")
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from oauthbroker.config import urls
+from oauthbroker.config import url_checks
 from oauthbroker.config.client_spec import ENDPOINT_NAMES, ClientSpec
-from oauthbroker.config.merge import Merged, params_in, provider_options
+from oauthbroker.config.preset_merge import MCP, Merged, params_in, provider_options
 from oauthbroker.config.spelling import nearest
 from oauthbroker.model.provider_networks import ProviderNetworks, is_loopback
 from oauthbroker.providers import presets
@@ -30,6 +30,7 @@ OWN_PATHS: Final = frozenset(
     {
         "admin",
         "api",
+        "clients",
         "connect",
         "connected",
         "connections",
@@ -75,9 +76,11 @@ def _needed(app: Merged, param: str) -> bool:
 
 
 def check_client(app: Merged) -> None:
-    """Check that a secret is given where one is needed, and only there. Its value is read later, by `values`."""
+    """Check that a secret is given where one is needed, and only there. Its value is read later, by `value_sources`."""
     client = app.spec.client
-    if client is None or client.client_id is None:
+    signs = client is not None and client.client_id is None and client.auth_method == "private_key_jwt"
+    learns = app.spec.provider == MCP and (client is None or signs or not client.model_fields_set - {"client_id"})
+    if (client is None or client.client_id is None) and not learns:
         app.written.missing(("client", "clientId"), "write client: {clientId: ...}")
     found = [name for name, source in _secrets(client).items() if source is not None]
     if len(found) > 1:
@@ -95,7 +98,7 @@ def check_client(app: Merged) -> None:
 
 def _check_assertion(app: Merged, client: ClientSpec | None) -> None:
     if app.auth_method == "private_key_jwt":
-        if app.assertion_audience == "issuer" and not app.endpoints.issuer:
+        if app.assertion_audience == "issuer" and not app.endpoints.issuer and app.spec.provider != MCP:
             todo = (
                 "write it: the client's assertion names it as its audience; or client.assertionAudience: tokenEndpoint"
             )
@@ -122,16 +125,15 @@ def check_endpoints(app: Merged, *, plain_http: bool, reach: ProviderNetworks) -
         said = getattr(written, slot) if written else None
         if said is None:
             continue
-        trouble = urls.flaw(said, query=slot == "authorization_url")
-        if trouble is None and urls.is_http(said):
-            trouble = _plain_http(said, allowed=plain_http)
-        if trouble is None and slot != "authorization_url" and reach.refuses(urls.host_of(said)):  # browsers go there
-            trouble = "an address inside your own network", "list its network in the Broker's providerNetworks"
+        if slot != "authorization_url":
+            trouble = fetched_flaw(said, plain_http=plain_http, reach=reach, query=False)
+        else:  # browsers go there
+            trouble = url_checks.flaw(said) or _plain_http(said, allowed=plain_http)
         if trouble is None and RESERVED_OPTIONS & _query_names(said):
             trouble = "a query that names a parameter of ours", "remove it from the URL"
         if trouble:
             app.written.refuse(("endpoints", name), *trouble)
-    if app.endpoints.issuer:
+    if app.endpoints.issuer or app.spec.provider == MCP:
         return
     todo = "write it, or an issuer that has discovery"
     if app.preset is None and app.spec.provider is not None:
@@ -143,13 +145,23 @@ def check_endpoints(app: Merged, *, plain_http: bool, reach: ProviderNetworks) -
             app.written.missing(("endpoints", ENDPOINT_NAMES[slot]), todo)
 
 
+def fetched_flaw(url: str, *, plain_http: bool, reach: ProviderNetworks, query: bool) -> tuple[str, str] | None:
+    """Return (flaw, remedy) for an address that the broker sends requests to, else None."""
+    trouble = url_checks.flaw(url, query=query) or _plain_http(url, allowed=plain_http)
+    if trouble is None and reach.refuses(url_checks.host_of(url)):
+        return "an address inside your own network", "list its network in the Broker's providerNetworks"
+    return trouble
+
+
 def _query_names(url: str) -> set[str]:
     return {name.lower() for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)}
 
 
 def _plain_http(url: str, *, allowed: bool) -> tuple[str, str] | None:
-    if not is_loopback(urls.host_of(url)):
-        return "http instead of https", urls.HTTPS_ADVICE
+    if not url_checks.is_http(url):
+        return None
+    if not is_loopback(url_checks.host_of(url)):
+        return "http instead of https", url_checks.HTTPS_ADVICE
     if not allowed:
         todo = "write https://, or for development on one machine weaken: [plainHttpProvider] in the Broker resource"
         return "http instead of https", todo
@@ -168,7 +180,7 @@ def check_scopes(app: Merged) -> None:
         elif scope in scopes[:index]:
             app.written.refuse(("scopes", index), "the same scope twice", "remove one")
     for index, url in enumerate(app.spec.resource or ()):
-        trouble = urls.flaw(url)
+        trouble = url_checks.flaw(url)
         if trouble:
             app.written.refuse(("resource", index), *trouble)
 
@@ -198,8 +210,9 @@ def check_redirect(app: Merged, *, public_base_url: str) -> None:
     if app.spec.redirect is None or app.spec.redirect.base_url is None:
         return
     trouble = base_url_flaw(base)
-    comparable = trouble is None and not urls.flaw(public_base_url)
-    if comparable and app.redirect.link == "connect" and urls.origin_of(base) != urls.origin_of(public_base_url):
+    comparable = trouble is None and not url_checks.flaw(public_base_url)
+    is_ours = comparable and url_checks.origin_of(base) == url_checks.origin_of(public_base_url)
+    if comparable and not is_ours and app.redirect.link == "connect":
         what = "another origin than publicBaseUrl, so the browser's cookie would not come back"
         trouble = what, "leave it out, or write link: direct"
     if trouble:
@@ -208,8 +221,8 @@ def check_redirect(app: Merged, *, public_base_url: str) -> None:
 
 def base_url_flaw(url: str) -> tuple[str, str] | None:
     """Return (flaw, remedy) for an address of ours that browsers could not be sent to safely, else None."""
-    trouble = urls.flaw(url, query=False)
-    if trouble is None and urls.is_http(url) and not is_loopback(urls.host_of(url)):
+    trouble = url_checks.flaw(url, query=False)
+    if trouble is None and url_checks.is_http(url) and not is_loopback(url_checks.host_of(url)):
         return "http instead of https", "write https://, http is for loopback only"
     return trouble
 

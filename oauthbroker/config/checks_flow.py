@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oauthbroker.config.merge import Merged
+from oauthbroker.config.preset_merge import MCP, Merged
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import VOUCHING
 
@@ -78,6 +78,6 @@ def _check_push_required(app: Merged) -> None:
     if app.redirect.link == "direct":
         what = "a direct link is used later than a pushed request lives"
         app.written.refuse(("redirect", "link"), what, "write link: connect, or pushedAuthorization: auto")
-    if not app.endpoints.pushed_authorization_url and not app.endpoints.issuer:
+    if not app.endpoints.pushed_authorization_url and not app.endpoints.issuer and app.spec.provider != MCP:
         todo = "write it, or an issuer whose discovery names it"
         app.written.missing(("endpoints", "pushedAuthorizationUrl"), todo)

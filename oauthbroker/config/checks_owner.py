@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from oauthbroker.config.merge import Identity, Merged, params_in
-from oauthbroker.config.settings import is_local, page_flaw
+from oauthbroker.config.preset_merge import MCP, Identity, Merged, params_in
+from oauthbroker.config.settings_from_spec import is_local, page_flaw
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import ANYONE, IdentitySource
 from oauthbroker.model.owner_check import spelling
@@ -105,6 +105,8 @@ def _refuse_unknown_owner(app: Merged, mode: SubjectMode, identity: Identity) ->
     todo = "write from: tokenResponse, idToken or userInfo, and a template" if lacking == "from" else (
         'write a template with a prefix of your own, such as "acme:user:{sub}"'
     )  # fmt: skip
+    if app.spec.provider == MCP and mode == "user" and app.mode == "user":
+        todo = f"write owner.binding: brokerLogin, runtimeConfirm or channelCode; or, where the server tells it, {todo}"
     app.written.refuse(("owner", "identity", mode, lacking), what, todo, code)
 
 
@@ -112,6 +114,8 @@ def _check_source(app: Merged, mode: SubjectMode, source: IdentitySource) -> Non
     path = ("owner", "identity", mode, "from")
     ends = app.endpoints
     what = f"{_ANSWERS[source]} is not to be had here"
+    if app.spec.provider == MCP:  # the server's metadata tells
+        return
     if source == "idToken" and not (ends.issuer or (app.habits.issuer_template and ends.jwks_url)):
         app.written.refuse(
             path, what, "write endpoints.issuer (its discovery names the keys), or read it from elsewhere"

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from oauthbroker.config.fields import ObjectRef
+from oauthbroker.config.preset_merge import preset_of
 from oauthbroker.config.problems import Keys
 from oauthbroker.config.references import referred
-from oauthbroker.config.resources import ConnectorSpec, ExportSpec, OAuthAppSpec, PartSpec, ToolSpec
+from oauthbroker.config.resource_specs import ConnectorSpec, ExportSpec, OAuthAppSpec, PartSpec, ToolSpec
 from oauthbroker.config.shape import Written
-from oauthbroker.config.values import Source, source_of
+from oauthbroker.config.value_sources import Source, source_of
 from oauthbroker.model.apps import ToolAuth
 
 Apps = Mapping[str, Written[OAuthAppSpec]]
@@ -103,7 +104,18 @@ def _declared(
         return None
     if scopes is not None and app.whole("scopes"):
         _check_scopes(resource, (*path, "scopes"), scopes, app.spec.scopes or (), "the OAuthApp does not have")
+    if delivery is not None and not _may_carry(app):
+        todo = "write api.hosts in the OAuthApp, or remove delivery"
+        resource.refuse((*path, "delivery"), "injection for an OAuthApp without api.hosts, so no token is usable", todo)
     return ToolAuth(app.name, None if scopes is None else tuple(scopes), delivery is not None)
+
+
+def _may_carry(app: Written[OAuthAppSpec]) -> bool:
+    """Return whether requests to a host may carry the app's token. True for an `api` that is refused by itself."""
+    if app.spec.api is not None and app.spec.api.hosts is not None:
+        return True
+    preset = preset_of(app.spec)
+    return not app.whole("api") or (preset is not None and bool(preset.api_hosts))
 
 
 def _app(resource: Written[Any], path: Keys, ref: ObjectRef | None, apps: Apps) -> Written[OAuthAppSpec] | None:

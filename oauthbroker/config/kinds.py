@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from oauthbroker.config.fields import Strict
 from oauthbroker.config.problems import Keys
-from oauthbroker.config.resources import SPECS, Header, models_in
+from oauthbroker.config.resource_specs import SPECS, Header, models_in
 from oauthbroker.rooms.declaration import ChecksKind
 
 _OPTION_GROUPS: Final = frozenset({"authorize", "token", "refresh"})

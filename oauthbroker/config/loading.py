@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.config import urls
+from oauthbroker.config import url_checks
 from oauthbroker.config.branding import branding_of
 from oauthbroker.config.broker_spec import BrokerSpec
-from oauthbroker.config.ca import trusted_ca
 from oauthbroker.config.checks_api import api_of, check_api
 from oauthbroker.config.checks_app import (
     check_client,
@@ -22,22 +21,25 @@ from oauthbroker.config.checks_app import (
     check_scopes,
 )
 from oauthbroker.config.checks_flow import check_flow, check_pushing
+from oauthbroker.config.checks_forwarder import forwarder_drafts
+from oauthbroker.config.checks_mcp import check_mcp, resource_of, server_of
 from oauthbroker.config.checks_owner import check_binding, check_identity
 from oauthbroker.config.checks_tools import SECRET_ADVICE, connector_draft, part_auth, tool_auths
 from oauthbroker.config.client_spec import ClientSpec, ValueSource
-from oauthbroker.config.doubts import doubts, is_unusual
-from oauthbroker.config.drafts import AppDraft, Loaded, LoginDraft
 from oauthbroker.config.files import documents_of, read_files
-from oauthbroker.config.login import check_login, login_of
-from oauthbroker.config.merge import Merged, merge
+from oauthbroker.config.login_spec import check_login, login_of
 from oauthbroker.config.named_rooms import read_bundle
+from oauthbroker.config.preset_merge import MCP, Merged, merge
 from oauthbroker.config.problems import Keys, Problems, SourcePlace
-from oauthbroker.config.resources import PARTS, OAuthAppSpec
+from oauthbroker.config.provider_ca import trusted_ca
+from oauthbroker.config.resource_specs import PARTS, OAuthAppSpec
 from oauthbroker.config.room_resources import room_drafts
-from oauthbroker.config.settings import check_broker, check_store_place, settings_of
+from oauthbroker.config.settings_from_spec import check_broker, check_store_place, settings_of
 from oauthbroker.config.shape import Written, written
 from oauthbroker.config.skipped import idle_refs, left_alone
-from oauthbroker.config.values import source_of
+from oauthbroker.config.unresolved_bundle import AppDraft, Loaded, LoginDraft
+from oauthbroker.config.unverified_facts import doubts, is_unusual
+from oauthbroker.config.value_sources import source_of
 from oauthbroker.config.yaml_reader import Document
 from oauthbroker.model.apps import Client, OAuthApp, Owner
 from oauthbroker.model.provider_networks import ProviderNetworks
@@ -53,7 +55,7 @@ def load(path: Path | str) -> Loaded:
     bundle, problems = Path(path), Problems()
     documents, named = read_bundle(bundle, problems)
     resources = [it for document in documents for it in written(document, problems, named.kinds)]
-    _check_names(documents, problems)
+    check_names(documents, problems)
     brokers = _of(resources, "Broker")
     broker: Written[BrokerSpec] | None = next(iter(brokers), None)
     for another in brokers[1:]:
@@ -72,12 +74,26 @@ def load(path: Path | str) -> Loaded:
         for it in _of(resources, "Connector")
         if (draft := connector_draft(it, apps, plain_secrets=plain)) is not None
     }
-    rooms = room_drafts(resources, plain_secrets=plain)
+    folder = (bundle if bundle.is_dir() else bundle.parent).absolute()
+    forwarders = forwarder_drafts(resources, settings, ca, plain_secrets=plain)
+    rooms = room_drafts(resources, folder, plain_secrets=plain)
     problems.raise_if_any()
     tools |= {f"Connector/{name}": (draft.auth,) for name, draft in connectors.items() if draft.auth}
     keys_place = broker.place("keys", "file") if broker else SourcePlace(str(bundle))
     skipped, idle = tuple(left_alone(documents)), tuple(idle_refs(documents, named.kinds))
-    return Loaded(settings, keys_place, drafts, tools, connectors, login, skipped, idle, rooms)
+    return Loaded(
+        settings=settings,
+        keys_place=keys_place,
+        apps=drafts,
+        tools=tools,
+        connectors=connectors,
+        login=login,
+        left_alone=skipped,
+        idle_refs=idle,
+        rooms=rooms,
+        forwarders=forwarders,
+        folder=folder,
+    )
 
 
 def load_settings(path: Path | str) -> Settings:
@@ -112,7 +128,7 @@ def _of(resources: Iterable[Written[Any]], kind: str) -> list[Written[Any]]:
     return [it for it in resources if it.kind == kind and not it.room]
 
 
-def _check_names(documents: list[Document], problems: Problems) -> None:
+def check_names(documents: list[Document], problems: Problems) -> None:
     """Refuse a second resource of the same kind and name; those of other programs may have namespaces."""
     first: dict[tuple[str, str], SourcePlace] = {}
     for document in documents:
@@ -141,6 +157,7 @@ def _apps(
         check_flow(app)
         check_provider(app)
         check_client(app)
+        check_mcp(app, plain_http=plain_http, reach=reach)
         check_endpoints(app, plain_http=plain_http, reach=reach)
         check_scopes(app)
         check_quirks(app)
@@ -158,7 +175,9 @@ def _apps(
 def _reach(broker: Written[BrokerSpec] | None, settings: Settings) -> tuple[bool, ProviderNetworks]:
     """Return whether plain http to a provider on this machine is allowed, and the networks of providers."""
     plain_http = broker is not None and "plainHttpProvider" in settings.weaken
-    return plain_http, ProviderNetworks(tuple(filter(urls.is_network, settings.provider_networks)), loopback=plain_http)
+    return plain_http, ProviderNetworks(
+        tuple(filter(url_checks.is_network, settings.provider_networks)), loopback=plain_http
+    )
 
 
 def _login(broker: Written[BrokerSpec] | None, settings: Settings, ca: str) -> LoginDraft | None:
@@ -196,9 +215,15 @@ def _draft(app: Merged, ca: str, *, plain_secrets: bool) -> AppDraft | None:
         source_of(app.written, path, source, plain_todo=todo, lines=signs) for path, source in _secret_sources(client)
     ]
     ca += trusted_ca(app.written, app.spec.provider_ca)
-    if client_id is None:
+    if client_id is None and app.spec.provider != MCP:
         return None
-    return AppDraft(_app(app, ca), client_id, tuple(it for it in secrets if it), doubts(app), is_unusual(app))
+    return AppDraft(
+        app=_app(app, ca),
+        client_id=client_id,
+        client_secrets=tuple(it for it in secrets if it),
+        doubts=doubts(app),
+        unusual_flow=is_unusual(app),
+    )
 
 
 def _secret_sources(client: ClientSpec | None) -> Iterator[tuple[Keys, ValueSource]]:
@@ -239,7 +264,8 @@ def _app(app: Merged, ca: str) -> OAuthApp:
         revocation=app.revocation,
         habits=app.habits,
         api=api_of(app),
-        resource=tuple(app.spec.resource or ()),
+        resource=resource_of(app),
+        mcp=server_of(app),
         refresh_ahead_seconds=(app.spec.refresh and app.spec.refresh.ahead_seconds) or 0,
         pushed_authorization=app.spec.pushed_authorization or "auto",
     )
@@ -248,5 +274,5 @@ def _app(app: Merged, ca: str) -> OAuthApp:
 def _title_of(app: Merged) -> str:
     """Return the title of an app without one: its provider's, or its own name where the preset names no provider."""
     if app.preset is None:
-        return ""
+        return app.written.name if app.spec.provider == MCP else ""
     return app.preset.title if app.preset.endpoints != PresetEndpoints() else app.written.name

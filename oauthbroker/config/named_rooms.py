@@ -12,7 +12,7 @@ from oauthbroker.config.fields import Strict, Tolerant
 from oauthbroker.config.files import documents_of, read_files
 from oauthbroker.config.kinds import OURS, Kinds, Reader, kinds_by
 from oauthbroker.config.problems import Problems
-from oauthbroker.config.resources import PARTS
+from oauthbroker.config.resource_specs import PARTS
 from oauthbroker.config.shape import Written
 from oauthbroker.config.spelling import nearest
 from oauthbroker.config.yaml_reader import Document
@@ -43,7 +43,7 @@ def read_bundle(bundle: Path, problems: Problems) -> tuple[list[Document], Named
     kinds decide which documents are ours."""
     files, first = read_files(bundle, problems), Problems()
     documents = documents_of(files, first)
-    named = _find(_names_in(documents))
+    named = rooms_of(_names_in(documents))
     if named.kinds is not OURS:
         return documents_of(files, problems, named.kinds), named
     problems.unread = problems.unread or first.unread
@@ -62,7 +62,7 @@ def _names_in(documents: Iterable[Document]) -> list[str]:
     return []
 
 
-def _find(names: Collection[str]) -> NamedRooms:
+def rooms_of(names: Collection[str]) -> NamedRooms:
     """Find the rooms of these names. A room that cannot be used is a flaw and adds nothing."""
     readers, flaws, seen = dict(OURS.readers), list[tuple[int, str, str]](), set[str]()
     known = {each.name for each in installed()} if names else set[str]()

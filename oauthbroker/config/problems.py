@@ -26,7 +26,7 @@ class SourcePlace:
         return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigProblem:
     """One thing to mend. `what` and `todo` are our own words and words of our own tables. `root`: other problems may
     only follow from this one, so it comes first."""
@@ -80,7 +80,11 @@ class Problems:
     unread: bool = False
 
     def add(self, place: SourcePlace, path: str, what: str, todo: str, code: Code = Code.CONFIG_INVALID) -> None:
-        self.take(ConfigProblem(place.file, place.line, place.column, path, what, todo, code))
+        self.take(
+            ConfigProblem(
+                file=place.file, line=place.line, column=place.column, path=path, what=what, todo=todo, code=code
+            )
+        )
 
     def take(self, problem: ConfigProblem) -> None:
         """Add a problem that was found before. Raises ConfigRefused when there are too many."""
@@ -88,7 +92,13 @@ class Problems:
         if len(self.found) >= MAX_PROBLEMS:
             self.found.setdefault(
                 ConfigProblem(
-                    problem.file, 0, 0, "", f"more than {MAX_PROBLEMS} problems", "mend these first", root=True
+                    file=problem.file,
+                    line=0,
+                    column=0,
+                    path="",
+                    what=f"more than {MAX_PROBLEMS} problems",
+                    todo="mend these first",
+                    root=True,
                 )
             )
             self.raise_if_any()

@@ -22,7 +22,13 @@ WRITTEN_AS: Final = {
     "listen_host": "spec.listen.host",
     "listen_port": "spec.listen.port",
     "store_root": "spec.store.root",
+    "store_url_env": "spec.store.url",
+    "store_feed_url_env": "spec.store.feedUrl",
+    "store_freshness": "spec.store.freshness",
+    "store_degraded_seconds": "spec.store.degradedSeconds",
     "key_file": "spec.keys.file",
+    "key_service": "spec.keys",
+    "other_keys": "spec.keys.also",
     "locale": "spec.locale",
     "limits": "spec.limits",
     "weaken": "spec.weaken",
@@ -43,7 +49,7 @@ WRITTEN_AS: Final = {
 """The Broker resource is read at start only, because every part was built with it."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Reload:
     """Reads by `read`, one at a time. `follow` gets the apps that have changed, at once; `settle` ends authorizations
     of another configuration, and may take its time."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 
-from oauthbroker.config.drafts import AppDraft, Loaded, LoginDraft
+from oauthbroker.config.key_file import KEY_FILE_ENV, with_key_file
 from oauthbroker.config.problems import Problems
 from oauthbroker.config.room_resources import RoomDraft
-from oauthbroker.config.settings import KEY_FILE_ENV, key_flaw, with_key_file
-from oauthbroker.config.values import SecretKey, Source
+from oauthbroker.config.settings_from_spec import key_flaw
+from oauthbroker.config.unresolved_bundle import AppDraft, Loaded, LoginDraft
+from oauthbroker.config.value_sources import SecretKey, Source
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import BrokerLogin, Bundle, ConnectorAuth, OAuthApp
@@ -25,7 +26,7 @@ def resolve(
     only: Collection[str] | None = None,
 ) -> Bundle:
     """Return the bundle with every value in place. `secrets` are the entries of the store that `loaded.secret_keys`
-    names. With `only`, the bundle has these apps and no connector or room, and no other value is asked for.
+    names. With `only`, the bundle has these apps and no connector, forwarder or room, and no other value is asked for.
 
     Raises ConfigRefused: a variable or secret that is not there is a problem like any other, with its place.
     """
@@ -38,20 +39,26 @@ def resolve(
         connectors[name] = ConnectorAuth(draft.auth, token)
     login = _login(loaded.login, env, secrets, problems) if loaded.login is not None and only is None else None
     drafts = loaded.rooms if only is None else {}
-    rooms = {room: RoomResources(tuple(_room(it, env, secrets, problems) for it in drafts[room])) for room in drafts}
+    rooms = {
+        room: RoomResources(tuple(_room(it, env, secrets, problems) for it in drafts[room]), loaded.folder)
+        for room in drafts
+    }
+    forwarders = tuple(it.resolved(env, secrets, problems) for it in (loaded.forwarders if only is None else ()))
     key_file = with_key_file(loaded.settings, env)
     if flaw := key_flaw(key_file, loaded.settings):
         problems.add(loaded.keys_place, "", flaw[0], f"let {KEY_FILE_ENV} or keys.file name {flaw[1]}")
     problems.raise_if_any()
     settings = dataclasses.replace(loaded.settings, key_file=key_file)
-    return Bundle(settings, apps, loaded.tools, connectors, login, rooms)
+    return Bundle(settings, apps, loaded.tools, connectors=connectors, login=login, rooms=rooms, forwarders=forwarders)
 
 
 def _room(
     draft: RoomDraft, env: Mapping[str, str], secrets: Mapping[SecretKey, Secret], problems: Problems
 ) -> RoomResource:
     read = {path: source.read(env, secrets, problems) for path, source in draft.sources.items()}
-    return RoomResource(draft.kind, draft.name, draft.spec, {path: it for path, it in read.items() if it is not None})
+    return RoomResource(
+        draft.kind, draft.name, draft.spec, secrets={path: it for path, it in read.items() if it is not None}
+    )
 
 
 def _login(
@@ -61,7 +68,7 @@ def _login(
 
 
 def _app(draft: AppDraft, env: Mapping[str, str], secrets: Mapping[SecretKey, Secret], problems: Problems) -> OAuthApp:
-    client_id = draft.client_id.read(env, secrets, problems)
+    client_id = draft.client_id.read(env, secrets, problems) if draft.client_id else None
     values = [(source, source.read(env, secrets, problems)) for source in draft.client_secrets]
     if draft.app.client.auth_method == "private_key_jwt":
         _check_keys(values, problems)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -14,10 +15,10 @@ from oauthbroker.config.fields import ObjectRef
 from oauthbroker.config.problems import ConfigRefused, Keys
 from oauthbroker.config.references import referred
 from oauthbroker.config.shape import Written, report_broken
-from oauthbroker.config.values import Source, source_of
+from oauthbroker.config.value_sources import Source, source_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoomDraft:
     """A room's resource, complete but for its secrets."""
 
@@ -27,24 +28,29 @@ class RoomDraft:
     sources: Mapping[Keys, Source] = field(repr=False)
 
 
-def room_drafts(resources: Sequence[Written[Any]], *, plain_secrets: bool) -> dict[str, tuple[RoomDraft, ...]]:
+def room_drafts(
+    resources: Sequence[Written[Any]], folder: Path, *, plain_secrets: bool
+) -> dict[str, tuple[RoomDraft, ...]]:
     """Check the resources of all rooms. Return those of each room, in the order of the files."""
     found: dict[str, list[RoomDraft]] = {}
     seen: dict[str, _SeenByRoom] = {}
     for each in resources:
         if each.room:
-            _check(each, seen.setdefault(each.room, _SeenByRoom(each.room, resources)))
+            _check(each, seen.setdefault(each.room, _SeenByRoom(room=each.room, resources=resources, folder=folder)))
             sources = _sources(each, plain_todo="" if plain_secrets else SECRET_ADVICE)
-            found.setdefault(each.room, []).append(RoomDraft(each.kind, each.name, each.spec, sources))
+            found.setdefault(each.room, []).append(
+                RoomDraft(kind=each.kind, name=each.name, spec=each.spec, sources=sources)
+            )
     return {room: tuple(drafts) for room, drafts in found.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _SeenByRoom:
     """The bundle as one room sees it: its own reading of a resource before the broker's or another room's."""
 
     room: str
     resources: Iterable[Written[Any]]
+    folder: Path
     _by_kind: dict[str, dict[str, Written[Any]]] = field(default_factory=dict)
 
     def of(self, kind: str) -> dict[str, Written[Any]]:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from oauthbroker.config.fields import Strict, Tolerant
 from oauthbroker.config.kinds import OURS, Kinds, Reader, known_names
 from oauthbroker.config.problems import ConfigRefused, Keys, Problems, SourcePlace, dotted
-from oauthbroker.config.resources import Header
+from oauthbroker.config.resource_specs import Header
 from oauthbroker.config.spelling import is_slip_of_field, nearest
 from oauthbroker.config.yaml_reader import AMBIGUOUS, UNREADABLE, Document
 from oauthbroker.core.errors import Code
@@ -45,7 +45,7 @@ _WORDS: dict[str, tuple[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Written(Generic[S]):
     """One resource as written, or the part of one that stands below `base`. `refused` are the paths that were left out,
     so that they are not also reported as missing. `reader` tells for whom it was read."""
@@ -126,7 +126,16 @@ def written(document: Document, problems: Problems, kinds: Kinds = OURS) -> list
         body, lost = shaping.read(reader, spec)
         if body is not None:
             found.append(
-                Written(kind, name, body, document, problems, frozenset(gone | lost), reader=reader, kinds=kinds)
+                Written(
+                    kind=kind,
+                    name=name,
+                    spec=body,
+                    document=document,
+                    problems=problems,
+                    refused=frozenset(gone | lost),
+                    reader=reader,
+                    kinds=kinds,
+                )
             )
     if all(issubclass(reader.model, Tolerant) for reader in readers):
         _check_slips([reader.model for reader in readers], spec, document, problems)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from oauthbroker.config.fields import API_VERSIONS
-from oauthbroker.config.foreign import app_refs
+from oauthbroker.config.foreign_resources import app_refs
 from oauthbroker.config.kinds import Kinds
 from oauthbroker.config.problems import ConfigProblem, SourcePlace, dotted
 from oauthbroker.config.yaml_reader import Document
@@ -17,7 +17,7 @@ _WORD: Final = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@._/-]{0,127}")
 _READ_AT: Final = ("spec", "auth", "oauthAppRef")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeftAlone:
     """A resource of another program. What does not look like a name is a question mark."""
 
@@ -43,7 +43,8 @@ def left_alone(documents: Iterable[Document]) -> Iterator[LeftAlone]:
             data, metadata = document.data, document.data.get("metadata")
             name = metadata.get("name") if isinstance(metadata, dict) else None
             place = document.value_at(())
-            yield LeftAlone(place, *map(_shown, (data.get("kind"), name, data.get("apiVersion"))))
+            kind, version = _shown(data.get("kind")), _shown(data.get("apiVersion"))
+            yield LeftAlone(place=place, kind=kind, name=_shown(name), api_version=version)
 
 
 def idle_refs(documents: Iterable[Document], kinds: Kinds) -> Iterator[ConfigProblem]:
@@ -58,7 +59,12 @@ def idle_refs(documents: Iterable[Document], kinds: Kinds) -> Iterator[ConfigPro
                 place, dots = document.key_at(path), dotted(kinds.masked(path))
                 todo = "write spec.auth.oauthAppRef of a Tool, Extension, Connection or Connector"
                 yield ConfigProblem(
-                    place.file, place.line, place.column, dots, "an oauthAppRef that nothing reads", todo
+                    file=place.file,
+                    line=place.line,
+                    column=place.column,
+                    path=dots,
+                    what="an oauthAppRef that nothing reads",
+                    todo=todo,
                 )
 
 

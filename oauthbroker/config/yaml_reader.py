@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import yaml
 
-from oauthbroker.config.foreign import is_foreign
+from oauthbroker.config.foreign_resources import is_foreign
 from oauthbroker.config.kinds import OURS, Kinds
 from oauthbroker.config.problems import MAX_PROBLEMS, ConfigProblem, Keys, Problems, SourcePlace, dotted
 
@@ -44,7 +44,7 @@ AMBIGUOUS: Final = Odd.AMBIGUOUS
 UNREADABLE: Final = Odd.UNREADABLE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """One YAML document. `values` and `keys` map a path to its (line, column), counted from 1. `foreign`: another
     program reads it, with all of YAML."""
@@ -68,7 +68,7 @@ class Document:
         return SourcePlace(self.file, *(self.keys.get(path) or self.values.get(path) or (1, 1)))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _OpenNode:
     """A mapping or list whose end has not come yet. `key` is the pending key of a mapping."""
 
@@ -78,7 +78,7 @@ class _OpenNode:
     waits_for_value: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Builder:
     """Builds the documents of one file from parse events; no recursion, so depth is ours to limit.
 
@@ -108,7 +108,15 @@ class _Builder:
         if len(self.wrong) <= MAX_PROBLEMS:
             line, column = event.start_mark.line + 1, event.start_mark.column + 1
             self.wrong.setdefault(
-                ConfigProblem(self.file, line, column, dotted(self.kinds.masked(self.path())), what, todo, root=root)
+                ConfigProblem(
+                    file=self.file,
+                    line=line,
+                    column=column,
+                    path=dotted(self.kinds.masked(self.path())),
+                    what=what,
+                    todo=todo,
+                    root=root,
+                )
             )
 
     def judge(self) -> bool:
@@ -138,7 +146,16 @@ class _Builder:
             case yaml.DocumentEndEvent():
                 foreign = self.judge()
                 if self.root is not None:
-                    self.documents.append(Document(self.file, self.folder, self.root, self.values, self.keys, foreign))
+                    self.documents.append(
+                        Document(
+                            file=self.file,
+                            folder=self.folder,
+                            data=self.root,
+                            values=self.values,
+                            keys=self.keys,
+                            foreign=foreign,
+                        )
+                    )
             case yaml.AliasEvent():
                 self.refuse(event, "YAML aliases are not read", "write the value out here")
                 self.place(event, self.texts.get(str(event.anchor), UNREADABLE))
@@ -171,11 +188,11 @@ class _Builder:
         if top is not None and isinstance(top.data, dict) and not top.waits_for_value:
             self.refuse(event, "a key is not text", "write a plain word before the colon")
             top.waits_for_value, top.key = True, None
-            self.stack.append(_OpenNode(top.path, container))
+            self.stack.append(_OpenNode(path=top.path, data=container))
             return
         path = self.path()
         self.place(event, UNREADABLE if unusable and self.stack else container)
-        self.stack.append(_OpenNode(path, container))
+        self.stack.append(_OpenNode(path=path, data=container))
 
     def place(self, event: Any, value: Any) -> None:
         """Puts a value, or a key, where it belongs."""
@@ -211,7 +228,7 @@ class _Builder:
 
 def read(text: str, file: str, folder: Path, problems: Problems, kinds: Kinds = OURS) -> list[Document]:
     """Return the documents of one file. Problems are reported; complete documents before them are kept."""
-    builder = _Builder(file, folder, problems, kinds)
+    builder = _Builder(file=file, folder=folder, problems=problems, kinds=kinds)
     trouble: tuple[int, int] | None = None
     try:
         for event in yaml.parse(text, Loader=_LOADER):
@@ -238,7 +255,9 @@ def _refuse_deep(builder: _Builder, event: Any) -> None:
     if builder.judge():
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
         what = f"nested deeper than {MAX_PARSED_DEPTH} levels"
-        builder.problems.take(ConfigProblem(builder.file, line, column, "", what, "flatten it", root=True))
+        builder.problems.take(
+            ConfigProblem(file=builder.file, line=line, column=column, path="", what=what, todo="flatten it", root=True)
+        )
 
 
 def _trouble(text: str, file: str, line: int, column: int) -> ConfigProblem:
@@ -249,8 +268,24 @@ def _trouble(text: str, file: str, line: int, column: int) -> ConfigProblem:
         margin = found[: len(found) - len(found.lstrip(" \t"))]
         if "\t" in margin:
             column = margin.index("\t") + 1
-            return ConfigProblem(file, at, column, "", "a tab in the indentation", "indent with spaces", root=True)
-    return ConfigProblem(file, line, column, "", "this is not well-formed YAML", _SYNTAX_ADVICE, root=True)
+            return ConfigProblem(
+                file=file,
+                line=at,
+                column=column,
+                path="",
+                what="a tab in the indentation",
+                todo="indent with spaces",
+                root=True,
+            )
+    return ConfigProblem(
+        file=file,
+        line=line,
+        column=column,
+        path="",
+        what="this is not well-formed YAML",
+        todo=_SYNTAX_ADVICE,
+        root=True,
+    )
 
 
 def _scalar(event: Any) -> Any:

@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from oauthbroker.config.broker_spec import BrokerSpec
 from oauthbroker.config.client_spec import ClientSpec, EndpointsSpec, SecretSource
 from oauthbroker.config.fields import Ref, Strict, Text, Texts, Tolerant
+from oauthbroker.config.forwarder_spec import ForwarderSpec
 from oauthbroker.model.apps import ANYONE, Binding, Flow, IdentitySource, Link, Pushing
 from oauthbroker.model.provider_api import ApiMethod
 from oauthbroker.model.turn import SubjectMode
@@ -77,6 +78,13 @@ class ProviderApiSpec(Strict):
     delivery: Literal["injected"] | None = None
 
 
+class McpSpec(Strict):
+    """The MCP server of an app with `provider: mcp`."""
+
+    url: Text | None = None
+    issuer: Text | None = None
+
+
 class RefreshSpec(Strict):
     ahead_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
 
@@ -86,6 +94,7 @@ class OAuthAppSpec(Strict):
 
     title: Text | None = None
     provider: Text | None = None
+    mcp: McpSpec | None = None
     params: Annotated[dict[str, Text], Field(max_length=50)] | None = None
     flow: Flow | None = None
     subject_mode: SubjectMode | None = None
@@ -160,6 +169,7 @@ PARTS: Final = ("Extension", "Connection")  # of the runtime, read for their `au
 SPECS: Final[dict[str, type[Strict]]] = {
     "OAuthApp": OAuthAppSpec,
     "Broker": BrokerSpec,
+    "Forwarder": ForwarderSpec,
     "Tool": ToolSpec,
     "Connector": ConnectorSpec,
     **dict.fromkeys(PARTS, PartSpec),

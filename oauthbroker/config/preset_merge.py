@@ -6,8 +6,9 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from oauthbroker.config.resources import IdentitySpec, OAuthAppSpec
+from oauthbroker.config.resource_specs import IdentitySpec, OAuthAppSpec
 from oauthbroker.config.shape import Written
 from oauthbroker.model.apps import (
     AssertionAudience,
@@ -18,11 +19,12 @@ from oauthbroker.model.apps import (
     IdentitySource,
     Redirect,
 )
-from oauthbroker.model.habits import Habits, Revocation
+from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.turn import SubjectMode
 from oauthbroker.providers import Preset, PresetIdentity, presets
 from oauthbroker.providers.quirks import Quirks
 
+MCP: Final = "mcp"  # the provider of apps whose issuer and client are learnt from an MCP server
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
@@ -39,7 +41,7 @@ class Identity:
         return IdentityRule(self.source, self.template, self.requires) if self.source and self.template else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
     """One app after the preset; everything but the client's values, unchecked."""
 
@@ -75,7 +77,7 @@ class Merged:
 def merge(written: Written[OAuthAppSpec], public_base_url: str) -> Merged:
     """Merge without judging. The checks report missing and unsuitable settings."""
     spec = written.spec
-    preset = _preset(spec)
+    preset = preset_of(spec)
     redirect, owner = spec.redirect, spec.owner
     merged = Merged(
         written=written,
@@ -108,7 +110,8 @@ def params_in(text: str) -> list[str]:
     return _PLACEHOLDER.findall(text)
 
 
-def _preset(spec: OAuthAppSpec) -> Preset | None:
+def preset_of(spec: OAuthAppSpec) -> Preset | None:
+    """Return the preset of the provider that an app names, in the mode of the app."""
     preset = presets().get(spec.provider or "")
     if preset is None or preset.modes is None:
         return preset
@@ -117,8 +120,12 @@ def _preset(spec: OAuthAppSpec) -> Preset | None:
 
 
 def _auth_method(spec: OAuthAppSpec, preset: Preset | None) -> AuthMethod:
-    said = spec.client.auth_method if spec.client else None
-    return said or (preset.auth_method if preset else "client_secret_basic")
+    client = spec.client
+    if client is not None and client.auth_method:
+        return client.auth_method
+    if spec.provider == MCP and not (client and (client.client_secret or client.client_secrets)):
+        return "none"
+    return preset.auth_method if preset else "client_secret_basic"
 
 
 def _assertion_audience(spec: OAuthAppSpec, preset: Preset | None) -> AssertionAudience:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from oauthbroker.config.checks_forwarder import ForwarderDraft
 from oauthbroker.config.checks_tools import ConnectorDraft
 from oauthbroker.config.problems import ConfigProblem, SourcePlace
 from oauthbroker.config.room_resources import RoomDraft
 from oauthbroker.config.skipped import LeftAlone
-from oauthbroker.config.values import SecretKey, Source
+from oauthbroker.config.value_sources import SecretKey, Source
 from oauthbroker.model.apps import OAuthApp, Prompt, ToolAuth
 from oauthbroker.model.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AppDraft:
     """An app that is complete but for its client's values.
 
@@ -22,14 +24,14 @@ class AppDraft:
     """
 
     app: OAuthApp
-    client_id: Source
+    client_id: Source | None
     client_secrets: tuple[Source, ...]
     doubts: tuple[str, ...] = ()
     unusual_flow: bool = False
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        return (self.client_id, *self.client_secrets)
+        return (*((self.client_id,) if self.client_id else ()), *self.client_secrets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,12 @@ class LoginDraft:
     max_age_seconds: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """A bundle without a flaw of its own. `resolve` reads its values from outside.
 
     `left_alone` are the resources of other programs, `idle_refs` the references to apps that have no effect, `rooms`
-    the resources of each named room that has any.
+    the resources of each named room that has any, `folder` the folder of the bundle.
     """
 
     settings: Settings
@@ -58,10 +60,12 @@ class Loaded:
     left_alone: tuple[LeftAlone, ...] = ()
     idle_refs: tuple[ConfigProblem, ...] = ()
     rooms: Mapping[str, tuple[RoomDraft, ...]] = field(default_factory=dict)
+    forwarders: tuple[ForwarderDraft, ...] = ()
+    folder: Path | None = None
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Return all values to read: clients' ids and secrets, connectors' tokens, secrets of rooms' resources."""
+        """Return all values to read: clients' ids and secrets, connectors' tokens, secrets of forwarders and rooms."""
         apps = [it for draft in self.apps.values() for it in draft.sources]
         return (*apps, *(it for _, several in self.sources_beside_apps for it in several))
 
@@ -70,6 +74,7 @@ class Loaded:
         """Return the values that belong to no app, each with the resource that names it."""
         found = [("login", self.login.draft.sources)] if self.login is not None else []
         found += [(f"Connector/{name}", (it.token,)) for name, it in self.connectors.items() if it.token]
+        found += [(f"Forwarder/{it.forwarder.name}", it.secrets) for it in self.forwarders]
         drafts = [each for several in self.rooms.values() for each in several]
         return [*found, *((f"{each.kind}/{each.name}", tuple(each.sources.values())) for each in drafts)]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from oauthbroker.config.client_spec import ENDPOINT_NAMES
-from oauthbroker.config.merge import Merged
-from oauthbroker.config.resources import QuirksSpec
+from oauthbroker.config.preset_merge import Merged
+from oauthbroker.config.resource_specs import QuirksSpec
 from oauthbroker.model.apps import Flow
 
 _ENDPOINTS = {written: name for name, written in ENDPOINT_NAMES.items()}

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from oauthbroker.config.fields import API_VERSIONS
 from oauthbroker.config.kinds import Kinds
 from oauthbroker.config.problems import Keys
-from oauthbroker.config.resources import PARTS
+from oauthbroker.config.resource_specs import PARTS
 from oauthbroker.config.spelling import is_slip, is_slip_of_field
 
 Standing = Literal["ours", "near", "unsaid", "foreign"]

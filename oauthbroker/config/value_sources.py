@@ -22,7 +22,7 @@ _NOT_KEPT: Final = " is not in the secret store"
 _FROM_ADVICE: Final = "write valueFrom: {env: NAME} or {secretRef: {ref: Secret/<name>, key: <key>}}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """One value's origin: exactly one of `plain`, `env` and `secret` is set. `place` and `path` are for problems."""
 
@@ -93,11 +93,11 @@ def source_of(
         resource.refuse(path, "a value source is exactly one of value and valueFrom", _FROM_ADVICE)
         return None
     if value.value_from is not None:
-        return _from(resource, (*path, "valueFrom"), value.value_from, Source(place, dots, lines=lines))
+        return _from(resource, (*path, "valueFrom"), value.value_from, Source(place=place, path=dots, lines=lines))
     if plain_todo:
         resource.refuse((*path, "value"), "a secret in plain YAML", plain_todo)
         return None
-    return Source(place, dots, plain=value.value, lines=lines)
+    return Source(place=place, path=dots, plain=value.value, lines=lines)
 
 
 def _from(resource: Written[Any], path: Keys, value: ValueFrom, source: Source) -> Source | None:
@@ -106,11 +106,11 @@ def _from(resource: Written[Any], path: Keys, value: ValueFrom, source: Source) 
         return None
     if value.secret_ref is not None:
         key = _secret_key(resource, (*path, "secretRef"), value.secret_ref)
-        return key and Source(source.place, source.path, secret=key, lines=source.lines)
+        return key and Source(place=source.place, path=source.path, secret=key, lines=source.lines)
     if value.env is None or not _ENV_NAME.fullmatch(value.env):
         resource.refuse((*path, "env"), "not the name of an environment variable", "write letters, digits and _")
         return None
-    return Source(source.place, source.path, env=value.env, lines=source.lines)
+    return Source(place=source.place, path=source.path, env=value.env, lines=source.lines)
 
 
 def _secret_key(resource: Written[Any], path: Keys, value: SecretRef) -> SecretKey | None:

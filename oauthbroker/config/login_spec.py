@@ -8,8 +8,8 @@ from oauthbroker.config.broker_spec import BrokerSpec, LoginSpec
 from oauthbroker.config.checks_app import check_client, check_endpoints, check_scopes
 from oauthbroker.config.checks_owner import template_flaw
 from oauthbroker.config.client_spec import EndpointsSpec
-from oauthbroker.config.merge import Merged, merge
-from oauthbroker.config.resources import IdentitiesSpec, IdentitySpec, OAuthAppSpec, OwnerSpec, RedirectSpec
+from oauthbroker.config.preset_merge import Merged, merge
+from oauthbroker.config.resource_specs import IdentitiesSpec, IdentitySpec, OAuthAppSpec, OwnerSpec, RedirectSpec
 from oauthbroker.config.shape import Written
 from oauthbroker.model.apps import LOGIN_NAME
 from oauthbroker.model.provider_networks import ProviderNetworks
@@ -23,7 +23,13 @@ def login_of(broker: Written[BrokerSpec] | None, public_base_url: str) -> Merged
     if broker is None or login is None:
         return None
     below = Written(
-        broker.kind, LOGIN_NAME, _as_app(login), broker.document, broker.problems, broker.refused, ("spec", "login")
+        kind=broker.kind,
+        name=LOGIN_NAME,
+        spec=_as_app(login),
+        document=broker.document,
+        problems=broker.problems,
+        refused=broker.refused,
+        base=("spec", "login"),
     )
     return merge(below, public_base_url)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker.config.files import read_plain
+from oauthbroker.config.problems import Keys
 from oauthbroker.config.shape import Written
 
 _MOST_BYTES: Final = 1024 * 1024
@@ -14,16 +15,16 @@ _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 _ADVICE: Final = "name a PEM file with the certificate of your authority"
 
 
-def trusted_ca(written: Written[Any], path: str | None) -> str:
+def trusted_ca(written: Written[Any], path: str | None, at: Keys = ("providerCa",)) -> str:
     """Return the certificates in the file as PEM, and nothing else of it; empty where none is named or it is refused.
 
-    `path` is relative to the file that names it.
+    `path` is relative to the file that names it, in the member `at`.
     """
     if path is None:
         return ""
     found, trouble = _read(written.document.folder, path)
     if trouble:
-        written.refuse(("providerCa",), trouble, _ADVICE)
+        written.refuse(at, trouble, _ADVICE)
     return found
 
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import platformdirs
-
-from oauthbroker.config import urls
+from oauthbroker.config import url_checks
 from oauthbroker.config.broker_spec import ApiSpec, BrokerSpec
 from oauthbroker.config.checks_app import base_url_flaw
+from oauthbroker.config.client_spec import ValueSource
+from oauthbroker.config.key_sources import check_keys, key_sources
 from oauthbroker.config.problems import Problems, SourcePlace
 from oauthbroker.config.shape import Written
+from oauthbroker.config.value_sources import source_of
 from oauthbroker.model.provider_networks import is_loopback
 from oauthbroker.model.settings import ApiSocket, Limits, Settings, SocketCaller
 
-KEY_FILE_ENV: Final = "OAUTHBROKER_KEY_FILE"
 PLAIN_SECRETS: Final = "allowPlainSecrets"
 DEFAULT_API_PORT: Final = 8421
+_URL_ADVICE: Final = "write url: {valueFrom: {env: NAME}}"
 _DEFAULT: Final = Settings()
 
 
@@ -34,6 +33,7 @@ def settings_of(broker: Written[BrokerSpec] | None, bundle: Path) -> Settings:
     said = {name: value for name, value in (spec.limits or ()) if value is not None}
     root = spec.store.root if spec.store else None
     key_file = spec.keys.file if spec.keys else None
+    key_service, other_keys = key_sources(broker)
     weaken = {*(spec.weaken or ()), *([PLAIN_SECRETS] if spec.allow_plain_secrets else [])}
     return Settings(
         public_base_url=(spec.public_base_url or f"http://{_bracketed(host)}:{port}").rstrip("/"),
@@ -42,7 +42,13 @@ def settings_of(broker: Written[BrokerSpec] | None, bundle: Path) -> Settings:
         store_root=_absolute(folder, root)
         if root
         else _absolute(Path(_absolute(Path.cwd(), str(bundle))).parent, "store"),
+        store_url_env=_env_of(spec.store.url if spec.store else None),
+        store_feed_url_env=_env_of(spec.store.feed_url if spec.store else None),
+        store_freshness=(spec.store and spec.store.freshness) or _DEFAULT.store_freshness,
+        store_degraded_seconds=(spec.store and spec.store.degraded_seconds) or _DEFAULT.store_degraded_seconds,
         key_file=_absolute(folder, key_file) if key_file else "",
+        key_service=key_service,
+        other_keys=other_keys,
         bundle_root=str(bundle.absolute()) if bundle.is_dir() else "",
         locale=spec.locale or _DEFAULT.locale,
         limits=Limits(**said),
@@ -60,6 +66,12 @@ def settings_of(broker: Written[BrokerSpec] | None, bundle: Path) -> Settings:
     )
 
 
+def _env_of(url: ValueSource | None) -> str:
+    """Return the variable with a database's URL."""
+    source = url.value_from if url is not None else None
+    return (source and source.env) or ""
+
+
 def _doors(api: ApiSpec | None, folder: Path) -> dict[str, Any]:
     """Return the API's own listeners."""
     listen, socket = (api.listen, api.socket) if api else (None, None)
@@ -74,16 +86,6 @@ def _doors(api: ApiSpec | None, folder: Path) -> dict[str, Any]:
         )
         doors["api_socket"] = ApiSocket(_absolute(folder, socket.path), int(socket.mode or "0660", 8), callers)
     return doors
-
-
-def with_key_file(settings: Settings, env: Mapping[str, str]) -> str:
-    """Return where the KEK is: as written, else OAUTHBROKER_KEY_FILE, else in the user's data folder, one per store."""
-    if settings.key_file:
-        return settings.key_file
-    if env.get(KEY_FILE_ENV):
-        return str(Path(env[KEY_FILE_ENV]).absolute())
-    mark = hashlib.sha256(settings.store_root.encode()).hexdigest()[:12]
-    return str(Path(platformdirs.user_data_dir("oauthbroker"), "keys", f"{mark}.kek"))
 
 
 def is_local(settings: Settings) -> bool:
@@ -129,22 +131,41 @@ def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
             broker.refuse(("publicBaseUrl",), *trouble)
     elif not is_loopback(settings.listen_host):
         broker.missing(("publicBaseUrl",), "write the https address at which browsers reach the broker")
-    if spec.listen and spec.listen.host is not None and not urls.is_host(spec.listen.host):
+    if spec.listen and spec.listen.host is not None and not url_checks.is_host(spec.listen.host):
         broker.refuse(("listen", "host"), "not a host or address", "write 127.0.0.1, or 0.0.0.0 in a container")
-    for path, empty in ((("store", "root"), spec.store), (("keys", "file"), spec.keys)):
-        value: Any = getattr(empty, path[1], None)
-        if value is not None and (not value.strip() or "\x00" in value):
-            broker.refuse(path, "not a path", "write a path, or leave it out")
+    root = spec.store.root if spec.store is not None else None
+    if root is not None and (not root.strip() or "\x00" in root):
+        broker.refuse(("store", "root"), "not a path", "write a path, or leave it out")
+    check_keys(broker)
+    _check_store_url(broker)
     _check_doors(broker, settings)
     if flaw := key_flaw(settings.key_file, settings):
         broker.refuse(("keys", "file"), flaw[0], f"name {flaw[1]}, or leave it out")
     _check_weakenings(broker, settings)
 
 
+def _check_store_url(broker: Written[BrokerSpec]) -> None:
+    """Check that the database's URL comes from the environment: it may hold a password, and it opens the store in
+    which other secrets lie."""
+    url = broker.spec.store.url if broker.spec.store is not None else None
+    if url is None:
+        return
+    source = source_of(broker, ("store", "url"), url, plain_todo=_URL_ADVICE)
+    if source is not None and source.secret is not None:
+        broker.refuse(
+            ("store", "url", "valueFrom", "secretRef"), "the secret lies in the store that it opens", _URL_ADVICE
+        )
+
+
 def _check_doors(broker: Written[BrokerSpec], settings: Settings) -> None:
     """Check the listeners, their callers and their names."""
     spec = broker.spec
-    if spec.api and spec.api.listen and spec.api.listen.host is not None and not urls.is_host(spec.api.listen.host):
+    if (
+        spec.api
+        and spec.api.listen
+        and spec.api.listen.host is not None
+        and not url_checks.is_host(spec.api.listen.host)
+    ):
         broker.refuse(
             ("api", "listen", "host"), "not a host or address", "write 127.0.0.1, or the address to listen on"
         )
@@ -159,7 +180,7 @@ def _check_doors(broker: Written[BrokerSpec], settings: Settings) -> None:
         if caller.uid is None:
             broker.missing(("api", "socket", "callers", at, "uid"), "write the number of the user who may call")
     for at, host in enumerate(settings.allowed_hosts):
-        if not urls.is_host(host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host):
+        if not url_checks.is_host(host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host):
             broker.refuse(
                 ("allowedHosts", at), "not a value of Host", "write a name or address, with :port if it has one"
             )
@@ -167,7 +188,7 @@ def _check_doors(broker: Written[BrokerSpec], settings: Settings) -> None:
         ("trustedProxies", settings.trusted_proxies),
         ("providerNetworks", settings.provider_networks),
     ):
-        for at in (at for at, network in enumerate(networks) if not urls.is_network(network)):
+        for at in (at for at, network in enumerate(networks) if not url_checks.is_network(network)):
             broker.refuse((name, at), "not an address or network", "write 10.0.0.7 or 10.0.0.0/24")
     if spec.confirm_url is not None and (trouble := page_flaw(spec.confirm_url)):
         broker.refuse(("confirmUrl",), *trouble)
@@ -178,8 +199,8 @@ def _check_doors(broker: Written[BrokerSpec], settings: Settings) -> None:
 
 def page_flaw(url: str) -> tuple[str, str] | None:
     """Return (flaw, remedy) for the address of a runtime's own page, to which browsers are sent, else None."""
-    trouble = urls.flaw(url)
-    if trouble is None and urls.is_http(url) and not is_loopback(urls.host_of(url)):
+    trouble = url_checks.flaw(url)
+    if trouble is None and url_checks.is_http(url) and not is_loopback(url_checks.host_of(url)):
         return "http away from this machine", "write an https address"
     return trouble
 
@@ -197,7 +218,7 @@ def _check_weakenings(broker: Written[BrokerSpec], settings: Settings) -> None:
 
 def _public_is_loopback(settings: Settings) -> bool:
     url = settings.public_base_url
-    return urls.flaw(url) is None and is_loopback(urls.host_of(url))
+    return url_checks.flaw(url) is None and is_loopback(url_checks.host_of(url))
 
 
 def _bracketed(host: str) -> str:

@@ -1,0 +1,21 @@
+"""Judge a configuration that is not in use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from oauthbroker.config.loading import load
+from oauthbroker.config.problems import ConfigRefused
+
+
+def check_config(path: str | Path) -> Sequence[str]:
+    """Return the problems of a configuration, the kinds of its rooms included, one line each; none if it is valid.
+
+    It reads files only: no environment, no store, no network. So a value that is missing there is found by `reload`.
+    """
+    try:
+        load(path)
+    except ConfigRefused as refused:
+        return [str(problem) for problem in refused.problems]
+    return []
