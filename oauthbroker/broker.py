@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Protocol
-
-from starlette.types import ASGIApp
+from typing import TYPE_CHECKING, Any, Protocol
 
 from oauthbroker.access.api_keys import ApiKeys
-from oauthbroker.access.known_tokens import Guest
+from oauthbroker.access.turn_token_cache import Guest
 from oauthbroker.access.turns import Turns
 from oauthbroker.audit import StaticTokenIssued
 from oauthbroker.audit.lines import AuditTrail
 from oauthbroker.audit.room_entry import RoomEntry, RoomTypes
-from oauthbroker.authorization.pending import Links
+from oauthbroker.authorization.pending_blocks import Links
 from oauthbroker.config.reload import Reload
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Life
@@ -23,11 +21,11 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.events.port import EventLease
 from oauthbroker.events.waits import Events
 from oauthbroker.model.apps import Bundle
-from oauthbroker.model.results import SessionOutcome
 from oauthbroker.model.token_request import AppRef
+from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import TurnLike
 from oauthbroker.observability.metrics import Metrics
-from oauthbroker.observability.scrubber import Scrubber
+from oauthbroker.observability.transcript_scrubber import Scrubber
 from oauthbroker.operations.connections import Connections
 from oauthbroker.operations.dead_letters import DeadLetters
 from oauthbroker.operations.erasure import Erased, Erasure
@@ -36,6 +34,9 @@ from oauthbroker.operations.health import Health, HealthCheck
 from oauthbroker.operations.room_state import RoomState
 from oauthbroker.operations.services import Services
 from oauthbroker.tokens.context import OAuthContext
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 
 class WebApps(Protocol):
@@ -133,7 +134,7 @@ class Broker:
         found = self.bundle.connectors.get(name)
         if found is None or found.static_token is None:
             return None
-        self._services.audit.write(StaticTokenIssued(f"Connector/{name}"), self._services.clock.now())
+        self._services.audit.write(StaticTokenIssued(connector=f"Connector/{name}"), self._services.clock.now())
         self.scrubber.remember(found.static_token)
         return found.static_token
 

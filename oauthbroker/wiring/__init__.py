@@ -1,18 +1,29 @@
-"""Where a broker is built. `open_broker` (`broker`) reads the configuration and opens the store (`storage`); `Parts` is
-every part, in three layers (`foundation`, `flows`, `parts`); `web_apps` serves them; `running` starts and stops the
-whole. `vault` opens the store without a broker."""
+"""Build a broker. `open_broker` (`opening`) reads the configuration and opens the store (`storage`); `Parts` is
+every part, in three layers (`foundation`, `flows`, `parts`); `web_parts` serves them; `running` starts and stops the
+whole. `offline_store` opens the store without a broker."""
 
-from oauthbroker.wiring.broker import open_broker
-from oauthbroker.wiring.storage import KEY_ENV, init_store, key_origin, unlocked, upgrade_state, with_keys
-from oauthbroker.wiring.vault import look_into, open_vault
+from oauthbroker.wiring.offline_store import look_into, open_vault
+from oauthbroker.wiring.opening import open_broker
+from oauthbroker.wiring.storage import (
+    KEY_ENV,
+    init_store,
+    key_origin,
+    migrate_store,
+    store_url,
+    unlocked,
+    upgrade_state,
+    with_keys,
+)
 
 __all__ = [
     "KEY_ENV",
     "init_store",
     "key_origin",
     "look_into",
+    "migrate_store",
     "open_broker",
     "open_vault",
+    "store_url",
     "unlocked",
     "upgrade_state",
     "with_keys",

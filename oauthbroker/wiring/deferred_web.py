@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from oauthbroker.web.app import Web
-    from oauthbroker.wiring.web_apps import WebParts
+    from oauthbroker.wiring.web_parts import WebParts
 
 
 class DeferredWeb:
@@ -48,7 +48,7 @@ class DeferredWeb:
 
     @cached_property
     def _apps(self) -> WebParts:
-        from oauthbroker.wiring.web_apps import WebParts
+        from oauthbroker.wiring.web_parts import WebParts
 
         return WebParts(self._parts)
 

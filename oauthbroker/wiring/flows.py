@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from oauthbroker.authorization.broker_login import Logins
 from oauthbroker.authorization.callback import Callback
+from oauthbroker.authorization.code_exchange import Exchange
 from oauthbroker.authorization.connect import Connect
-from oauthbroker.authorization.device import DeviceCodes
-from oauthbroker.authorization.exchange import Exchange
+from oauthbroker.authorization.device_codes import DeviceCodes
+from oauthbroker.authorization.device_polling import Polling
 from oauthbroker.authorization.finish import Finish
-from oauthbroker.authorization.login import Logins
 from oauthbroker.authorization.parked_codes import ParkedCodes
-from oauthbroker.authorization.polling import Polling
 from oauthbroker.authorization.session_opening import Opening
-from oauthbroker.authorization.sweep import Sweep
-from oauthbroker.protocol.redeem import Redeemer
+from oauthbroker.authorization.session_sweep import Sweep
+from oauthbroker.protocol.refresh_call import Redeemer
 from oauthbroker.refresh.background import BackgroundRefresh
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.refresh.client_credentials import ClientCredentials
@@ -45,6 +45,7 @@ class Flows(Foundation):
             open_sessions=self.open_sessions,
             devices=self.device_codes,
             way_out=self.authorization_urls,
+            mcp_clients=self.mcp_clients,
             config=self.config,
             clock=self.clock,
             audit=self.audit,
@@ -106,6 +107,7 @@ class Flows(Foundation):
             repository=self.repository,
             finish=self.finish,
             exchange=self.exchange,
+            mcp_clients=self.mcp_clients,
             apps=self.apps,
             clock=self.clock,
         )
@@ -199,7 +201,7 @@ class Flows(Foundation):
 
     @cached_property
     def retry_store(self) -> RetryStore:
-        return RetryStore(self.clock, self.metrics, self.log)
+        return RetryStore(clock=self.clock, metrics=self.metrics, log=self.log)
 
     @cached_property
     def background_refresh(self) -> BackgroundRefresh:

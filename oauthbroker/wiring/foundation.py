@@ -10,6 +10,7 @@ from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.lines import AuditTrail
 from oauthbroker.audit.on_failure import on_failure
 from oauthbroker.audit.port import AuditWriter
+from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import CertainTime, Clock
 from oauthbroker.core.lifecycle import Bell, Life
 from oauthbroker.model.apps import Bundle, OAuthApp
@@ -18,14 +19,15 @@ from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
-from oauthbroker.observability.scrubber import Scrubber
 from oauthbroker.observability.shared_metrics import MetricsFolder
+from oauthbroker.observability.transcript_scrubber import Scrubber
 from oauthbroker.protocol.api_transport import ApiTransport
-from oauthbroker.protocol.authorization_url import AuthorizationUrls
+from oauthbroker.protocol.authorization_urls import AuthorizationUrls
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.protocol.instrumentation import Instrumentation
+from oauthbroker.protocol.protected_resource import ProtectedResources
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.repository.repository import Repository
 
@@ -126,9 +128,27 @@ class Foundation:
         return Discovery(self.transport, self.clock, self.limits)
 
     @cached_property
+    def mcp_clients(self) -> McpClients:
+        return McpClients(
+            repository=self.repository,
+            resources=ProtectedResources(transport=self.transport, limits=self.limits),
+            discovery=self.discovery,
+            transport=self.transport,
+            config=self.config,
+            clock=self.clock,
+            limits=self.limits,
+            log=self.log,
+            document_base=self.settings.public_base_url,
+        )
+
+    @cached_property
     def client_requests(self) -> ClientRequests:
         return ClientRequests(
-            transport=self.transport, clock=self.clock, limits=self.limits, on_changed=self._another_secret_works
+            transport=self.transport,
+            clock=self.clock,
+            limits=self.limits,
+            on_changed=self._another_secret_works,
+            registrations=self.mcp_clients,
         )
 
     @cached_property

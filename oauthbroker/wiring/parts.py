@@ -7,24 +7,25 @@ from contextlib import suppress
 from functools import cached_property
 
 from oauthbroker.access.api_keys import ApiKeys
-from oauthbroker.access.contexts import OAuthContexts
+from oauthbroker.access.oauth_contexts import OAuthContexts
 from oauthbroker.access.turns import Turns
 from oauthbroker.authorization.pages_service import PagesService
-from oauthbroker.authorization.pending import Pending
+from oauthbroker.authorization.pending_blocks import Pending
 from oauthbroker.authorization.retry import RetryService
+from oauthbroker.events.backends import queues_of
+from oauthbroker.events.forwarding.agent_forwarder import ForwardingParts
+from oauthbroker.events.forwarding.running import Forwarding
+from oauthbroker.events.outbox_relay import Relay
 from oauthbroker.events.port import Queues
-from oauthbroker.events.queue import StoreQueues
-from oauthbroker.events.relay import Relay
 from oauthbroker.events.waits import Events, Outcomes
 from oauthbroker.injection.injector import Injector
 from oauthbroker.observability.shared_metrics import Sharing
-from oauthbroker.operations.admin import Admin
+from oauthbroker.operations.admin_actions import Admin
 from oauthbroker.operations.browser_sessions import BrowserSessions
 from oauthbroker.operations.connections import Connections
 from oauthbroker.operations.dead_letters import DeadLetters
 from oauthbroker.operations.erasure import Erasure
-from oauthbroker.operations.gauges import Gauges
-from oauthbroker.operations.grant_use import Uses
+from oauthbroker.operations.gauges import Gauges, KeyFigures
 from oauthbroker.operations.grants import Grants, Secrets, SessionList
 from oauthbroker.operations.health import HealthCheck
 from oauthbroker.operations.importing import Importing
@@ -35,10 +36,12 @@ from oauthbroker.protocol.api_transport import ApiLimits
 from oauthbroker.records.browser_session import BrowserSession
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.records.use import GrantUse
+from oauthbroker.tokens.asking import Asking
+from oauthbroker.tokens.grant_uses import Uses
 from oauthbroker.tokens.manager import OAuthManager
 from oauthbroker.tokens.token_call import Calls
 from oauthbroker.wiring.flows import Flows
-from oauthbroker.wiring.rooms import OpenRooms
+from oauthbroker.wiring.room_lifecycle import OpenRooms
 from oauthbroker.wiring.storage import api_keys
 
 
@@ -50,8 +53,8 @@ class Parts(Flows):
         return OAuthManager(
             calls=Calls(self.apps, self.limits.default_min_ttl_seconds),
             repository=self.repository,
-            opening=self.opening,
-            connect=self.connect,
+            asking=Asking(opening=self.opening, connect=self.connect, metrics=self.metrics, settings=self.settings),
+            mcp_clients=self.mcp_clients,
             refresh=self.refresh,
             background=self.background_refresh,
             clock=self.clock,
@@ -86,9 +89,7 @@ class Parts(Flows):
 
     @cached_property
     def queues(self) -> Queues:
-        return StoreQueues(
-            repository=self.repository, clock=self.clock, limits=self.limits, metrics=self.metrics, bell=self.moved
-        )
+        return queues_of(self.repository, clock=self.clock, limits=self.limits, metrics=self.metrics, bell=self.moved)
 
     @cached_property
     def relay(self) -> Relay:
@@ -96,7 +97,20 @@ class Parts(Flows):
 
     @cached_property
     def events(self) -> Events:
-        return Events(queues=self.queues, clock=self.clock, bell=self.moved, life=self.life)
+        return Events(queues=self.queues, clock=self.clock, bell=self.moved, life=self.life, config=self.config)
+
+    @cached_property
+    def forwarding(self) -> Forwarding:
+        parts = ForwardingParts(
+            queues=self.queues,
+            repository=self.repository,
+            clock=self.clock,
+            limits=self.limits,
+            metrics=self.metrics,
+            bell=self.moved,
+            log=self.log,
+        )
+        return Forwarding(self.config, parts)
 
     @cached_property
     def outcomes(self) -> Outcomes:
@@ -121,6 +135,7 @@ class Parts(Flows):
             callback=self.callback,
             logins=self.logins,
             parking=self.parked_codes,
+            mcp_clients=self.mcp_clients,
             discovery=self.discovery,
             clock=self.clock,
             config=self.config,
@@ -165,7 +180,7 @@ class Parts(Flows):
 
     @cached_property
     def browser_sessions(self) -> BrowserSessions:
-        return BrowserSessions(self.repository.shelf("visits", BrowserSession.from_plaintext), self.clock)
+        return BrowserSessions(shelf=self.repository.shelf("visits", BrowserSession.from_plaintext), clock=self.clock)
 
     @cached_property
     def connections(self) -> Connections:
@@ -247,8 +262,14 @@ class Parts(Flows):
             open_sessions=self.open_sessions,
             health=self.health_check,
             queues=self.queues,
+            keys=self.key_figures,
+            shared=self.repository.shared,
             clock=self.clock,
         )
+
+    @cached_property
+    def key_figures(self) -> KeyFigures:
+        return KeyFigures()
 
     @cached_property
     def sharing(self) -> Sharing:

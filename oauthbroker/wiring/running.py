@@ -13,10 +13,14 @@ from oauthbroker.config.reload import Read, Reload, Source
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle
 from oauthbroker.operations.room_state import RoomState
+from oauthbroker.repository.store_age import StoreAge
+from oauthbroker.store.rotation import KeyRotation
 from oauthbroker.wiring.deferred_web import DeferredWeb
 from oauthbroker.wiring.parts import Parts
+from oauthbroker.wiring.store_keys import StoreKeys
 
 UPKEEP_SECONDS = 5.0
+AGE_SECONDS = 300.0  # an older copy of the store than that is noticed
 START_SECONDS = 1.0  # that a start waits for its recovery
 
 
@@ -30,9 +34,22 @@ async def as_given(given: Source) -> Bundle:
 class Running:
     """One broker with its background tasks."""
 
-    def __init__(self, parts: Parts, read: Read = as_given) -> None:
-        """`read` takes a configuration anew."""
-        self.parts = parts
+    def __init__(
+        self, parts: Parts, read: Read = as_given, rotation: KeyRotation | None = None, *, age: StoreAge | None = None
+    ) -> None:
+        """`read` takes a configuration anew. `rotation` and `age` are those of a store that was opened here."""
+        self.parts, self._age = parts, age
+        self._keys = (
+            None
+            if rotation is None
+            else StoreKeys(
+                rotation=rotation,
+                audit=parts.audit,
+                clock=parts.clock,
+                figures=parts.key_figures,
+                metrics=parts.metrics,
+            )
+        )
         self.tasks = list[asyncio.Task[None]]()
         self._web = DeferredWeb(parts)
         self.broker = Broker(
@@ -52,12 +69,14 @@ class Running:
         """Recover the work of dead processes, then start the background tasks. A recovery that takes longer than a
         moment goes on in the background. No answer depends on it, since another process may die at any time: leases
         and claims guard the work that has to wait for it."""
+        await self.parts.mcp_clients.sync()
         if background:
             recovered = asyncio.Event()
             self.tasks = [asyncio.create_task(self._sweep_for_ever(recovered))]
             await self._wait_for(recovered)
             loops = [self._relay_for_ever(), self.parts.polling.run(), self.parts.sharing.run(), *self._rounds()]
             self.tasks += [asyncio.create_task(loop) for loop in loops]
+            self.parts.forwarding.begin()
 
     async def open_rooms(self) -> None:
         """Open the add-on rooms of the configuration, and serve their routes. Raises a code with a note that names the
@@ -82,6 +101,7 @@ class Running:
         events reach the queue. Then close the network."""
         self.parts.life.stop()
         await self.parts.rooms.close()
+        await self.parts.forwarding.close()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -99,15 +119,18 @@ class Running:
     def _follow(self, changed: Collection[str]) -> None:
         """Serve the callbacks of a new configuration, and ask its changed apps at once."""
         self._web.follow()
+        self.parts.forwarding.follow()
         for app in changed:
             self.parts.forget_troubles(app)
 
     async def _settle(self) -> None:
+        await self.parts.mcp_clients.sync()
         await self.parts.rooms.reload()
         await self.parts.sweep.end_outdated(self.parts.apps)
 
     async def _tend(self) -> None:
         for task, work in {
+            "MCP clients": self.parts.mcp_clients.sync,
             "sweep": self.parts.sweep.once,
             "relay": self.parts.relay.once,
             "turns": self.parts.turns.sweep,
@@ -160,6 +183,16 @@ class Running:
             ),  # a provider may forgive a second use for seconds only
             self._repeat(seconds, seconds, {"markers": refresh.mend}),
             self._repeat(UPKEEP_SECONDS, UPKEEP_SECONDS, anchor),
+            *self._key_rounds(),
+            *([self._repeat(0, AGE_SECONDS, {"age of the store": self._age.grow})] if self._age is not None else []),
+        ]
+
+    def _key_rounds(self) -> list[Coroutine[Any, Any, None]]:
+        if self._keys is None:
+            return []
+        return [
+            self._repeat(0, UPKEEP_SECONDS, {"keyring": self._keys.follow}),
+            self._repeat(UPKEEP_SECONDS, self.parts.limits.sweep_seconds, {"reseal": self._keys.reseal_gently}),
         ]
 
     async def _repeat(self, first: float, pause: float, works: Mapping[str, Callable[[], Awaitable[object]]]) -> None:

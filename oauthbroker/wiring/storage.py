@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -12,25 +14,32 @@ from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.audit.port import AuditWriter
-from oauthbroker.config.settings import with_key_file
+from oauthbroker.config.key_file import with_key_file
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.settings import Settings
+from oauthbroker.core.lifecycle import on_thread
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.settings import KeySource, Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.repository.store_age import StoreAge
 from oauthbroker.repository.upgrade_steps import STEPS
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.fs import Fs, at_border
-from oauthbroker.store.kek import EnvKek, FileKek, KeyProvider
-from oauthbroker.store.keys import Keyring
+from oauthbroker.store.file.system_calls import Fs, at_border
+from oauthbroker.store.key_encryption_keys import EnvKek, FileKek, KeyProvider
+from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keyring_home import KeyringFile, KeyringHome
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Store
-from oauthbroker.store.upgrade import LEASE_KIND, KeyringFile, is_behind, left_of, names_of, upgrade
+from oauthbroker.store.rotation import KeyRotation, SealedStore
+from oauthbroker.store.upgrade import LEASE_KIND, is_behind, left_of, names_of, upgrade
 
 KEY_ENV = "OAUTHBROKER_KEY"
 CREDENTIALS_ENV = "CREDENTIALS_DIRECTORY"
 CREDENTIAL = "oauthbroker.kek"
+_SPELLED = {"tokenFile": "token_file"}
+_LEASES = (*LEASES, LEASE_KIND)
 
 
 class OpenedStore(NamedTuple):
@@ -38,33 +47,85 @@ class OpenedStore(NamedTuple):
 
     store: Store
     current: bool
+    rotation: KeyRotation
+    age: StoreAge
 
 
 async def open_store(
     settings: Settings, env: Mapping[str, str], clock: Clock, log: Log, *, upgrading: bool = True
 ) -> OpenedStore:
-    """Open the file store of the settings. A store of an older version is upgraded first, unless the caller only reads:
-    then the log names the steps that are left. Raises `storeLocked`, and as `unlocked` does."""
-    file, keyring = _opened(settings, env, log)
+    """Open the store of the settings: files, or a PostgreSQL database. A store of an older version is upgraded first,
+    unless the caller only reads: then the log names the steps that are left. Raises `storeLocked`, and as `unlocked`
+    does."""
+    home, keyring = await on_thread(partial(_opened, settings, env, log))
     current = upgrading or not is_behind(keyring, STEPS)
-    store = FileStore.open(
-        Path(settings.store_root),
-        keyring,
-        kinds=KINDS,
-        lease_kinds=(*LEASES, LEASE_KIND),
-        clock=clock,
-        on_damage=reporting(log),
-        copies_damage=current,
-    )
+    store = _store_of(settings, keyring, env=env, clock=clock, log=log, copies_damage=current)
+    age = StoreAge(store=store, store_id=keyring.store_id, data=data_of(settings), clock=clock)
     try:
+        await age.check()
         if upgrading:
-            await upgrade(store, keyring, file, STEPS)
+            await upgrade(store, keyring, home, STEPS)
         elif not current:
             log.warning("the store waits for an upgrade: a broker that starts does it", left=left_of(keyring, STEPS))
     except BaseException:
         await store.close()
         raise
-    return OpenedStore(store, current)
+    return OpenedStore(store, current, KeyRotation(store, home, clock), age)
+
+
+def _store_of(
+    settings: Settings, keyring: Keyring, *, env: Mapping[str, str], clock: Clock, log: Log, copies_damage: bool
+) -> SealedStore:
+    if settings.store_url_env:
+        at_border(lambda: Fs().make_root(data_of(settings)))  # for this host's part of the audit log
+        return database_store(settings, keyring, env=env, on_damage=reporting(log))
+    return FileStore.open(
+        Path(settings.store_root),
+        keyring,
+        kinds=KINDS,
+        lease_kinds=_LEASES,
+        clock=clock,
+        on_damage=reporting(log),
+        copies_damage=copies_damage,
+    )
+
+
+def database_store(
+    settings: Settings, keyring: Keyring, *, env: Mapping[str, str], on_damage: Callable[[str, Code], None]
+) -> SealedStore:
+    """Return the store in the database of the settings. It connects when it is first used."""
+    url = store_url(settings, env)
+    if url is None:
+        raise ValueError("the settings name no database")
+    from oauthbroker.store.postgres.connection_pool import ConnectionPool
+    from oauthbroker.store.postgres.feed import Feed
+    from oauthbroker.store.postgres.postgres_store import PostgresStore
+
+    feed_url = _url_in(settings.store_feed_url_env, env) if settings.store_feed_url_env else url
+    return PostgresStore(
+        ConnectionPool(url),
+        keyring,
+        kinds=KINDS,
+        lease_kinds=_LEASES,
+        on_damage=on_damage,
+        feed=Feed(feed_url, trusted=settings.store_freshness == "feed"),
+        degraded_seconds=settings.store_degraded_seconds,
+    )
+
+
+def store_url(settings: Settings, env: Mapping[str, str]) -> Secret | None:
+    """Return the URL of the database that keeps the records; None for a store in files.
+
+    Raises `storeUnavailable` if the variable is not set, or the driver is not installed."""
+    return _url_in(settings.store_url_env, env) if settings.store_url_env else None
+
+
+def _url_in(name: str, env: Mapping[str, str]) -> Secret:
+    if not env.get(name):
+        raise BrokerError(Code.STORE_UNAVAILABLE, note=f"the environment variable {name} has no URL of a database")
+    if find_spec("psycopg_pool") is None:
+        raise BrokerError(Code.STORE_UNAVAILABLE, note='PostgreSQL needs `pip install "oauthbroker[postgres]"`')
+    return Secret(env[name])
 
 
 def unlocked(settings: Settings, env: Mapping[str, str], log: Log) -> Keyring:
@@ -74,18 +135,35 @@ def unlocked(settings: Settings, env: Mapping[str, str], log: Log) -> Keyring:
     return _opened(settings, env, log)[1]
 
 
-def _opened(settings: Settings, env: Mapping[str, str], log: Log) -> tuple[KeyringFile, Keyring]:
+def _opened(settings: Settings, env: Mapping[str, str], log: Log) -> tuple[KeyringHome, Keyring]:
     refused = BrokerError(Code.KEY_UNKNOWN)
     try:
-        file = KeyringFile(_keyring_path(settings), key_provider(settings, env, log))
-        keyring = file.load()
+        home = _home(settings, env, *key_providers(settings, env, log))
+        keyring = home.load()
         left_of(keyring, STEPS)
     except BrokerError as error:
         refused = error
     else:
-        return file, keyring
-    note = "; ".join(filter(None, (refused.note, f"key: {key_origin(settings, env)}")))
+        return home, keyring
+    todo = "there is no store yet: run `oauthbroker init`" if _is_new(settings, env, refused) else ""
+    note = "; ".join(filter(None, (refused.note, f"key: {key_origin(settings, env)}", todo)))
     raise BrokerError(refused.code, note=note)
+
+
+def _is_new(settings: Settings, env: Mapping[str, str], refused: BrokerError) -> bool:
+    """Return whether the key is missing, and a store in files that it could open is, too."""
+    return (
+        refused.code is Code.KEY_UNKNOWN and store_url(settings, env) is None and not _keyring_path(settings).exists()
+    )
+
+
+def _home(settings: Settings, env: Mapping[str, str], kek: KeyProvider, *also: KeyProvider) -> KeyringHome:
+    url = store_url(settings, env)
+    if url is None:
+        return KeyringFile(_keyring_path(settings), kek, also=also)
+    from oauthbroker.store.postgres.schema import KeyringTable
+
+    return KeyringTable(url, kek, also)
 
 
 def upgrade_state(keyring: Keyring) -> Literal["done", "waits", "begun"]:
@@ -101,32 +179,101 @@ def reporting(log: Log) -> Callable[[str, Code], None]:
     return lambda place, code: log.error("unreadable", place=place, code=code.value)
 
 
-def init_store(settings: Settings, clock: Clock) -> tuple[bool, Path]:
-    """Makes the key file (unless there is one) and the keyring; (whether the key is new, where it is).
+class NewStore(NamedTuple):
+    """A store that was made: the file or the id of its key, whether that is new, and where the keyring is."""
 
-    Raises `keyExists` where a keyring is: nothing is ever overwritten.
+    key: str
+    key_is_new: bool
+    keyring: str
+
+
+def init_store(settings: Settings, env: Mapping[str, str], clock: Clock) -> NewStore:
+    """Make the key file, unless there is one or a key service in its place, and the keyring; in a database the tables,
+    too.
+
+    Raises `keyExists` where a keyring is: nothing is ever overwritten. A further host of a database's store takes its
+    key file from the first one: `keyUnknown`.
     """
-    path = Path(settings.key_file)
+    url = store_url(settings, env)
+    if url is not None:
+        migrate_store(url)
+    kek, key, is_new = _key_of_new_store(settings, env, url)
+    if url is None:
+        Keyring.create(_keyring_path(settings), kek, clock=clock, upgrades=names_of(STEPS))
+        return NewStore(key, is_new, str(_keyring_path(settings)))
+    from oauthbroker.store.postgres.schema import KeyringTable
+
+    if not KeyringTable(url, kek).create(names_of(STEPS)):
+        raise BrokerError(Code.KEY_EXISTS)
+    return NewStore(key, is_new, "table oauthbroker.keyring")
+
+
+def _key_of_new_store(settings: Settings, env: Mapping[str, str], url: Secret | None) -> tuple[KeyProvider, str, bool]:
+    if settings.key_service is not None:
+        kek = provider_of(settings.key_service, env, _key_free(settings))
+        return kek, kek.id(), False
+    path, outside = Path(settings.key_file), _key_free(settings)
     at_border(lambda: Fs().make_root(path.parent))
     is_new = not path.exists()
-    if is_new and _keyring_path(settings).exists():
+    if is_new and _has_keyring(settings, url):
         raise BrokerError(Code.KEY_UNKNOWN, note="the store has a keyring, but its key file is missing")
+    made = FileKek.create(path, outside=outside) if is_new else FileKek.open(path, outside=outside, durably=True)
+    return made, str(path), is_new
+
+
+def migrate_store(url: Secret) -> list[int]:
+    """Run the migrations that a database lacks, and return their numbers. Raises store codes."""
+    from oauthbroker.store.postgres.schema import migrate
+
+    return migrate(url)
+
+
+def _has_keyring(settings: Settings, url: Secret | None) -> bool:
+    if url is None:
+        return _keyring_path(settings).exists()
+    from oauthbroker.store.postgres.schema import read_keyring
+
+    return read_keyring(url) is not None
+
+
+def key_providers(settings: Settings, env: Mapping[str, str], log: Log) -> tuple[KeyProvider, ...]:
+    """Return the key of the configuration and the further ones. The key is a key service, or comes from the environment
+    (with a warning), a systemd credential, or the key file. No key service is asked yet."""
     outside = _key_free(settings)
-    kek = FileKek.create(path, outside=outside) if is_new else FileKek.open(path, outside=outside, durably=True)
-    Keyring.create(_keyring_path(settings), kek, clock=clock, upgrades=names_of(STEPS))
-    return is_new, path
-
-
-def key_provider(settings: Settings, env: Mapping[str, str], log: Log) -> KeyProvider:
-    """Return the source of the KEK: the environment (with a warning), a systemd credential, or the key file."""
+    others = (provider_of(each, env, outside) for each in settings.other_keys)
+    if settings.key_service is not None:
+        return (provider_of(settings.key_service, env, outside), *others)
     if env.get(KEY_ENV):
         log.warning("the key comes from the environment, which keeps it readable; use a key file")
-        return EnvKek(env[KEY_ENV])
-    return FileKek.open(Path(key_origin(settings, env)), outside=_key_free(settings))
+        return (EnvKek(env[KEY_ENV]), *others)
+    return (FileKek.open(Path(key_origin(settings, env)), outside=outside), *others)
+
+
+def provider_of(source: KeySource, env: Mapping[str, str], outside: tuple[Path, ...]) -> KeyProvider:
+    """Return the key that a source names. Raises `keyUnknown` and as `FileKek.open` does."""
+    name, options = source.name, source.options
+    match source.kind:
+        case "file":
+            return FileKek.open(Path(name), outside=outside)
+        case "vault":
+            from oauthbroker.key_services.vault import VaultTransit
+
+            given = {_SPELLED.get(option, option): value for option, value in options.items() if option != "tokenEnv"}
+            token = env.get(options.get("tokenEnv", ""), "")
+            return VaultTransit(key=name, token=Secret(token) if token else None, **given)
+        case "awsKms":
+            from oauthbroker.key_services.aws_kms import AwsKms
+
+            return AwsKms(key_arn=name, **options)
+    from oauthbroker.key_services.installed import installed_provider
+
+    return installed_provider(name, options)
 
 
 def key_origin(settings: Settings, env: Mapping[str, str]) -> str:
-    """Return the variable or the path of the file that the key is read from."""
+    """Return the key service, the variable, or the path of the file that the key is read from."""
+    if settings.key_service is not None:
+        return f"{settings.key_service.kind} {settings.key_service.name}"
     if env.get(KEY_ENV):
         return KEY_ENV
     credential = Path(env[CREDENTIALS_ENV], CREDENTIAL) if env.get(CREDENTIALS_ENV) else None
@@ -153,18 +300,18 @@ def default_audit(settings: Settings, store: Store, log: Log) -> AuditWriter:
     return audit
 
 
-def audit_file(settings: Settings, store: Store, log: Log) -> AuditFile:
+def audit_file(settings: Settings, store: Store | Keyring, log: Log) -> AuditFile:
     keys = AuditKeys(store.mac)
-    return AuditFile(folder=_data(settings), keys=keys, most_bytes=settings.audit_max_bytes, tell=log.warning)
+    return AuditFile(folder=data_of(settings), keys=keys, most_bytes=settings.audit_max_bytes, tell=log.warning)
 
 
-def _data(settings: Settings) -> Path:
+def data_of(settings: Settings) -> Path:
     return Path(settings.store_root) / "data"
 
 
 def _keyring_path(settings: Settings) -> Path:
-    return _data(settings) / "keyring"
+    return data_of(settings) / "keyring"
 
 
 def api_keys(repository: Repository, clock: Clock, audit: AuditWriter) -> ApiKeys:
-    return ApiKeys(repository.shelf("apikeys", ApiKey.from_plaintext), clock, audit)
+    return ApiKeys(shelf=repository.shelf("apikeys", ApiKey.from_plaintext), clock=clock, audit=audit)

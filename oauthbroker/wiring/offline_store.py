@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -12,18 +12,29 @@ from oauthbroker.audit.memory import AuditList
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import Code
-from oauthbroker.events.queue import StoreQueues
+from oauthbroker.events.backends import queues_of
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import json_log
-from oauthbroker.observability.metrics import Metrics
 from oauthbroker.operations.checkup.inspection import Inspection
 from oauthbroker.operations.dead_letters import DeadLetters
 from oauthbroker.operations.grants import GrantList, Secrets, SessionList, Vault
 from oauthbroker.repository.repository import KINDS, Repository
+from oauthbroker.repository.store_age import StoreAge
 from oauthbroker.store.file.read_only import look_at
-from oauthbroker.store.keys import Keyring
+from oauthbroker.store.keyring import Keyring
 from oauthbroker.store.port import Store
-from oauthbroker.wiring.storage import api_keys, audit_file, open_store, reporting, upgrade_state, with_keys
+from oauthbroker.wiring.storage import (
+    api_keys,
+    audit_file,
+    data_of,
+    database_store,
+    open_store,
+    reporting,
+    upgrade_state,
+    with_keys,
+)
+
+DamageReport = Callable[[str, Code], None]
 
 
 @asynccontextmanager
@@ -40,13 +51,13 @@ async def open_vault(
     clock, env = clock or SystemClock(), os.environ if env is None else env
     log = json_log(sys.stderr, clock)
     async with AsyncExitStack() as stack:
-        store, current = await open_store(with_keys(settings, env), env, clock, log, upgrading=upgrading)
+        store, current, *_ = await open_store(with_keys(settings, env), env, clock, log, upgrading=upgrading)
         repository = Repository(store=store, on_damage=reporting(log), upgraded=current)
         stack.push_async_callback(repository.close)
         audit = audit_file(settings, store, log)
         stack.callback(audit.close)
         trail = FileTrail(audit.folder, audit.keys)
-        queues = StoreQueues(repository=repository, clock=clock, limits=settings.limits, metrics=Metrics())
+        queues = queues_of(repository, clock=clock, limits=settings.limits)
         yield Vault(
             secrets=Secrets(repository, clock, audit),
             grants=GrantList(repository, clock),
@@ -57,7 +68,9 @@ async def open_vault(
         )
 
 
-def look_into(settings: Settings, keyring: Keyring, clock: Clock) -> tuple[Store, Inspection] | None:
+def look_into(
+    settings: Settings, keyring: Keyring, *, env: Mapping[str, str], clock: Clock
+) -> tuple[Store, Inspection] | None:
     """Open the store for a checkup, while a broker may work on it: nothing is written and no lock is taken. None for
     one that no broker has opened yet. Raises store codes."""
     damaged: list[str] = []
@@ -65,12 +78,30 @@ def look_into(settings: Settings, keyring: Keyring, clock: Clock) -> tuple[Store
     def report(place: str, _: Code) -> None:
         damaged.append(place)
 
-    opened = look_at(Path(settings.store_root), keyring, kinds=KINDS, clock=clock, on_damage=report)
+    opened = _looked_at(settings, keyring, env=env, clock=clock, on_damage=report)
     if opened is None:
         return None
     store, kinds = opened
     repository = Repository(store=store, on_damage=report, kinds=kinds, upgraded=upgrade_state(keyring) == "done")
-    keys = api_keys(repository, clock, AuditList())
     return store, Inspection(
-        repository=repository, keys=keys, kinds=kinds, clock=clock, limits=settings.limits, damaged=damaged
+        repository=repository,
+        age=StoreAge(store=store, store_id=keyring.store_id, data=data_of(settings), clock=clock),
+        keys=api_keys(repository, clock, AuditList()),
+        kinds=kinds,
+        clock=clock,
+        limits=settings.limits,
+        damaged=damaged,
     )
+
+
+def _looked_at(
+    settings: Settings,
+    keyring: Keyring,
+    *,
+    env: Mapping[str, str],
+    clock: Clock,
+    on_damage: Callable[[str, Code], None],
+) -> tuple[Store, frozenset[str]] | None:
+    if settings.store_url_env:
+        return database_store(settings, keyring, env=env, on_damage=on_damage), frozenset(KINDS)
+    return look_at(Path(settings.store_root), keyring, kinds=KINDS, clock=clock, on_damage=on_damage)

@@ -8,19 +8,19 @@ from starlette.routing import BaseRoute
 
 from oauthbroker.web.access_log import RequestLog
 from oauthbroker.web.admin_pages import AdminPages
-from oauthbroker.web.api.caller import Callers
-from oauthbroker.web.api.routes import ApiRoutes
+from oauthbroker.web.api.authentication import Callers
+from oauthbroker.web.api.router import ApiRoutes
 from oauthbroker.web.api.warm_tokens import WarmTokens
 from oauthbroker.web.app import Web, build_web
 from oauthbroker.web.branding import logo_routes
 from oauthbroker.web.browsers import Browsers
 from oauthbroker.web.connections_pages import ConnectionsPages
 from oauthbroker.web.consent_pages import ConsentPages
-from oauthbroker.web.limits import RequestLimits
+from oauthbroker.web.form_routes import Routes
 from oauthbroker.web.metrics_page import Scrape, metrics_routes, operators_only
+from oauthbroker.web.rate_limits import RequestLimits
 from oauthbroker.web.readiness import Readiness, health_routes
 from oauthbroker.web.retry_pages import RetryPages
-from oauthbroker.web.routes import Routes
 from oauthbroker.wiring.parts import Parts
 
 

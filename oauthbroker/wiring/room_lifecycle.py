@@ -16,7 +16,7 @@ from oauthbroker.core.refused import described
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.room_resources import RoomResources
 from oauthbroker.observability.logging import Log
-from oauthbroker.observability.scrubber import Scrubber
+from oauthbroker.observability.transcript_scrubber import Scrubber
 from oauthbroker.rooms.declaration import Room
 from oauthbroker.rooms.discovery import declared, named
 from oauthbroker.rooms.open_room import Background, OpenRoom, OpensRoom, RoomFinding, RoomRoute, flaw_of

@@ -9,23 +9,32 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.broker import Broker
-from oauthbroker.config import Loaded, load, resolve
 from oauthbroker.config.reload import Source
 from oauthbroker.core.clock import Clock, SystemClock
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import on_thread
 from oauthbroker.model.apps import Bundle
+from oauthbroker.model.forwarders import Nats
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log, json_log
 from oauthbroker.observability.shared_metrics import MetricsFolder
+from oauthbroker.protocol.jetstream import INSTALL
 from oauthbroker.repository.repository import Repository
+from oauthbroker.repository.store_age import StoreAge
 from oauthbroker.store.port import Store
+from oauthbroker.store.rotation import KeyRotation
 from oauthbroker.wiring.parts import Parts
 from oauthbroker.wiring.running import Running
 from oauthbroker.wiring.storage import default_audit, open_store, reporting, with_keys
+
+if TYPE_CHECKING:
+    from oauthbroker.config import Loaded
 
 
 @asynccontextmanager
@@ -84,9 +93,11 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
     """Open a broker with all its parts, as `open_broker` does."""
     log = log or json_log(sys.stderr, clock)
     async with AsyncExitStack() as stack:
-        loaded = config if isinstance(config, Bundle) else load(config)
+        loaded = config if isinstance(config, Bundle) else _load(config)
+        rotation: KeyRotation | None = None
+        age: StoreAge | None = None
         if store is None:
-            store = (await open_store(with_keys(loaded.settings, env), env, clock, log)).store
+            store, _, rotation, age = await open_store(with_keys(loaded.settings, env), env, clock, log)
         repository = Repository(store=store, on_damage=reporting(log))
         stack.push_async_callback(repository.close)
         source = ConfigSource(config=config, env=env, repository=repository, only=only, workers=workers)
@@ -109,7 +120,7 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
             whole=only is None,
             metrics_folder=shared,
         )
-        running = Running(parts, source.read)
+        running = Running(parts, source.read, rotation, age=age)
         stack.push_async_callback(running.close)
         if only is not None:
             stack.push_async_callback(running.hand_over)
@@ -131,17 +142,28 @@ class ConfigSource:
 
     async def read(self, given: Source) -> Bundle:
         given = self.config if given is None else given
-        return await self.resolved(given if isinstance(given, Bundle) else await asyncio.to_thread(load, given))
+        return await self.resolved(given if isinstance(given, Bundle) else await asyncio.to_thread(_load, given))
 
     async def resolved(self, loaded: Loaded | Bundle) -> Bundle:
         """Fill in the values, and take the part of the limits that one of so many processes has."""
         if isinstance(loaded, Bundle):
             bundle = loaded
         else:
+            from oauthbroker.config import resolve
+
             secrets = await self.repository.secrets.all() if loaded.secret_keys else {}
             bundle = resolve(loaded, self.env, secrets, only=self.only)
+        if any(isinstance(each.to, Nats) for each in bundle.forwarders) and find_spec("nats") is None:
+            raise BrokerError(Code.CONFIG_INVALID, note=INSTALL)
         limits = bundle.settings.limits.shared_by(self.workers)
         return replace(bundle, settings=replace(bundle.settings, limits=limits))
+
+
+def _load(folder: str | Path) -> Loaded:
+    """Read a folder. Its reader is a third of the start, and a `Bundle` that was built in code needs none."""
+    from oauthbroker.config import load
+
+    return load(folder)
 
 
 def _say_what_is_off(settings: Settings, log: Log) -> None:

@@ -1,0 +1,106 @@
+"""Export the store of the settings to an archive, import one, and accept a restored store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from oauthbroker.audit import RestoreAccepted
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.refused import Refused
+from oauthbroker.model.settings import Settings
+from oauthbroker.observability.logging import Log
+from oauthbroker.repository.repository import KINDS
+from oauthbroker.repository.store_age import age_in
+from oauthbroker.repository.upgrade_steps import STEPS
+from oauthbroker.store.file.seen_file import read_seen, write_seen
+from oauthbroker.store.file.system_calls import Fs, at_border
+from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.move_mark import MoveMark, MoveState
+from oauthbroker.store.moving.archive import ArchiveReader, Export, Import
+from oauthbroker.store.moving.copying import CopiedKind
+from oauthbroker.store.upgrade import is_behind, left_of
+from oauthbroker.wiring.moving import raw_store, word_of
+from oauthbroker.wiring.storage import audit_file, data_of, key_providers
+
+
+def export_store(
+    path: Path, recipients: Sequence[str], settings: Settings, *, env: Mapping[str, str], clock: Clock, log: Log
+) -> tuple[list[CopiedKind], list[str]]:
+    """Write an archive. Return its kinds, and the records that do not open and are left out. Raises Refused and store
+    codes."""
+    _check_installed()
+    from oauthbroker.store.moving import age
+
+    to = age.recipients(recipients)
+    with closing(raw_store(word_of(settings), env)) as store:
+        document = store.keyring()
+        ring = Keyring.opened(document, *key_providers(settings, env, log))
+        if is_behind(ring, STEPS):
+            raise Refused("The store waits for an upgrade: start a broker of this version on it once, then export.")
+        export = Export(store=store, document=document or b"", ring=ring, known=KINDS, clock=clock)
+        age.encrypt(path, export.lines(), to)
+        return export.kinds, export.damaged
+
+
+def import_store(
+    path: Path, identity: Path, settings: Settings, *, env: Mapping[str, str], clock: Clock, log: Log
+) -> list[CopiedKind]:
+    """Make a restored store of an archive. Raises Refused and store codes."""
+    _check_installed()
+    from oauthbroker.store.moving import age
+
+    def opened(document: bytes) -> Keyring:
+        ring = Keyring.opened(document, *key_providers(settings, env, log))
+        left_of(ring, STEPS)
+        return ring
+
+    using = age.identities(identity)
+    with age.archive_file(path) as file, closing(raw_store(word_of(settings), env, make=True)) as target:
+
+        def read(reader: ArchiveReader) -> None:
+            age.decrypt(file, reader, using)
+
+        return Import(target=target, opened=opened, known=KINDS, clock=clock).run(read)
+
+
+class Restored(NamedTuple):
+    """A store that waits to be accepted: the time of its records, and its mark if it was imported."""
+
+    since: str
+    mark: MoveMark | None
+
+
+def restored(settings: Settings, *, env: Mapping[str, str], log: Log) -> Restored | None:
+    """Return None for a store that does not wait to be accepted. Raises store codes."""
+    with closing(raw_store(word_of(settings), env)) as store:
+        mark = store.mark()
+        if mark is not None and mark.state is not MoveState.RESTORED:
+            raise mark.refusal()
+        if mark is not None:
+            return Restored(mark.there, mark)
+        ring = Keyring.opened(store.keyring(), *key_providers(settings, env, log))
+        age, seen = age_in(store, ring), read_seen(data_of(settings), ring.store_id)
+    is_older = age is not None and seen is not None and age.number < seen.number
+    return Restored(age.at, None) if age is not None and is_older else None
+
+
+def accept_restore(found: Restored, settings: Settings, *, env: Mapping[str, str], clock: Clock, log: Log) -> None:
+    """Let brokers of this host open a restored store. Raises store codes, and `auditUnavailable`."""
+    data = data_of(settings)
+    with closing(raw_store(word_of(settings), env)) as store:
+        ring = Keyring.opened(store.keyring(), *key_providers(settings, env, log))
+        with closing(audit_file(settings, ring, log)) as audit:
+            at_border(lambda: Fs().make_root(data))
+            audit.write(RestoreAccepted(since=found.since), clock.now())
+        write_seen(data, ring.store_id, None)
+        if found.mark is not None:
+            store.set_mark(None, expect=found.mark)
+
+
+def _check_installed() -> None:
+    if find_spec("pyrage") is None:
+        raise Refused('Archives need `pip install "oauthbroker[backup]"`.')

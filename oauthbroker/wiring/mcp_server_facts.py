@@ -1,0 +1,91 @@
+"""Look at an MCP server from outside, for an operator who wants to add it: `oauthbroker mcp add`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit, urlunsplit
+
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
+from oauthbroker.model.mcp_server import McpServer, canonical_uri
+from oauthbroker.model.provider_networks import ProviderNetworks
+from oauthbroker.model.settings import Limits
+from oauthbroker.protocol.client_registration import has_registration, takes_document
+from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.protocol.protected_resource import ProtectedResources
+from oauthbroker.protocol.transport import Transport
+
+Registration = Literal["document", "dynamic", "byHand"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpServerFacts:
+    """What an MCP server and its authorization server publish. `issuers`: the first one is used. `registration` is how
+    the broker gets a client; a document needs a public https address."""
+
+    url: str
+    resource: str
+    issuers: tuple[str, ...]
+    scopes: tuple[str, ...]
+    registration: Registration
+
+
+async def look_at_mcp_server(url: str, networks: Collection[str] = ()) -> McpServerFacts:
+    """Ask a server as the broker does, and take the resource of a parent too. `networks` are as in the Broker's
+    `providerNetworks`. An http address on loopback is for development.
+
+    Raises `requestInvalid` for a text that is no address, and the errors of a server that the broker cannot use.
+    """
+    try:
+        address = canonical_uri(url)
+        reach = ProviderNetworks(tuple(networks))
+    except ValueError:
+        raise BrokerError(Code.REQUEST_INVALID, note="not the address of a server, or not a network") from None
+    transport = Transport(plain_http_loopback=address.startswith("http://"), reach=reach)
+    try:
+        transport.check_url(address)
+        return await _facts(address, transport)
+    finally:
+        await transport.close()
+
+
+async def _facts(url: str, transport: Transport) -> McpServerFacts:
+    app = OAuthApp(
+        name="server",
+        provider="mcp",
+        flow="authorizationCode",
+        subject_mode="user",
+        client=Client("", None, "none"),
+        endpoints=Endpoints(),
+        scopes=(),
+        redirect=Redirect("", ""),
+        owner=Owner(),
+        resource=_with_parents(url),
+        mcp=McpServer(url),
+    )
+    limits = Limits()
+    resource = await ProtectedResources(transport=transport, limits=limits).of(app, url)
+    at_issuer = app.learnt(resource.issuers[0], app.client)
+    metadata = await Discovery(transport, SystemClock(), limits).metadata(at_issuer)
+    scopes = metadata.scopes or () if resource.scopes is None else resource.scopes
+    if "offline_access" in (metadata.scopes or ()):
+        scopes = (*scopes, "offline_access")
+    way: Registration = "dynamic" if has_registration(metadata) else "byHand"
+    return McpServerFacts(
+        url=url,
+        resource=resource.resource,
+        issuers=resource.issuers,
+        scopes=tuple(dict.fromkeys(scopes)),
+        registration="document" if takes_document(metadata) else way,
+    )
+
+
+def _with_parents(url: str) -> tuple[str, ...]:
+    """Return the resources that a token for this server may be for, the server's own first."""
+    scheme, netloc, path, query, _ = urlsplit(url)
+    steps = path.split("/")
+    above = ["/".join(steps[:end]) for end in range(len(steps) - (not query), 0, -1)]
+    return (url, *(urlunsplit((scheme, netloc, each, "", "")) for each in above))

@@ -1,0 +1,106 @@
+"""Move, verify and reopen the store of the settings: what `oauthbroker store` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.refused import Refused
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.settings import Settings
+from oauthbroker.observability.logging import Log
+from oauthbroker.repository.described import described
+from oauthbroker.repository.repository import KINDS
+from oauthbroker.repository.upgrade_steps import STEPS
+from oauthbroker.store.file.raw_files import RawFiles
+from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.moving.copying import Copied, Move, reopen
+from oauthbroker.store.moving.raw import RawStore
+from oauthbroker.store.moving.verifying import VerifiedStore, verify
+from oauthbroker.store.upgrade import is_behind
+from oauthbroker.wiring.storage import key_providers
+
+_VARIABLE: Final = "env:"
+_SCHEMES: Final = ("postgresql://", "postgres://")
+
+
+def word_of(settings: Settings) -> str:
+    """Return how commands name the store of the settings."""
+    return f"{_VARIABLE}{settings.store_url_env}" if settings.store_url_env else settings.store_root
+
+
+def raw_store(word: str, env: Mapping[str, str], *, make: bool = False) -> RawStore:
+    """Open the store that a command's word names: a folder, `env:NAME`, or the URL of a database without a password.
+
+    Raises Refused for a URL with a password, and store codes."""
+    if word.startswith(_VARIABLE):
+        name = word.removeprefix(_VARIABLE)
+        if not env.get(name):
+            raise BrokerError(Code.STORE_UNAVAILABLE, note=f"the environment variable {name} has no URL of a database")
+        return _database(Secret(env[name]), word, make=make)
+    if word.startswith(_SCHEMES):
+        _check_no_password(word)
+        return _database(Secret(word), word, make=make)
+    return RawFiles(Path(word), make=make)
+
+
+def _database(url: Secret, word: str, *, make: bool) -> RawStore:
+    if find_spec("psycopg_pool") is None:
+        raise BrokerError(Code.STORE_UNAVAILABLE, note='PostgreSQL needs `pip install "oauthbroker[postgres]"`')
+    from oauthbroker.store.postgres.raw_rows import RawRows
+
+    return RawRows(url, word, make=make)
+
+
+def _check_no_password(url: str) -> None:
+    who, at, _ = url.partition("://")[2].partition("@")
+    if (at and ":" in who) or "password=" in url:
+        raise Refused(
+            "Every user of this machine can read a command line. Put the URL into an environment variable, and write "
+            "env:NAME in its place."
+        )
+
+
+@contextmanager
+def opened_ring(
+    store: RawStore, settings: Settings, env: Mapping[str, str], log: Log
+) -> Iterator[tuple[RawStore, Keyring]]:
+    """Open the keyring of a store with the key of the settings. Raises `keyUnknown` and `keyMismatch`."""
+    with closing(store):
+        yield store, Keyring.opened(store.keyring(), *key_providers(settings, env, log))
+
+
+def copy_store(
+    words: tuple[str, str],
+    settings: Settings,
+    *,
+    env: Mapping[str, str],
+    clock: Clock,
+    log: Log,
+    cut_over: bool = False,
+    skip_damaged: bool = False,
+) -> Copied:
+    """Copy the store of one word to the place of another. Raises Refused and store codes."""
+    with ExitStack() as stack:
+        source, ring = stack.enter_context(opened_ring(raw_store(words[0], env), settings, env, log))
+        if is_behind(ring, STEPS):
+            raise Refused("The store waits for an upgrade: start a broker of this version on it once, then copy.")
+        target = stack.enter_context(closing(raw_store(words[1], env, make=True)))
+        move = Move(source=source, target=target, ring=ring, kinds=KINDS, clock=clock)
+        return move.cut_over(skip_damaged=skip_damaged) if cut_over else move.copy()
+
+
+def verify_store(word: str, settings: Settings, *, env: Mapping[str, str], log: Log) -> VerifiedStore:
+    with opened_ring(raw_store(word, env), settings, env, log) as (store, ring):
+        return verify(store, ring, KINDS, described)
+
+
+def reopen_store(word: str, env: Mapping[str, str], *, abandon: bool) -> bool:
+    """Undo the closing of a store. False if it was not closed. Raises as `reopen` does."""
+    with closing(raw_store(word, env)) as store:
+        return reopen(store, abandon=abandon)
