@@ -21,18 +21,18 @@ from typing import Any
 import oauthbroker
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.refused import CRASHED, REFUSED, Refused
+from oauthbroker.observability.library_logs import calm_libraries
 from oauthbroker.observability.logging import Log
 from oauthbroker.serving.listeners import Listeners
-from oauthbroker.serving.process import calm_libraries
-from oauthbroker.serving.server import AGAIN, on_signals
-from oauthbroker.serving.worker import Post
+from oauthbroker.serving.post import Post
+from oauthbroker.serving.signals import AGAIN, on_signals
 
 ATTEMPTS = 5
 STEADY_SECONDS = 30.0  # a worker that lived this long did not fail at its start
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class WorkerSlot:
     """One worker's slot: its process, and the number of failed starts in a row."""
 
@@ -49,7 +49,7 @@ class WorkerSlot:
                 self.process.send_signal(number)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Parent:
     """Runs `workers` processes on the same listeners. `pauses`: the first and the longest pause before a restart;
     `on_serving` is called once the first worker serves."""
@@ -67,7 +67,7 @@ class Parent:
     _gave_up: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._places = [WorkerSlot(number) for number in range(1, self.workers + 1)]
+        self._places = [WorkerSlot(number=number) for number in range(1, self.workers + 1)]
 
     async def run(self) -> int:
         """Run until SIGTERM or SIGINT. Returns 0 if every worker ended well. Raises Refused if none can start."""
@@ -117,7 +117,14 @@ class Parent:
     async def _live(self, place: WorkerSlot, metrics: str) -> int:
         """Run one process from start to end; returns its status, negative for a signal."""
         read, write = os.pipe()
-        post = Post(place.number, self.workers, os.getpid(), write, self.doors.to_fds(), metrics)
+        post = Post(
+            number=place.number,
+            of=self.workers,
+            parent=os.getpid(),
+            ready=write,
+            fds=self.doors.to_fds(),
+            metrics_folder=metrics,
+        )
         try:
             place.process = await asyncio.create_subprocess_exec(
                 *self._command(post),

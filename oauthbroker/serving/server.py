@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import uvicorn
@@ -16,13 +15,10 @@ from oauthbroker.broker import Broker
 from oauthbroker.observability.logging import Log
 from oauthbroker.serving.http1.connection import DoorConfig
 from oauthbroker.serving.http1.warm_connection import WarmConnection
+from oauthbroker.serving.listener_terms import Terms
 from oauthbroker.serving.listeners import Listeners
-from oauthbroker.serving.process import ORPHANED
-from oauthbroker.serving.terms import Terms
 from oauthbroker.web.forwarded import Proxies
 
-ENDS = (signal.SIGTERM, signal.SIGINT)
-AGAIN = signal.SIGHUP
 GRACE_SECONDS = 15  # for requests under way; longer where a provider call may take longer
 AFTER_PROVIDER_SECONDS = 5
 
@@ -59,7 +55,7 @@ async def served(
     web: ASGIApp, door: socket.socket, terms: Terms, *, grace_seconds: float = GRACE_SECONDS
 ) -> AsyncIterator[Server]:
     """Serve the application on `door` for the block. Then stop accepting connections and drain the open ones."""
-    server = Server(DoorConfig(web, terms, grace_seconds, WarmConnection))
+    server = Server(DoorConfig(web=web, terms=terms, grace_seconds=grace_seconds, protocol=WarmConnection))
     task = asyncio.create_task(server.serve(sockets=[door]))
     try:
         yield server
@@ -84,9 +80,9 @@ async def broker_served(broker: Broker, doors: Listeners, log: Log) -> AsyncIter
             if door is not None:
                 terms = Terms(
                     log,
-                    settings.locale,
-                    limits.connections,
-                    limits.header_seconds,
+                    locale=settings.locale,
+                    connections=limits.connections,
+                    header_seconds=limits.header_seconds,
                     write_seconds=limits.request_seconds,
                     proxies=Proxies(settings.trusted_proxies),
                 )
@@ -100,23 +96,3 @@ def _close_all(servers: list[Server]) -> None:
     """Close all at once, so that the grace periods of the listeners overlap."""
     for server in servers:
         server.should_exit = True
-
-
-@contextlib.contextmanager
-def on_signals(
-    end: Callable[[], object],
-    again: Callable[[], object] | None = None,
-    orphaned: Callable[[], object] | None = None,
-) -> Iterator[None]:
-    """Call `end` in the running loop on SIGTERM and SIGINT, `again` on SIGHUP, and `orphaned` on the parent's death,
-    instead of the default actions."""
-    loop = asyncio.get_running_loop()
-    named = {**dict.fromkeys(ENDS, end), AGAIN: again, ORPHANED: orphaned}
-    reactions = {each: react for each, react in named.items() if react is not None}
-    for each, react in reactions.items():
-        loop.add_signal_handler(each, react)
-    try:
-        yield
-    finally:
-        for each in reactions:
-            loop.remove_signal_handler(each)

@@ -3,55 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
+from oauthbroker.observability.library_logs import calm_libraries
 from oauthbroker.observability.logging import Log
+from oauthbroker.serving.connection_seats import SPARE
+from oauthbroker.serving.hardening import end_with_parent, make_room
 from oauthbroker.serving.http1.connection import LINGERING
 from oauthbroker.serving.listeners import Listeners
-from oauthbroker.serving.process import calm_libraries, end_with_parent, make_room
-from oauthbroker.serving.seats import SPARE
-from oauthbroker.serving.server import Server, broker_served, on_signals
+from oauthbroker.serving.post import Post
+from oauthbroker.serving.server import Server, broker_served
+from oauthbroker.serving.signals import on_signals
 from oauthbroker.wiring import open_broker
 
 OTHER_FILES = 256  # of the store, the providers and the log
-
-
-@dataclass(frozen=True, slots=True)
-class Post:
-    """A worker's instructions from its parent: its number, how many there are, and the inherited descriptors.
-
-    `fds` are the listening sockets; `ready` is where it reports, once, that it serves. It is passed as JSON in an
-    argument: it holds no secret.
-    """
-
-    number: int
-    of: int
-    parent: int
-    ready: int
-    fds: dict[str, int] = field(default_factory=dict)
-    metrics_folder: str = ""
-
-    def to_text(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_text(cls, text: str) -> Post:
-        given: dict[str, Any] = json.loads(text)
-        return cls(**given)
-
-    def say_ready(self) -> None:
-        with suppress(OSError):
-            os.write(self.ready, b"1")
-            os.close(self.ready)
 
 
 async def work(config: Path, post: Post, clock: Clock, log: Log) -> None:

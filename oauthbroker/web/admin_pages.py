@@ -9,18 +9,18 @@ from starlette.routing import BaseRoute
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Settings
-from oauthbroker.operations.admin import Admin
+from oauthbroker.operations.admin_actions import Admin
 from oauthbroker.operations.dead_letters import MOST_SHOWN, agent_of
 from oauthbroker.operations.grant_pages import GrantFilter
 from oauthbroker.operations.overview import AuditEntries
-from oauthbroker.web import admin_views as views
+from oauthbroker.web import admin_html as views
 from oauthbroker.web import csrf
-from oauthbroker.web.admin_views import HOME, Office
+from oauthbroker.web.admin_html import HOME, Office
+from oauthbroker.web.form_routes import Handler, route
 from oauthbroker.web.forwarded import is_local
-from oauthbroker.web.limits import failed_logins
-from oauthbroker.web.routes import Handler, route
-from oauthbroker.web.times import end_of_second, moment_of
-from oauthbroker.web.visitors import Visitor, VisitorHandler, Visitors
+from oauthbroker.web.rate_limits import failed_logins
+from oauthbroker.web.readable_times import end_of_second, moment_of
+from oauthbroker.web.visitor_cookies import Visitor, VisitorHandler, Visitors
 
 LINES = 200
 MOST_TEXT = 200
@@ -29,10 +29,10 @@ MOST_TEXT = 200
 class AdminPages:
     """The handlers. Each knows its operator, asks `admin`, and renders a page."""
 
-    def __init__(self, admin: Admin, settings: Settings, mac: csrf.Mac, clock: Clock) -> None:
+    def __init__(self, *, admin: Admin, settings: Settings, mac: csrf.Mac, clock: Clock) -> None:
         self._admin = admin
         self._survey = admin.survey
-        self._visitors = Visitors("admin", admin.visits, settings, mac, clock)
+        self._visitors = Visitors(pages="admin", visits=admin.visits, settings=settings, mac=mac, clock=clock)
         self._loopback = settings.admin_loopback
         self._failures = failed_logins(clock)
 
@@ -136,11 +136,11 @@ class AdminPages:
     async def audit(self, request: Request, visitor: Visitor) -> Response:
         asked = request.query_params
         entries = AuditEntries(
-            _word(asked.get("app")),
-            _word(asked.get("type")),
-            _word(asked.get("grant")).strip(),
-            moment_of(_word(asked.get("since"))),
-            end_of_second(moment_of(_word(asked.get("until")))),
+            app=_word(asked.get("app")),
+            type=_word(asked.get("type")),
+            grant=_word(asked.get("grant")).strip(),
+            since=moment_of(_word(asked.get("since"))),
+            until=end_of_second(moment_of(_word(asked.get("until")))),
         )
         lines = await self._survey.audit(LINES, entries)
         known = await self._survey.named(lines)
@@ -220,11 +220,11 @@ class AdminPages:
     def _office(self, request: Request, key: str) -> Office:
         visitors = self._visitors
         return Office(
-            visitors.locale(request),
-            visitors.clock.now(),
-            visitors.url,
-            lambda path: visitors.field(key, path),
-            request.query_params.get("done", ""),
+            locale=visitors.locale(request),
+            now=visitors.clock.now(),
+            url=visitors.url,
+            token=lambda path: visitors.field(key, path),
+            done=request.query_params.get("done", ""),
         )
 
 

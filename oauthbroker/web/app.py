@@ -14,13 +14,13 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metrics
-from oauthbroker.web import problems
+from oauthbroker.web import error_responses
 from oauthbroker.web.access_log import AccessLog
 from oauthbroker.web.api.warm_tokens import WarmTokens
 from oauthbroker.web.branding import Brand, Branded
+from oauthbroker.web.form_routes import Routes
 from oauthbroker.web.forwarded import Proxies
-from oauthbroker.web.guard import Guard, allowed_hosts, own_hosts
-from oauthbroker.web.routes import Routes
+from oauthbroker.web.request_limits import Guard, allowed_hosts, own_hosts
 
 
 def plain(kind: type[Starlette]) -> type[Starlette]:
@@ -29,7 +29,7 @@ def plain(kind: type[Starlette]) -> type[Starlette]:
     return next(each for each in kind.__mro__ if each.__module__ == "starlette.applications")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Web:
     """Each may be mounted below the path of `publicBaseUrl`. `both` is for one listener that serves everything."""
 
@@ -65,7 +65,7 @@ def build_web(
         for each, known in zip(parts, (hosts, of_api, hosts), strict=True)
     )
     second.state.warm_tokens, third.state.warm_tokens = warm(of_api), warm(hosts)
-    return Web(first, second, third, ((first, parts[0]), (second, parts[1]), (third, parts[2])))
+    return Web(pages=first, api=second, both=third, _parts=((first, parts[0]), (second, parts[1]), (third, parts[2])))
 
 
 def warm_tokens_of(web: ASGIApp) -> WarmTokens | None:
@@ -92,7 +92,7 @@ def _application(
                 seconds=settings.limits.request_seconds,
             ),
         ],
-        exception_handlers=problems.handlers(settings.locale),
+        exception_handlers=error_responses.handlers(settings.locale),
     )
     app.router.redirect_slashes = False
     return app

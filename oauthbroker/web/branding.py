@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oauthbroker.model.settings import Branding, Logo, Settings
-from oauthbroker.web.routes import route
+from oauthbroker.web.form_routes import route
 from oauthbroker.web.security_headers import security_headers
 
 FOLDER = "/brand"

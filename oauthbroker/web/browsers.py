@@ -16,7 +16,7 @@ from oauthbroker.core.clock import SET_BACK, Clock
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.model.settings import Settings
 from oauthbroker.web import csrf
-from oauthbroker.web.routes import read_form
+from oauthbroker.web.form_routes import read_form
 from oauthbroker.web.security_headers import security_headers
 from oauthbroker.web.words import locale_of
 

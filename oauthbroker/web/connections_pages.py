@@ -10,7 +10,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.model.settings import Settings
 from oauthbroker.operations.connections import LINK_PATH, Connections
 from oauthbroker.web import csrf
-from oauthbroker.web.connections_views import (
+from oauthbroker.web.connections_html import (
     Desk,
     Ending,
     done_words,
@@ -19,8 +19,8 @@ from oauthbroker.web.connections_views import (
     render_ending,
     render_invitation,
 )
-from oauthbroker.web.routes import Handler, route
-from oauthbroker.web.visitors import Visitor, VisitorHandler, Visitors
+from oauthbroker.web.form_routes import Handler, route
+from oauthbroker.web.visitor_cookies import Visitor, VisitorHandler, Visitors
 
 HOME = "/connections"
 
@@ -28,9 +28,11 @@ HOME = "/connections"
 class ConnectionsPages:
     """The handlers. Each knows its visitor, asks `connections` for that visitor's own data, and renders a page."""
 
-    def __init__(self, connections: Connections, settings: Settings, mac: csrf.Mac, clock: Clock) -> None:
+    def __init__(self, *, connections: Connections, settings: Settings, mac: csrf.Mac, clock: Clock) -> None:
         self._connections = connections
-        self._visitors = Visitors("connections", connections.visits, settings, mac, clock)
+        self._visitors = Visitors(
+            pages="connections", visits=connections.visits, settings=settings, mac=mac, clock=clock
+        )
 
     def routes(self) -> list[BaseRoute]:
         only = self._only
@@ -120,5 +122,8 @@ class ConnectionsPages:
         """`form`: the path of the page's only form; else each form names its own."""
         visitors = self._visitors
         return Desk(
-            visitors.locale(request), visitors.clock.now(), visitors.url, lambda path: visitors.field(key, form or path)
+            locale=visitors.locale(request),
+            now=visitors.clock.now(),
+            url=visitors.url,
+            token=lambda path: visitors.field(key, form or path),
         )

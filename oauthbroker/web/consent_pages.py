@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
 from oauthbroker.authorization.pages_service import (
     AuthorizationEnd,
-    Invitation,
     PagesService,
     locator_of_callback,
     locator_of_link,
@@ -22,16 +21,15 @@ from oauthbroker.authorization.pages_service import (
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import LOGIN_NAME, OAuthApp
-from oauthbroker.model.links import locator_of
-from oauthbroker.web import consent_views as views
-from oauthbroker.web import problems
+from oauthbroker.model.connect_links import locator_of
+from oauthbroker.web import consent_html as views
+from oauthbroker.web import error_responses
 from oauthbroker.web.access_log import note_refusal
 from oauthbroker.web.browsers import Browsers
-from oauthbroker.web.consent_views import CANCEL, CONTINUE, DECISION_FIELD, ConnectView, DoneView
-from oauthbroker.web.display import host_of
-from oauthbroker.web.next_step import render_next, render_private, render_wrong_account
+from oauthbroker.web.confirmation_pages import render_next, render_private, render_wrong_account
+from oauthbroker.web.consent_html import CANCEL, CONTINUE, DECISION_FIELD, ConnectView, DoneView
+from oauthbroker.web.form_routes import Handler, route
 from oauthbroker.web.retry_pages import AGAIN, RetryPages
-from oauthbroker.web.routes import Handler, route
 
 TRUTH_SECONDS = 3600  # that a session's cookie outlives its link, so that its browser can be told the outcome
 NEXT = "/next"
@@ -58,6 +56,7 @@ class ConsentPages:
             route("/declined/{app}", self.show_declined, "GET"),
             route(f"{NEXT}/{{session}}", self.show_next, "GET"),
             route("/connect", self.show_private, "GET"),
+            route("/clients/{app}.json", self.show_client, "GET"),
             route(AGAIN, self.retry.again, "POST"),
             *([route(login.app.redirect.callback_path, self.log_in, "GET")] if login is not None else []),
             *(route(app.redirect.callback_path, self.callback_of(app), "GET") for app in with_callback),
@@ -91,7 +90,7 @@ class ConsentPages:
             return self._ended(ending, request, locator_of_link(ticket))
         invitation = await self.consent.invitation(ticket)
         key, locale = self.browsers.key(request), self.browsers.locale(request, invitation.locale)
-        view = self._view(invitation, self.browsers.field(key, ticket))
+        view = ConnectView(invitation, self.consent.now(), self.browsers.field(key, ticket))
         prompt = invitation.device
         page = views.render_connect(view, locale) if prompt is None else views.render_device(view, prompt, locale)
         return page.response(set_cookies=[self.browsers.key_cookie(key)])
@@ -108,11 +107,10 @@ class ConsentPages:
             return self.browsers.arrived(f"/declined/{app.name}", locator_of_link(ticket))
         invitation = await self.consent.invitation(ticket)
         departure = await self.consent.depart(ticket)
-        view = self._view(invitation)
-        if view.login_host:
-            view = replace(view, provider=LOGIN_NAME, provider_host=view.login_host)
-        locale = self.browsers.locale(request, invitation.locale)
-        page = views.render_interstitial(departure.url.reveal(), view, locale)
+        view = ConnectView(invitation, self.consent.now())
+        login = view.login_host
+        place = (LOGIN_NAME, login) if login else (invitation.app.provider, view.provider_host)
+        page = views.render_leaving(departure.url.reveal(), *place, self.browsers.locale(request, invitation.locale))
         session = departure.session
         return page.response(set_cookies=[self._cookie_of(session.locator, departure.cookie, session.expires_at)])
 
@@ -122,7 +120,7 @@ class ConsentPages:
             return self.browsers.arrived(f"/connected/{ending.app.name}", locator)
         if ending.code is Code.PROVIDER_DENIED:
             return self.browsers.arrived(f"/declined/{ending.app.name}", locator)
-        return problems.answer(BrokerError(ending.code), request, self.browsers.locale(request, ending.locale))
+        return error_responses.answer(BrokerError(ending.code), request, self.browsers.locale(request, ending.locale))
 
     def callback_of(self, app: OAuthApp) -> Handler:
         """Return the handler of one app's own callback path."""
@@ -158,7 +156,7 @@ class ConsentPages:
             cookie = self._cookie_of(session.locator, arrived.cookie, session.expires_at)
             return self.browsers.see_other(f"{NEXT}/{session.id}", cookie)
         place = await self.consent.login_endpoint()
-        if refused.code is not Code.SUBJECT_MISMATCH or not problems.wants_page(request.headers) or not place:
+        if refused.code is not Code.SUBJECT_MISMATCH or not error_responses.wants_page(request.headers) or not place:
             raise refused
         offered = await self.retry.offered(request, locator_of_callback(query), refused, login=place)
         if offered is not None:
@@ -170,7 +168,13 @@ class ConsentPages:
         """Show the result at a clean address after the callback, so that no code stays in the history (case 92)."""
         ending = await self._just_ended(request, None)
         connections = self.browsers.url("/connections")
-        view = DoneView(ending.app.display_name, ending.app.provider, ending.scopes, ending.account, connections)
+        view = DoneView(
+            app_name=ending.app.display_name,
+            provider=ending.app.provider,
+            scopes=ending.scopes,
+            account=ending.account,
+            connections_url=connections,
+        )
         return views.render_done(view, self.browsers.locale(request, ending.locale)).response()
 
     async def show_declined(self, request: Request) -> Response:
@@ -203,6 +207,13 @@ class ConsentPages:
             return offered or self._ended(step, request, locator)
         return render_next(step, self.browsers.locale(request), self.consent.now()).response()
 
+    async def show_client(self, request: Request) -> Response:
+        """Answer an authorization server with the document of our client there. It is public, and has no secret."""
+        document = self.consent.client_document(request.path_params["app"])
+        if document is None:
+            raise HTTPException(404)
+        return JSONResponse(document)
+
     async def show_private(self, request: Request) -> Response:
         """Show the page behind a conversation's link whose real one was delivered privately."""
         return render_private(self.browsers.locale(request)).response()
@@ -213,23 +224,6 @@ class ConsentPages:
         if decision not in {CONTINUE, CANCEL}:
             raise BrokerError(Code.REQUEST_INVALID, note="decision")
         return decision
-
-    def _view(self, invitation: Invitation, token: str = "") -> ConnectView:
-        return ConnectView(
-            agent_name=invitation.agent_name,
-            app_name=invitation.app.display_name,
-            provider=invitation.app.provider,
-            provider_host=host_of(invitation.authorization_endpoint),
-            subject=invitation.subject,
-            subject_mode=invitation.app.subject_mode,
-            scopes=invitation.scopes,
-            expires_at=invitation.expires_at,
-            now=self.consent.now(),
-            csrf_token=token,
-            login_host=host_of(invitation.login_endpoint) if invitation.login_endpoint else "",
-            agent_title=invitation.agent_title,
-            subject_title=invitation.subject_title,
-        )
 
     def _cookie_of(self, locator: str, cookie: Secret, until: datetime) -> str:
         """Return the session's cookie. It outlives the link: its browser may still be needed for a minute, and is told

@@ -16,8 +16,8 @@ from starlette.types import Scope
 Address = IPv4Address | IPv6Address
 _WITH_PORT = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<four>[^:]+))(?::\d{1,5})?")
 MOST_HOPS = 32
-HEARSAY = (b"x-forwarded-", b"forwarded", b"x-original-", b"x-rewrite-", b"x-http-method", b"x-real-ip")
-_OF_PROXIES = (*HEARSAY, b"via")
+HEARSAY = (b"x-forwarded-", b"forwarded", b"x-original-", b"x-rewrite-", b"x-real-ip")
+_OF_PROXIES = (*HEARSAY, b"x-http-method", b"x-method-override", b"via")
 _KEY = "relayed"
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 

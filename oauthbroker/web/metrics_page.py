@@ -16,10 +16,10 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.observability.metrics import SECONDS, Gauge, Labels, Metric, Metrics, Name, Timing
 from oauthbroker.observability.shared_metrics import MetricFigures, MetricsFolder
 from oauthbroker.operations.gauges import Gauges
-from oauthbroker.web.api.caller import Callers, address_of, known, may
+from oauthbroker.web.api.authentication import Callers, address_of, known, may
+from oauthbroker.web.form_routes import route
 from oauthbroker.web.forwarded import is_local
-from oauthbroker.web.limits import RequestLimits
-from oauthbroker.web.routes import route
+from oauthbroker.web.rate_limits import RequestLimits
 from oauthbroker.web.security_headers import security_headers
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ V = TypeVar("V")
 Admit = Callable[[Request], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scrape:
     """All figures as they are now: this process', and the others' out of the `folder` that they share."""
 

@@ -13,7 +13,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Life
 from oauthbroker.operations.health import HealthCheck
-from oauthbroker.web.routes import Handler, route
+from oauthbroker.web.form_routes import Handler, route
 from oauthbroker.web.security_headers import security_headers
 
 STOPPING = "stopping"

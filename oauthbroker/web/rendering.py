@@ -12,14 +12,14 @@ from starlette.responses import HTMLResponse
 
 from oauthbroker.core.errors import Locale
 from oauthbroker.web.branding import BRAND
-from oauthbroker.web.display import HOST_LIMIT, counted, isolated, phrase
 from oauthbroker.web.security_headers import TEMPLATES, content_security_policy, security_headers, stylesheet
+from oauthbroker.web.shown_names import HOST_LIMIT, counted, isolated, phrase
 from oauthbroker.web.words import PAGES
 
 ReferrerPolicy = Literal["no-referrer", "same-origin"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """One finished page: HTML, status, and how much of our address the next site may learn."""
 
@@ -64,4 +64,4 @@ def page(
     """Return the page of one template; `text` are the words of the language unless it is given."""
     common = {"text": PAGES[locale], "brand": BRAND.get(), "support": PAGES[locale].support}
     html = _environment().get_template(template).render(locale=locale, **{**common, **words})
-    return Page(html, status, locale, referrer_policy)
+    return Page(html=html, status=status, locale=locale, referrer_policy=referrer_policy)

@@ -9,12 +9,12 @@ from starlette.responses import Response
 
 from oauthbroker.authorization.retry import Offer, RetryService
 from oauthbroker.core.errors import BrokerError, Locale
-from oauthbroker.model.links import locator_of
-from oauthbroker.web import problems
+from oauthbroker.model.connect_links import locator_of
+from oauthbroker.web import error_responses
 from oauthbroker.web.access_log import note_refusal
 from oauthbroker.web.browsers import Browsers
-from oauthbroker.web.display import HOST_LIMIT, host_of, isolated, phrase
 from oauthbroker.web.rendering import Page, page
+from oauthbroker.web.shown_names import HOST_LIMIT, host_of, isolated, phrase
 from oauthbroker.web.words import PAGES
 
 AGAIN = "/next/{session}/again"
@@ -32,7 +32,7 @@ class RetryPages:
     ) -> Response | None:
         """Return the page in the place of an error's; None where this browser is offered nothing. `login` is where the
         wrong account was given, if that was the broker's own login."""
-        if not problems.wants_page(request.headers):
+        if not error_responses.wants_page(request.headers):
             return None
         offer = await self.retrying.offer(locator, self.browsers.session(request, locator))
         if offer is None or offer.at_login != bool(login):
@@ -65,7 +65,7 @@ def render_offer(offer: Offer, action: str, token: str, locale: Locale, login: s
         host = isolated(host_of(login), HOST_LIMIT)
         lead, hint = phrase(text.login_wrong_lead, host=host), phrase(text.login_wrong_hint, host=host)
     return page(
-        "again.html",
+        "retry.html",
         locale,
         status=error.status,
         referrer_policy="same-origin",

@@ -14,16 +14,16 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from oauthbroker.core.errors import Code, Locale
+from oauthbroker.serving.connection_seats import Seat
 from oauthbroker.serving.http1.flow_control import UNTIL_THE_END, HeldFlow
 from oauthbroker.serving.http1.head_parser import CHUNKS, HEAD_LIMIT, Malformed, judge, refusal_bytes
 from oauthbroker.serving.http1.known_heads import KnownHeads
 from oauthbroker.serving.http1.lingering import PartingTransport
+from oauthbroker.serving.listener_terms import Terms
 from oauthbroker.serving.listeners import peer_uid
-from oauthbroker.serving.seats import Seat
-from oauthbroker.serving.terms import Terms
 from oauthbroker.web.access_log import uvicorn_options
 from oauthbroker.web.app import warm_tokens_of
-from oauthbroker.web.guard import PEER, PROBES
+from oauthbroker.web.request_limits import PEER, PROBES
 
 IDLE_SECONDS = 5  # between two requests of one connection
 LINGERING = 64  # refused connections that still get an answer; further ones are closed at once
@@ -35,7 +35,7 @@ class DoorConfig(uvicorn.Config):
     """uvicorn's configuration, with our protocol and connection terms."""
 
     def __init__(
-        self, web: ASGIApp, terms: Terms, grace_seconds: float, protocol: type[HttpConnection] | None = None
+        self, *, web: ASGIApp, terms: Terms, grace_seconds: float, protocol: type[HttpConnection] | None = None
     ) -> None:
         self.terms, self.heads = terms, KnownHeads(warm_tokens_of(web))
         options: dict[str, Any] = {**uvicorn_options(), "http": protocol or HttpConnection, "lifespan": "off"}
@@ -54,6 +54,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def __init__(
         self,
+        *,
         config: DoorConfig,
         server_state: ServerState,
         app_state: dict[str, Any],
@@ -74,7 +75,11 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         terms = self._terms
-        super().connection_made(PartingTransport(transport, self.loop, terms.write_seconds, self._body_is_coming))
+        super().connection_made(
+            PartingTransport(
+                inner=transport, loop=self.loop, write_seconds=terms.write_seconds, still_sends=self._body_is_coming
+            )
+        )
         self.flow: HeldFlow = HeldFlow(self.transport)
         if terms.over:  # accepted before shutdown began, and created only now
             self.transport.abort()
@@ -118,12 +123,12 @@ class HttpConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             self.transport.forget(data)
             return
-        self._unset_keepalive_if_required()
         self._received = self._received + data if self._received else data
         self._read()
 
     def _read(self) -> None:
         """Go on with the received bytes, as far as they may be read now."""
+        self._unset_keepalive_if_required()
         refused: Malformed | None = None
         held, self.flow.held = self.flow.held, False
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from oauthbroker.core.bounded import Bounded
+from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.web.api.warm_tokens import ROUTE, WarmHead, WarmTokens
 
 LONGEST = 6 * 1024  # bytes of a head that is remembered: a turn token of full length fits

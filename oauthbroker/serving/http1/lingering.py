@@ -20,6 +20,7 @@ class PartingTransport(asyncio.Transport):
 
     def __init__(
         self,
+        *,
         inner: asyncio.Transport,
         loop: asyncio.AbstractEventLoop,
         write_seconds: float,

@@ -13,6 +13,7 @@ class WarmConnection(HttpConnection):
     """An `HttpConnection` that asks `KnownHeads` first. Everything that is not known takes the general way."""
 
     _head = b""  # of the request under way
+    _used_at = 0.0  # by the loop's time: when a request was answered at once
     _hold: asyncio.TimerHandle | None = None
 
     def _read(self) -> None:
@@ -34,13 +35,32 @@ class WarmConnection(HttpConnection):
         self._stop_holding()
         self._head_has_come()
         self.transport.write(answer)
-        super().on_response_complete()
+        self._stay_open()
         return True
+
+    def _stay_open(self) -> None:
+        """Do what the base does after an answer, and leave the timer of an idle connection running: it looks itself
+        when the connection was last used."""
+        self.server_state.total_requests += 1
+        self._used_at = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._close_when_idle_for(self.timeout_keep_alive)
+
+    def _close_when_idle_for(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def timeout_keep_alive_handler(self) -> None:
+        left = self._used_at + self.timeout_keep_alive - self.loop.time()
+        if left > 0 and not self.transport.is_closing():
+            self._close_when_idle_for(left)
+        else:
+            super().timeout_keep_alive_handler()
 
     def _is_held(self) -> bool:
         """Wait a moment for the body of a known head. After it the general way begins, and with it its time limit."""
         if not self._heads.lacks_body(self._received):
             return False
+        self._unset_keepalive_if_required()
         if self._hold is None:
             self._hold = self.loop.call_later(HOLD_SECONDS, self._hold_is_over)
         return True

@@ -1,1 +1,1 @@
-"""API v1: for runtimes, operators, and tools in other processes. `operations.OPERATIONS` is what there is."""
+"""API v1: for runtimes, operators, and tools in other processes. `call_table.OPERATIONS` is what there is."""

@@ -11,23 +11,23 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oauthbroker.access.known_tokens import Guest
+from oauthbroker.access.turn_token_cache import Guest
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.operations.services import Services
-from oauthbroker.web import problems
-from oauthbroker.web.api.call import ApiCall, note_refused
-from oauthbroker.web.api.caller import Caller, Callers, address_of, known, may
+from oauthbroker.web import error_responses
+from oauthbroker.web.api.authentication import Caller, Callers, address_of, known, may
+from oauthbroker.web.api.call_table import Operation
 from oauthbroker.web.api.fields import RequestModel
-from oauthbroker.web.api.models import NoParameters
-from oauthbroker.web.api.operations import Operation
-from oauthbroker.web.api.reading import RequestInvalid, read_body, read_path, read_query
-from oauthbroker.web.limits import RequestLimits
+from oauthbroker.web.api.handler_call import ApiCall, note_refused
+from oauthbroker.web.api.request_models import NoParameters
+from oauthbroker.web.api.request_parsing import RequestInvalid, read_body, read_path, read_query
+from oauthbroker.web.rate_limits import RequestLimits
 from oauthbroker.web.words import locale_of
 
 _NOTHING = NoParameters()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """All operations of one path. What costs little is judged first: nothing of a body is read for a stranger."""
 
@@ -58,7 +58,7 @@ class Endpoint:
         default = caller.turn.locale_or(self.locale) if isinstance(caller, Guest) else self.locale
         locale = locale_of(request.headers.get("accept-language"), default)
         more = {"errors": refused.problems} if isinstance(refused, RequestInvalid) else None
-        return problems.refusal(refused, request, locale, more)
+        return error_responses.refusal(refused, request, locale, more)
 
     def _operation(self, request: Request) -> Operation:
         found = self.operations.get(request.method)
@@ -72,7 +72,9 @@ class Endpoint:
         kind = _body_kind(operation, caller)
         still = partial(self._still, request, operation)
         body = _NOTHING if kind is None else await read_body(request, kind, still)
-        return ApiCall(request, self.services, caller, body, query, path, still)
+        return ApiCall(
+            request=request, services=self.services, caller=caller, body=body, query=query, path=path, still=still
+        )
 
     async def _still(self, request: Request, operation: Operation) -> None:
         """Check the caller's rights again in a call that takes long: keys and turns end meanwhile. Raises as at

@@ -8,9 +8,9 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.token_request import app_name
 from oauthbroker.operations.erasure import Erased
 from oauthbroker.operations.grant_pages import GrantFilter
-from oauthbroker.records import display
-from oauthbroker.web.api.call import ApiCall, reply
-from oauthbroker.web.api.models import EraseSubject, GrantPath, GrantsQuery, NoParameters
+from oauthbroker.records import specification_form
+from oauthbroker.web.api.handler_call import ApiCall, reply
+from oauthbroker.web.api.request_models import EraseSubject, GrantPath, GrantsQuery, NoParameters
 
 
 async def list_grants(call: ApiCall[NoParameters, GrantsQuery, NoParameters]) -> Response:
@@ -18,7 +18,7 @@ async def list_grants(call: ApiCall[NoParameters, GrantsQuery, NoParameters]) ->
     subject that could be stolen; those that follow it live on that for some seconds."""
     asked = call.query
     app = None if asked.app is None else app_name(asked.app)
-    wanted = GrantFilter(app, asked.subject, asked.state, asked.after)
+    wanted = GrantFilter(app=app, subject=asked.subject, state=asked.state, after=asked.after)
     page, goes_on = await call.services.grants.page(wanted, asked.limit)
     more = {"next": page[-1].grantId} if goes_on else {}
     return reply({"grants": [summary.to_json() for summary in page], **more})
@@ -29,7 +29,7 @@ async def grant_record(call: ApiCall[NoParameters, NoParameters, GrantPath]) -> 
     record = await call.services.grants.record(call.path.grantId)
     if record is None:
         raise BrokerError(Code.GRANT_NOT_FOUND)
-    return reply(display.grant_record(record))
+    return reply(specification_form.grant_record(record))
 
 
 async def end_grant(call: ApiCall[NoParameters, NoParameters, GrantPath]) -> Response:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.web.api.call import AnyCall, ApiCall, nothing, reply
-from oauthbroker.web.api.models import AgentPath, EventPath, NoParameters
+from oauthbroker.web.api.handler_call import AnyCall, ApiCall, nothing, reply
+from oauthbroker.web.api.request_models import AgentPath, EventPath, NoParameters
 
 LetterCall = ApiCall[NoParameters, NoParameters, EventPath]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from oauthbroker.access.known_tokens import Guest
+from oauthbroker.access.turn_token_cache import Guest
 from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.results import SessionOutcome
-from oauthbroker.records import display
-from oauthbroker.web.api.call import AnyCall, ApiCall, reply
-from oauthbroker.web.api.models import (
+from oauthbroker.model.token_results import SessionOutcome
+from oauthbroker.records import specification_form
+from oauthbroker.web.api.handler_call import AnyCall, ApiCall, reply
+from oauthbroker.web.api.request_models import (
     ConnectionsFor,
     NoParameters,
     SessionPath,
@@ -27,7 +27,7 @@ async def list_sessions(call: ApiCall[NoParameters, SessionsQuery, NoParameters]
     left = sorted((it for it in every if it.id > (asked.after or "")), key=lambda it: it.id)
     page = left[: asked.limit]
     more = {"next": page[-1].id} if len(left) > len(page) else {}
-    return reply({"sessions": [display.session_record(it) for it in page], **more})
+    return reply({"sessions": [specification_form.session_record(it) for it in page], **more})
 
 
 async def session_record(call: SessionCall) -> Response:
@@ -35,7 +35,7 @@ async def session_record(call: SessionCall) -> Response:
     record = await call.services.sessions.find(call.path.id)
     if record is None:
         raise BrokerError(Code.NOT_FOUND)
-    return reply(display.session_record(record))
+    return reply(specification_form.session_record(record))
 
 
 async def session_state(call: SessionCall) -> Response:

@@ -6,13 +6,13 @@ from typing import Any
 
 from starlette.responses import Response
 
-from oauthbroker.access.known_tokens import Guest
+from oauthbroker.access.turn_token_cache import Guest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.results import Failed, TokenResult
-from oauthbroker.web.api.call import AnyCall, ApiCall, reply
+from oauthbroker.model.token_results import Failed, TokenResult
 from oauthbroker.web.api.fields import NamedApp
-from oauthbroker.web.api.models import NoParameters, RejectedToken, TokenRequest
+from oauthbroker.web.api.handler_call import AnyCall, ApiCall, reply
+from oauthbroker.web.api.request_models import NoParameters, RejectedToken, TokenRequest
 
 DENIALS = frozenset({Code.APP_FORBIDDEN, Code.SCOPE_NOT_ALLOWED, Code.NOT_ALLOWED})
 

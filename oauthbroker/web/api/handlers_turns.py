@@ -14,10 +14,10 @@ from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.token_request import app_name
 from oauthbroker.model.turn import Turn, TurnAuth
 from oauthbroker.model.turn_token import narrow
-from oauthbroker.web.api.call import AnyCall, ApiCall, nothing, reply
-from oauthbroker.web.api.caller import bearer
+from oauthbroker.web.api.authentication import bearer
+from oauthbroker.web.api.handler_call import AnyCall, ApiCall, nothing, reply
 from oauthbroker.web.api.handlers_tokens import ref_of
-from oauthbroker.web.api.models import (
+from oauthbroker.web.api.request_models import (
     BeginTurn,
     Narrow,
     NoParameters,
@@ -90,7 +90,7 @@ async def links_of_turn(call: AnyCall) -> Response:
 def turn_of(body: TurnBody) -> Turn:
     swarm = body.swarmRef if isinstance(body.swarmRef, str) else f"{body.swarmRef.kind}/{body.swarmRef.name}"
     auth = TurnAuth(body.auth.actor, body.auth.subjects.given())
-    return Turn(body.agentName, body.instanceKey, swarm, body.origin, auth, body.locale)
+    return Turn(body.agentName, body.instanceKey, swarm, origin=body.origin, auth=auth, locale=body.locale)
 
 
 def _auths(bodies: Sequence[ToolAuthBody]) -> list[ToolAuth]:

@@ -16,14 +16,15 @@ from oauthbroker.core.shipped_yaml import shipped_yaml
 from oauthbroker.core.version import VERSION
 from oauthbroker.core.words import LOCALES
 from oauthbroker.model.apps import Flow
-from oauthbroker.model.results import Reason
 from oauthbroker.model.settings import Who
+from oauthbroker.model.token_results import Reason
 from oauthbroker.model.turn import SubjectMode
 from oauthbroker.records.grant_summary import Needs
-from oauthbroker.web.api import models as m
-from oauthbroker.web.api.call import AnyCall, reply
+from oauthbroker.web.api import request_models as m
+from oauthbroker.web.api.call_table import OPERATIONS, PROBES, Operation
 from oauthbroker.web.api.fields import RequestModel
-from oauthbroker.web.api.operations import OPERATIONS, PROBES, Operation
+from oauthbroker.web.api.handler_call import AnyCall, reply
+from oauthbroker.web.api.proxy import PATH as PROXY_PATH
 from oauthbroker.web.api.streaming import STREAM
 
 Schema = dict[str, Any]
@@ -76,7 +77,8 @@ def document() -> dict[str, Any]:
             "version": VERSION,
             "summary": "OAuth tokens for the tools of agents.",
             "description": "For runtimes, operators, and tools in other processes. Refusals are RFC 9457 problems. "
-            "Answers may have more members one day: read those you know.",
+            "Answers may have more members one day: read those you know. "
+            f"`{PROXY_PATH}` forwards requests to providers' APIs and is not listed: no parameter here holds a slash.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/", "description": "This broker."}],
@@ -89,7 +91,7 @@ async def get_document(call: AnyCall) -> Response:  # noqa: ARG001  (a handler's
     return reply(document())
 
 
-DOCUMENT = Operation("getDocument", "GET", "/v1/openapi.json", get_document, ())
+DOCUMENT = Operation("getDocument", "GET", "/v1/openapi.json", handler=get_document, who=())
 
 
 def _schemas(operations: Iterable[Operation]) -> dict[str, Schema]:

@@ -31,7 +31,7 @@ class ProxiedBody:
         """Return the request with a body that is kept if it is short. Raises `requestTooLarge`, `requestTimeout`."""
         headers = self._request.scope["headers"]
         if self._over.is_set():
-            return ToolRequest(headers)
+            return ToolRequest(headers=headers)
         pieces, kept = self._pieces(), bytearray()
         if self._length is None or self._length <= KEPT_BODY:
             async for piece in pieces:
@@ -39,8 +39,8 @@ class ProxiedBody:
                 if len(kept) > KEPT_BODY:
                     break
         if self._over.is_set():
-            return ToolRequest(headers, bytes(kept))
-        return ToolRequest(headers, _joined(bytes(kept), pieces), self._length)
+            return ToolRequest(headers=headers, body=bytes(kept))
+        return ToolRequest(headers=headers, body=_joined(bytes(kept), pieces), length=self._length)
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:

@@ -18,22 +18,23 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from oauthbroker.access.known_tokens import Guest
+from oauthbroker.access.turn_token_cache import Guest
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.injection.headers import STATUS, Headers
 from oauthbroker.injection.injector import ForwardedAnswer
 from oauthbroker.model.provider_api import METHODS
-from oauthbroker.model.results import AuthorizationRequired
+from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.operations.services import Services
-from oauthbroker.web import problems
-from oauthbroker.web.api.call import note_refused, reply
-from oauthbroker.web.api.caller import Callers, known
+from oauthbroker.web import error_responses
+from oauthbroker.web.api.authentication import Callers, known
+from oauthbroker.web.api.handler_call import note_refused, reply
 from oauthbroker.web.api.proxied_body import ProxiedBody
-from oauthbroker.web.guard import PROXIED, may_take_long
-from oauthbroker.web.limits import RequestLimits
+from oauthbroker.web.rate_limits import RequestLimits
+from oauthbroker.web.request_limits import PROXIED, may_take_long
 from oauthbroker.web.words import locale_of
 
-ROUTE = f"{PROXIED}{{app}}/{{host}}/{{path:path}}"
+PATH = f"{PROXIED}{{app}}/{{host}}/{{path}}"
+ROUTE = PATH.replace("{path}", "{path:path}")
 MOST_AT_ONCE = 32  # requests under way of one turn
 STILL_SECONDS = 15.0  # between two looks at the turn, while an answer goes on
 _SCOPES = b"oauthbroker-scopes"
@@ -52,7 +53,7 @@ class ProxyTarget(NamedTuple):
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyEndpoint:
     """Answers the requests of tools, as an ASGI application."""
 
@@ -137,7 +138,10 @@ class ProxyEndpoint:
 
     async def _pass_on(self, request: Request, answer: ForwardedAnswer, send: Send) -> None:
         """Pass on the answer while the turn lasts. Its sizes are in the audit log before its end is sent."""
-        headers: Headers = [*answer.headers(), (STATUS.lower(), b"forwarded")]
+        passed = (
+            each for each in answer.headers() if each[0] != b"www-authenticate"
+        )  # the callers' credentials are ours
+        headers: Headers = [*passed, (STATUS.lower(), b"forwarded")]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         clock = self.services.clock
         checked = clock.monotonic()
@@ -152,7 +156,7 @@ class ProxyEndpoint:
     def _refusal(self, request: Request, caller: Guest | None, refused: BrokerError) -> Response:
         default = self.locale if caller is None else caller.turn.locale_or(self.locale)
         locale = locale_of(request.headers.get("accept-language"), default)
-        return _marked(problems.refusal(refused, request, locale), "error")
+        return _marked(error_responses.refusal(refused, request, locale), "error")
 
 
 def _target_of(request: Request) -> ProxyTarget:

@@ -25,7 +25,7 @@ from oauthbroker.events.port import EventLease
 from oauthbroker.events.waits import POLL_SECONDS
 from oauthbroker.operations.services import Services
 from oauthbroker.web.access_log import note_refusal
-from oauthbroker.web.api.call import Still, encoded
+from oauthbroker.web.api.handler_call import Still, encoded
 
 HEARTBEAT_SECONDS = 15.0
 MOST_UNSETTLED = 16
@@ -128,7 +128,7 @@ class EventStream(Response):
 
     media_type = STREAM
 
-    def __init__(self, services: Services, request: Request, agent: str, still: Still) -> None:
+    def __init__(self, *, services: Services, request: Request, agent: str, still: Still) -> None:
         super().__init__(headers={"x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._services = services

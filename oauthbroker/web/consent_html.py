@@ -11,13 +11,23 @@ from typing import Any, Literal
 import segno
 from markupsafe import Markup
 
+from oauthbroker.authorization.pages_service import Invitation
 from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import BrokerError, Code, Locale
-from oauthbroker.model.results import DevicePrompt
-from oauthbroker.model.turn import SubjectMode
-from oauthbroker.web.display import HOST_LIMIT, Titles, breakable, checked_url, isolated, phrase, plain_phrase, titled
+from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.web.rendering import Page, page
-from oauthbroker.web.scopes import provider_title, scope_line
+from oauthbroker.web.scope_sentences import provider_title, scope_line
+from oauthbroker.web.shown_names import (
+    HOST_LIMIT,
+    Titles,
+    breakable,
+    checked_url,
+    host_of,
+    isolated,
+    phrase,
+    plain_phrase,
+    titled,
+)
 from oauthbroker.web.words import PAGES, Words
 
 Outcome = Literal["connected", "denied", "failed", "expired", "missing"]
@@ -29,25 +39,27 @@ _STATUS: dict[Outcome, int] = {"connected": 200, "denied": 200, "failed": 500, "
 
 @dataclass(frozen=True, slots=True)
 class ConnectView:
-    """Everything the connect page says. `csrf_token` goes into the form and nowhere else;
-    `login_host` is where the broker's own login is, if that comes first. Titles come from the runtime."""
+    """A request for consent as its page shows it `now`. `csrf_token` goes into the form and nowhere else."""
 
-    agent_name: str
-    app_name: str
-    provider: str
-    provider_host: str
-    subject: str
-    subject_mode: SubjectMode
-    scopes: tuple[str, ...]
-    expires_at: datetime
+    asked: Invitation
     now: datetime
     csrf_token: str = field(default="", repr=False)
-    login_host: str = ""
-    agent_title: str | None = None
-    subject_title: str | None = None
+
+    @property
+    def app_name(self) -> str:
+        return self.asked.app.display_name
+
+    @property
+    def provider_host(self) -> str:
+        return host_of(self.asked.authorization_endpoint)
+
+    @property
+    def login_host(self) -> str:
+        """Return the host of the broker's own login, if that comes first."""
+        return host_of(self.asked.login_endpoint) if self.asked.login_endpoint else ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DoneView:
     """The end for its user: `scopes` None and `account` empty are unknown, or not for this browser."""
 
@@ -103,26 +115,24 @@ def qr_svg(address: str) -> Markup:
 
 def _request_words(view: ConnectView, locale: Locale) -> dict[str, Any]:
     """Return the request for consent: the agent, its scopes, the subject, the expiry."""
-    text = PAGES[locale]
+    text, asked = PAGES[locale], view.asked
+    provider, scopes = asked.app.provider, asked.scopes
     return {
         "view": view,
-        "agent": view.agent_title or view.agent_name,
-        "provider": provider_title(view.provider, view.provider_host),
-        "sharing": text.subject_shared if view.subject_mode == "global" else text.subject_personal,
-        "expiry": Markup('<time datetime="{}">{}</time>').format(printed(view.expires_at), _expiry(view, text)),
-        "scopes": [scope_line(view.provider, scope, locale) for scope in view.scopes[:_SCOPES_SHOWN]],
-        "more_scopes": max(0, len(view.scopes) - _SCOPES_SHOWN),
+        "asked": asked,
+        "agent": asked.agent_title or asked.agent_name,
+        "provider": provider_title(provider, view.provider_host),
+        "sharing": text.subject_shared if asked.app.subject_mode == "global" else text.subject_personal,
+        "expiry": Markup('<time datetime="{}">{}</time>').format(printed(asked.expires_at), _expiry(view, text)),
+        "scopes": [scope_line(provider, scope, locale) for scope in scopes[:_SCOPES_SHOWN]],
+        "more_scopes": max(0, len(scopes) - _SCOPES_SHOWN),
     }
 
 
 def _expiry(view: ConnectView, text: Words) -> str:
-    minutes = max(0, math.ceil((view.expires_at - view.now).total_seconds() / 60))
-    return text.expiry.format(minutes=minutes, time=f"{view.expires_at.astimezone(UTC):%H:%M}")
-
-
-def render_interstitial(url: str, view: ConnectView, locale: Locale) -> Page:
-    """Render the step to the provider. `url` is the authorization URL we built."""
-    return render_leaving(url, view.provider, view.provider_host, locale)
+    until = view.asked.expires_at
+    minutes = max(0, math.ceil((until - view.now).total_seconds() / 60))
+    return text.expiry.format(minutes=minutes, time=f"{until.astimezone(UTC):%H:%M}")
 
 
 def render_leaving(url: str, provider: str, host: str, locale: Locale) -> Page:
@@ -139,7 +149,7 @@ def render_onward(url: str, titles: Titles, lead: str, host: str, locale: Locale
     Raises `appMisconfigured` for a URL that no browser should be given.
     """
     words: dict[str, Any] = {"lead": phrase(lead, host=isolated(host, HOST_LIMIT)), "url": checked_url(url)}
-    return page("onward.html", locale, kind="leaving", **titles, **words)
+    return page("leaving.html", locale, kind="leaving", **titles, **words)
 
 
 def render_done(view: DoneView, locale: Locale) -> Page:

@@ -12,18 +12,18 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oauthbroker.access.known_tokens import Guest
+from oauthbroker.access.turn_token_cache import Guest
 from oauthbroker.capability import OAuthCapability
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Who
 from oauthbroker.model.turn import Turn
 from oauthbroker.rooms.open_room import RoomRoute
-from oauthbroker.web.api.call import AnyCall, nothing, reply
-from oauthbroker.web.api.caller import id_of
+from oauthbroker.web.api.authentication import id_of
+from oauthbroker.web.api.call_table import OPERATIONS, Handler, Method, Operation
 from oauthbroker.web.api.fields import RequestModel
-from oauthbroker.web.api.models import NoParameters
-from oauthbroker.web.api.operations import OPERATIONS, Handler, Method, Operation
-from oauthbroker.web.guard import may_take_long
+from oauthbroker.web.api.handler_call import AnyCall, nothing, reply
+from oauthbroker.web.api.request_models import NoParameters
+from oauthbroker.web.request_limits import may_take_long
 
 METADATA = "/.well-known/"
 _STEP = r"/(?:[A-Za-z0-9._-]+|\{[A-Za-z_]\w*\})"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from oauthbroker.core.bounded import Bounded
+from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 
@@ -12,6 +13,14 @@ MOST_BUCKETS = 10_000
 BURST_SECONDS = 10
 FAILURES_PER_MINUTE = 60
 FAILED_LOGINS = 20
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """The calls that a caller has left, as counted at a monotonic time."""
+
+    left: float
+    at: float
 
 
 class Limiter:
@@ -24,7 +33,7 @@ class Limiter:
         self._clock = clock
         self._rate = per_minute / 60
         self._burst = max(1.0, self._rate * BURST_SECONDS) if burst is None else float(burst)
-        self._buckets = Bounded[str, tuple[float, float]](most)
+        self._buckets = Bounded[str, _Bucket](most)
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -33,14 +42,18 @@ class Limiter:
         """Take back a call that was counted and did not happen."""
         found = self._buckets.get(caller)
         if found is not None:
-            self._buckets.keep(caller, (min(self._burst, found[0] + 1), found[1]))
+            found.left = min(self._burst, found.left + 1)
 
     def take(self, caller: str) -> None:
         """Count one call. Raises `rateLimited`, with the seconds until the next call would be allowed."""
-        now = self._clock.monotonic()
-        left, at = self._buckets.get(caller) or (self._burst, now)
-        left = min(self._burst, left + (now - at) * self._rate)
-        self._buckets.keep(caller, (left - 1 if left >= 1 else left, now))
+        now, bucket = self._clock.monotonic(), self._buckets.get(caller)
+        if bucket is None:
+            bucket = _Bucket(self._burst, now)
+            self._buckets.keep(caller, bucket)
+        else:
+            self._buckets.touch(caller)
+        left = min(self._burst, bucket.left + (now - bucket.at) * self._rate)
+        bucket.left, bucket.at = left - 1 if left >= 1 else left, now
         if left < 1:
             raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=math.ceil((1 - left) / self._rate))
 

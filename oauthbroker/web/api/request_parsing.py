@@ -11,8 +11,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import decode_object
-from oauthbroker.web.api.call import Still
 from oauthbroker.web.api.fields import RequestModel
+from oauthbroker.web.api.handler_call import Still
 
 M = TypeVar("M", bound=RequestModel)
 MOST_PROBLEMS = 16

@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.web.particles import particle
+from oauthbroker.web.korean_particles import particle
 
 Titles = dict[str, Any]
 _FIELD = re.compile(r"\{(\w+)(?::([^{}]+))?\}")

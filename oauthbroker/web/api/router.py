@@ -10,14 +10,14 @@ from starlette.routing import BaseRoute
 from oauthbroker.model.settings import Settings
 from oauthbroker.operations.services import Services
 from oauthbroker.rooms.open_room import RoomRoute
-from oauthbroker.web.api.caller import Callers
+from oauthbroker.web.api.authentication import Callers
+from oauthbroker.web.api.call_table import OPERATIONS, Operation
 from oauthbroker.web.api.endpoint import Endpoint
 from oauthbroker.web.api.openapi import DOCUMENT
-from oauthbroker.web.api.operations import OPERATIONS, Operation
 from oauthbroker.web.api.proxy import ROUTE, ProxyEndpoint
-from oauthbroker.web.api.rooms import METADATA, operations_of
-from oauthbroker.web.limits import RequestLimits
-from oauthbroker.web.routes import OwnMethods
+from oauthbroker.web.api.room_routes import METADATA, operations_of
+from oauthbroker.web.form_routes import OwnMethods
+from oauthbroker.web.rate_limits import RequestLimits
 
 
 class ApiRoutes:
@@ -59,7 +59,7 @@ class ApiRoutes:
         for operation in operations:
             paths.setdefault(operation.path, {})[operation.method] = operation
         found = sorted(paths.items(), key=_fixed_first)
-        return [OwnMethods(path, self._endpoint(methods).answer) for path, methods in found]
+        return [OwnMethods(path, self._endpoint(operations=methods).answer) for path, methods in found]
 
 
 def _fixed_first(path: tuple[str, dict[str, Operation]]) -> tuple[bool, bool, str]:

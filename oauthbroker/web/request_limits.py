@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from oauthbroker.core.errors import BrokerError, Code, Locale, place_of
 from oauthbroker.observability.logging import Log
 from oauthbroker.web.access_log import request_id
+from oauthbroker.web.error_responses import answer, bare_answer
 from oauthbroker.web.forwarded import HEARSAY, Proxies
-from oauthbroker.web.problems import answer, bare_answer
 from oauthbroker.web.security_headers import raw_security_headers
 
 TARGET_LIMIT = 8 * 1024  # bytes of path, and of query

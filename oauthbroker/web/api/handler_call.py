@@ -10,12 +10,12 @@ from typing import Any, Generic, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from oauthbroker.access.known_tokens import Guest
+from oauthbroker.access.turn_token_cache import Guest
 from oauthbroker.audit import CallMade, CallRefused
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.operations.services import Services
 from oauthbroker.web.access_log import route_template
-from oauthbroker.web.api.caller import Caller, id_of
+from oauthbroker.web.api.authentication import Caller, id_of
 from oauthbroker.web.api.fields import RequestModel
 
 B = TypeVar("B", bound=RequestModel)
@@ -26,7 +26,7 @@ P = TypeVar("P", bound=RequestModel)
 Still = Callable[[], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCall(Generic[B, Q, P]):
     """One call that may be made: the caller has the rights that the operation asks for, and the request is valid.
     `still` raises `unauthenticated`, `turnEnded` or `notAllowed` once that is over."""
@@ -51,7 +51,7 @@ class ApiCall(Generic[B, Q, P]):
         happen."""
         if self.caller is None:
             raise BrokerError(Code.UNAUTHENTICATED)
-        entry = CallMade(_route(self.request), id_of(self.caller), target)
+        entry = CallMade(route=_route(self.request), caller=id_of(self.caller), target=target)
         self.services.audit.write(entry, self.services.clock.now())
 
     async def refused(self, code: Code) -> None:

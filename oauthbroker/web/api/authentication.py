@@ -10,14 +10,14 @@ from starlette.requests import Request
 
 from oauthbroker.access.api_keys import PREFIX as KEY_PREFIX
 from oauthbroker.access.api_keys import ApiKeys
-from oauthbroker.access.known_tokens import Guest
+from oauthbroker.access.turn_token_cache import Guest
 from oauthbroker.access.turns import Turns
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Role, Settings, Who
 from oauthbroker.model.turn_token import PREFIX as TURN_PREFIX
 from oauthbroker.model.turn_token import TurnToken
-from oauthbroker.web.guard import PEER
-from oauthbroker.web.limits import RequestLimits
+from oauthbroker.web.rate_limits import RequestLimits
+from oauthbroker.web.request_limits import PEER
 
 
 @dataclass(frozen=True, slots=True)

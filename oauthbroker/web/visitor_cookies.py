@@ -35,7 +35,9 @@ VisitorHandler = Callable[[Request, Visitor], Awaitable[Response]]
 class Visitors(Browsers):
     """The browsers of one kind of pages."""
 
-    def __init__(self, pages: Pages, visits: BrowserSessions, settings: Settings, mac: csrf.Mac, clock: Clock) -> None:
+    def __init__(
+        self, *, pages: Pages, visits: BrowserSessions, settings: Settings, mac: csrf.Mac, clock: Clock
+    ) -> None:
         super().__init__(settings, mac, clock)
         self.pages: Pages = pages
         self.visits = visits

@@ -11,17 +11,17 @@ from markupsafe import Markup
 
 from oauthbroker.core.errors import Locale
 from oauthbroker.operations.connections import GrantConnection, Service
-from oauthbroker.web.display import phrase, plain_phrase
+from oauthbroker.web.readable_times import time_element
 from oauthbroker.web.rendering import Page, page
-from oauthbroker.web.scopes import brand_of, scope_line
-from oauthbroker.web.times import time_element
+from oauthbroker.web.scope_sentences import brand_of, scope_line
+from oauthbroker.web.shown_names import phrase, plain_phrase
 from oauthbroker.web.words import CONNECTIONS, Words
 
 SCOPES_SHOWN = 100
 Ending = Literal["unopened", "closed", "left"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Desk:
     """The common words of all pages of a visit: the language, the time, where its forms go and their hidden fields."""
 

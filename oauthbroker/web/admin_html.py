@@ -18,11 +18,11 @@ from oauthbroker.operations.overview import AppState, AuditEntries
 from oauthbroker.records import AuthSession
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.use import GrantUse
-from oauthbroker.web.connections_views import Desk, render_end
-from oauthbroker.web.display import plain_phrase
+from oauthbroker.web.connections_html import Desk, render_end
+from oauthbroker.web.readable_times import field_of, stamp_element
 from oauthbroker.web.rendering import Page
-from oauthbroker.web.scopes import scope_line
-from oauthbroker.web.times import field_of, stamp_element
+from oauthbroker.web.scope_sentences import scope_line
+from oauthbroker.web.shown_names import plain_phrase
 from oauthbroker.web.words import ADMIN, Words
 
 HOME = "/admin"
@@ -31,7 +31,7 @@ _LOOKS = {"alive": "good", "ending": "warn", "again": "bad", "ended": ""}
 _PLACES = ("", "/grants", "/waiting", "/queues", "/circuits", "/audit")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Office(Desk):
     """The common words of all pages of an operator's visit."""
 

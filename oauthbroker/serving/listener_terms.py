@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from oauthbroker.core.errors import Locale
 from oauthbroker.observability.logging import Log
-from oauthbroker.serving.seats import Seats
+from oauthbroker.serving.connection_seats import Seats
 from oauthbroker.web.forwarded import Proxies
 
 TELL_SECONDS = 10.0
@@ -19,6 +19,7 @@ class Terms:
     address unless it is one of `proxies`. `over`: it accepts no connection any longer."""
 
     log: Log
+    _: KW_ONLY
     locale: Locale = "en"
     connections: int = 1_000
     header_seconds: float = 10.0

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from oauthbroker.authorization.pages_service import AlreadyConnected
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.web.access_log import note_refusal, request_id
-from oauthbroker.web.consent_views import Outcome, render_outcome
+from oauthbroker.web.consent_html import Outcome, render_outcome
 from oauthbroker.web.rendering import Page
 from oauthbroker.web.security_headers import security_headers
 from oauthbroker.web.words import locale_of
