@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from oauthbroker.core.lazy import lazily
 
 if TYPE_CHECKING:
-    from oauthbroker.client.calls import AppInfo
     from oauthbroker.client.forwarding import ApiAnswer
     from oauthbroker.client.runtime import Delivery, RunningTurn, Runtime
     from oauthbroker.client.sync import SyncOAuth
     from oauthbroker.client.sync_runtime import SyncDelivery, SyncRunningTurn, SyncRuntime
     from oauthbroker.client.tool import OAuth, Options
+    from oauthbroker.client.tool_requests import AppInfo
     from oauthbroker.core.errors import BrokerError, Code
     from oauthbroker.core.secret import Secret
     from oauthbroker.model.apps import ToolAuth
-    from oauthbroker.model.results import (
+    from oauthbroker.model.token_results import (
         AuthorizationRequired,
         DevicePrompt,
         Failed,
@@ -65,26 +65,26 @@ __getattr__ = lazily(
     {
         "AgentEvent": "oauthbroker.records.event",
         "ApiAnswer": "oauthbroker.client.forwarding",
-        "AppInfo": "oauthbroker.client.calls",
-        "AuthorizationRequired": "oauthbroker.model.results",
+        "AppInfo": "oauthbroker.client.tool_requests",
+        "AuthorizationRequired": "oauthbroker.model.token_results",
         "BrokerError": "oauthbroker.core.errors",
         "Code": "oauthbroker.core.errors",
         "Delivery": "oauthbroker.client.runtime",
-        "DevicePrompt": "oauthbroker.model.results",
-        "Failed": "oauthbroker.model.results",
+        "DevicePrompt": "oauthbroker.model.token_results",
+        "Failed": "oauthbroker.model.token_results",
         "GrantSummary": "oauthbroker.records.grant_summary",
         "OAuth": "oauthbroker.client.tool",
         "Options": "oauthbroker.client.tool",
-        "Ready": "oauthbroker.model.results",
+        "Ready": "oauthbroker.model.token_results",
         "RunningTurn": "oauthbroker.client.runtime",
         "Runtime": "oauthbroker.client.runtime",
         "Secret": "oauthbroker.core.secret",
-        "SessionOutcome": "oauthbroker.model.results",
+        "SessionOutcome": "oauthbroker.model.token_results",
         "SyncDelivery": "oauthbroker.client.sync_runtime",
         "SyncOAuth": "oauthbroker.client.sync",
         "SyncRunningTurn": "oauthbroker.client.sync_runtime",
         "SyncRuntime": "oauthbroker.client.sync_runtime",
-        "TokenResult": "oauthbroker.model.results",
+        "TokenResult": "oauthbroker.model.token_results",
         "ToolAuth": "oauthbroker.model.apps",
         "Turn": "oauthbroker.model.turn",
         "TurnAuth": "oauthbroker.model.turn",

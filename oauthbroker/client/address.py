@@ -30,7 +30,7 @@ class Address:
     socket: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddressParts:
     """The parts of an address. `authority`: the Host header. `prefix`: the path before each request's own."""
 
@@ -65,7 +65,13 @@ def parts_of(address: Address) -> AddressParts:
     """Split an address. Raises ValueError for a port that is none."""
     split = urlsplit(address.base)
     tls = split.scheme == "https"
-    return AddressParts(split.hostname or "", split.port or (443 if tls else 80), tls, split.netloc, split.path)
+    return AddressParts(
+        host=split.hostname or "",
+        port=split.port or (443 if tls else 80),
+        tls=tls,
+        authority=split.netloc,
+        prefix=split.path,
+    )
 
 
 def bearer(text: str | Secret) -> Secret:

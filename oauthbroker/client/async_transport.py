@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 
 from oauthbroker.client.address import Address
-from oauthbroker.client.call import Reply, reply_of
+from oauthbroker.client.client_call import Reply, reply_of
 from oauthbroker.client.transport import CONNECT_SECONDS, IDLE_SECONDS, MAX_IDLE, Request, Sending, check_length
 
 _LIMITS = httpx2.Limits(max_connections=100, max_keepalive_connections=MAX_IDLE, keepalive_expiry=IDLE_SECONDS)

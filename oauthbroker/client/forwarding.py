@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from oauthbroker.client.call import ClientCall, Reply, members_of, refusal_of, segment, understood
+from oauthbroker.client.client_call import ClientCall, Reply, members_of, refusal_of, segment, understood
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.results import AuthorizationRequired, result_from_json
+from oauthbroker.model.token_results import AuthorizationRequired, result_from_json
 
 _URL = re.compile(r"https?://([A-Za-z0-9.-]+(?::[0-9]{1,5})?)(/[!-\[\]-~]*)?")
 _DOTS = re.compile(r"[/\\]\.\.?(?:[/\\]|$)")

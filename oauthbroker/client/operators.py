@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from oauthbroker.client.call import ClientCall, Reply, done, found, list_in, listed, members_of, segment, understood
-from oauthbroker.client.calls import AppInfo, apps
-from oauthbroker.client.wire import OnWire
+from oauthbroker.client.client_call import (
+    ClientCall,
+    Reply,
+    done,
+    found,
+    list_in,
+    listed,
+    members_of,
+    segment,
+    understood,
+)
+from oauthbroker.client.retries import OnWire
+from oauthbroker.client.tool_requests import AppInfo, apps
 from oauthbroker.core.errors import Code
 from oauthbroker.model.token_request import AppRef, app_name
 from oauthbroker.records.grant_summary import GrantSummary
@@ -76,7 +86,7 @@ class OperatorCalls(OnWire):
         for. Repeatable: the second call continues the first one.
         """
         body = {"subject": subject, **({"dryRun": True} if dry_run else {})}
-        return await self._send(ClientCall("POST", "/v1/subjects/erase", members_of, body))
+        return await self._send(ClientCall("POST", "/v1/subjects/erase", members_of, body=body))
 
     async def _pages(
         self, path: str, name: str, app: AppRef | None, **wanted: str | None

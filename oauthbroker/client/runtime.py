@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self, TypedDict, Unpack
 
-from oauthbroker.client import calls, runtime_calls
+from oauthbroker.client import runtime_requests, tool_requests
 from oauthbroker.client.address import KEY, LOCALE, TURN_TOKEN, URL, bearer, given, needed
 from oauthbroker.client.operators import OperatorCalls
+from oauthbroker.client.retries import Wire
 from oauthbroker.client.tool import DEFAULT, OAuth, Options
-from oauthbroker.client.wire import Wire
 from oauthbroker.core.errors import BrokerError, Locale, known_locale
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.results import SessionOutcome
+from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import TurnLike, whole_turn
 from oauthbroker.model.turn_token import BegunTurn, narrow
 
 POLL_SECONDS = (0.2, 0.5, 1.0, 2.0)  # between two polls of a session; the last one repeats
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Delivery(runtime_calls.Leased):
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Delivery(runtime_requests.Leased):
     """A leased event. Settle it with `ack` or `nack`; an unsettled event is delivered again when the lease ends."""
 
     _agent: str
@@ -31,17 +31,17 @@ class Delivery(runtime_calls.Leased):
 
     async def ack(self) -> bool:
         """Acknowledge the event. False if the lease had ended and another consumer has the event now."""
-        return await self._runtime._send(runtime_calls.settle(self._agent, self.id, self.lease, "ack"))  # noqa: SLF001
+        return await self._runtime._send(runtime_requests.settle(self._agent, self.id, self.lease, "ack"))  # noqa: SLF001
 
     async def nack(self) -> bool:
         """Return the event: it is delivered again after a back-off, a few times at most."""
-        return await self._runtime._send(runtime_calls.settle(self._agent, self.id, self.lease, "nack"))  # noqa: SLF001
+        return await self._runtime._send(runtime_requests.settle(self._agent, self.id, self.lease, "nack"))  # noqa: SLF001
 
 
 class TurnOptions(TypedDict, total=False):
     """The options of `Runtime.begin`."""
 
-    tools: runtime_calls.Tools | Collection[str]
+    tools: runtime_requests.Tools | Collection[str]
     ttl_seconds: int | None
     private_links: bool
 
@@ -87,7 +87,7 @@ class RunningTurn:
             return self._oauth
         return OAuth._on(self._wire, self.token_for(tool), self._locale or self._wire.locale)  # noqa: SLF001
 
-    async def pending(self, links: calls.Links = "inline") -> dict[str, Any] | None:
+    async def pending(self, links: tool_requests.Links = "inline") -> dict[str, Any] | None:
         """Return the `auth.pending` block for `step.blocks`; None if nothing is pending for a user. Does not raise,
         as `OAuth.pending`."""
         return await self._oauth.pending(links)
@@ -95,7 +95,7 @@ class RunningTurn:
     async def links(self) -> list[dict[str, Any]]:
         """Return the links of a turn whose blocks have none, to be delivered to each user alone. Raises BrokerError:
         without the link its user would keep waiting."""
-        return await self._oauth._send(runtime_calls.links())  # noqa: SLF001
+        return await self._oauth._send(runtime_requests.links())  # noqa: SLF001
 
     async def relay_code(self, code: str | Secret) -> SessionOutcome:
         """Pass on the code that the user sent in the conversation (`channelCode`). Raises `stateUnknown`,
@@ -137,19 +137,19 @@ class Runtime(OperatorCalls):
         self,
         turn: TurnLike,
         *,
-        tools: runtime_calls.Tools | Collection[str] = (),
+        tools: runtime_requests.Tools | Collection[str] = (),
         ttl_seconds: int | None = None,
         private_links: bool = False,
     ) -> RunningTurn:
         """Begin a turn; `end` it. `tools` get tokens of their own: names, or a mapping name -> the auths it may
         request."""
         turn = whole_turn(turn)
-        call = runtime_calls.begin_turn(turn, tools, ttl_seconds, private_links=private_links)
+        call = runtime_requests.begin_turn(turn, tools, ttl_seconds, private_links=private_links)
         return RunningTurn(self._wire, await self._send(call), known_locale(turn.locale))
 
     async def end(self, turn: RunningTurn | str) -> None:
         """End a turn and its tokens. Idempotent."""
-        await self._send(runtime_calls.end_turn(turn if isinstance(turn, str) else turn.turn_id))
+        await self._send(runtime_requests.end_turn(turn if isinstance(turn, str) else turn.turn_id))
 
     async def end_if_reached(self, turn_id: str) -> None:
         """End a turn as `end` does. If the broker is unreachable, the turn expires later."""
@@ -170,11 +170,18 @@ class Runtime(OperatorCalls):
 
     async def lease(self, agent: str, wait: float = 30) -> Delivery | None:
         """Lease the agent's next event, waiting at most `wait` seconds (60). Settle it with `.ack()` or `.nack()`."""
-        seconds = max(0, min(round(wait), runtime_calls.LONGEST_WAIT))
-        leased = await self._send(runtime_calls.lease(agent, seconds))
+        seconds = max(0, min(round(wait), runtime_requests.LONGEST_WAIT))
+        leased = await self._send(runtime_requests.lease(agent, seconds))
         if leased is None:
             return None
-        return Delivery(leased.event, leased.attempt, leased.lease, leased.lease_expires_at, agent, self)
+        return Delivery(
+            event=leased.event,
+            attempt=leased.attempt,
+            lease=leased.lease,
+            lease_expires_at=leased.lease_expires_at,
+            _agent=agent,
+            _runtime=self,
+        )
 
     async def events(self, agent: str, wait: float = 30) -> AsyncIterator[Delivery]:
         """Yield the agent's events forever, one at a time.
@@ -200,7 +207,7 @@ class Runtime(OperatorCalls):
 
     async def session(self, auth_session_id: str) -> SessionOutcome:
         """Return the state of an authorization."""
-        return await self._send(runtime_calls.session(auth_session_id))
+        return await self._send(runtime_requests.session(auth_session_id))
 
     async def wait(self, auth_session_id: str, timeout: float = 600) -> SessionOutcome:
         """Wait until an authorization has ended: `completed`, `failed` or `expired`; `pending` after `timeout`
@@ -218,13 +225,13 @@ class Runtime(OperatorCalls):
     async def cancel(self, auth_session_id: str) -> bool:
         """Cancel an authorization that the user declined in the conversation: the link becomes invalid, without an
         event. False if there was nothing to cancel."""
-        return await self._send(runtime_calls.cancel(auth_session_id))
+        return await self._send(runtime_requests.cancel(auth_session_id))
 
     async def confirm(self, handle: str | Secret, subject: str) -> SessionOutcome:
         """Confirm for `runtimeConfirm` the user who is logged in where the browser brought this handle. Raises
         `stateUnknown`, `ownerBindingFailed`."""
         return await self._send(
-            runtime_calls.confirm(handle if isinstance(handle, Secret) else Secret(handle), subject)
+            runtime_requests.confirm(handle if isinstance(handle, Secret) else Secret(handle), subject)
         )
 
     async def relay_code(self, turn: RunningTurn, code: str | Secret) -> SessionOutcome:
@@ -234,4 +241,4 @@ class Runtime(OperatorCalls):
     async def connections_link(self, subjects: Mapping[str, str]) -> tuple[str, datetime]:
         """Create a link that opens the connections page of these subjects once, and its expiry. Give it to that user
         alone."""
-        return await self._send(runtime_calls.connections_link(subjects))
+        return await self._send(runtime_requests.connections_link(subjects))

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Self
 
 from oauthbroker.client.address import bearer
-from oauthbroker.client.blocking import SyncClient, blocking_wire, waits
+from oauthbroker.client.sync_base import SyncClient, blocking_wire, waits
 from oauthbroker.client.tool import DEFAULT, OAuth, Options
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.turn_token import AllowedApps

@@ -8,27 +8,32 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self, Unpack
 
-from oauthbroker.client import runtime_calls
+from oauthbroker.client import runtime_requests
 from oauthbroker.client.address import KEY, URL, bearer, given, needed
-from oauthbroker.client.blocking import Sync, SyncClient, blocking_wire, collects, run, same, waits
 from oauthbroker.client.runtime import Delivery, RunningTurn, Runtime, TurnOptions
 from oauthbroker.client.sync import SyncOAuth
+from oauthbroker.client.sync_base import Sync, SyncClient, blocking_wire, collects, run, same, waits
 from oauthbroker.client.tool import DEFAULT, Options
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.results import SessionOutcome
+from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import TurnLike
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class SyncDelivery(runtime_calls.Leased):
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class SyncDelivery(runtime_requests.Leased):
     """A leased event. Settle it with `ack` or `nack`; an unsettled event is delivered again when the lease ends."""
 
     _delivery: Delivery
 
     @classmethod
     def _of(cls, delivery: Delivery) -> Self:
-        leased = (delivery.event, delivery.attempt, delivery.lease, delivery.lease_expires_at)
-        return cls(*leased, delivery)
+        return cls(
+            event=delivery.event,
+            attempt=delivery.attempt,
+            lease=delivery.lease,
+            lease_expires_at=delivery.lease_expires_at,
+            _delivery=delivery,
+        )
 
     def ack(self) -> bool:
         """Call `Delivery.ack`."""

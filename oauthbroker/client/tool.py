@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from oauthbroker.client import calls
+from oauthbroker.client import tool_requests
 from oauthbroker.client.address import LOCALE, TURN_TOKEN, URL, bearer, given, needed, parse_address
-from oauthbroker.client.wire import OnWire, Wire
+from oauthbroker.client.retries import OnWire, Wire
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import BrokerError, Locale, known_locale
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.results import AuthorizationRequired, Failed, SessionOutcome, TokenResult
 from oauthbroker.model.token_request import app_name, concealed, parse_request
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, SessionOutcome, TokenResult
 from oauthbroker.model.turn_token import AllowedApps, narrow
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TIMEOUT = 60.0  # seconds: a refresh makes up to two provider calls of ten seconds each, and may queue first
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`timeout`: seconds for a call with all its tries. `plain_http`: a weakening, http:// to another machine.
 
@@ -99,7 +99,7 @@ class OAuth(OnWire):
         narrowed one it is `notAllowed`.
         """
         try:
-            call = calls.token(app_name(app), scopes, min_ttl_seconds, switch_account=switch_account)
+            call = tool_requests.token(app_name(app), scopes, min_ttl_seconds, switch_account=switch_account)
             return await self._send(call)
         except BrokerError as error:
             return self._failed(error)
@@ -107,7 +107,7 @@ class OAuth(OnWire):
     async def getAccessToken(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Call `get_access_token` in the specification's own form: JSON in, JSON out. The token in it is in clear."""
         try:
-            return (await self._send(calls.token(*parse_request(request), switch_account=False))).to_json()
+            return (await self._send(tool_requests.token(*parse_request(request), switch_account=False))).to_json()
         except BrokerError as error:
             return self._failed(error).to_json()
 
@@ -117,7 +117,7 @@ class OAuth(OnWire):
         """Report that the provider's API answered 401 to this token. Returns a newer token if possible, else the
         same results as `get_access_token`."""
         try:
-            return await self._send(calls.rejected(app_name(app), concealed(access_token), scopes))
+            return await self._send(tool_requests.rejected(app_name(app), concealed(access_token), scopes))
         except BrokerError as error:
             return self._failed(error)
 
@@ -140,14 +140,14 @@ class OAuth(OnWire):
         except BrokerError as error:
             return self._failed(error)
 
-    async def pending(self, links: calls.Links = "inline") -> dict[str, Any] | None:
+    async def pending(self, links: tool_requests.Links = "inline") -> dict[str, Any] | None:
         """Return the turn's `auth.pending` block for the apps of this token; None if nothing is pending.
 
         `apart` has no links in it, for a transcript. If the block cannot be read, returns None and warns in the logger
         `oauthbroker.client`, so that the turn continues.
         """
         try:
-            return await self._send(calls.pending(links))
+            return await self._send(tool_requests.pending(links))
         except BrokerError as error:
             import logging  # a tenth of the start of a tool, and rarely needed
 
@@ -158,11 +158,11 @@ class OAuth(OnWire):
     async def relay_code(self, code: str | Secret) -> SessionOutcome:
         """Pass on the code that the user sent in the conversation (`channelCode`). Raises `notAllowed` for a
         narrowed token, `stateUnknown`, `rateLimited`."""
-        return await self._send(calls.relay_code(code if isinstance(code, Secret) else Secret(code)))
+        return await self._send(tool_requests.relay_code(code if isinstance(code, Secret) else Secret(code)))
 
-    async def apps(self) -> list[calls.AppInfo]:
+    async def apps(self) -> list[tool_requests.AppInfo]:
         """Return the apps that this token may use."""
-        return await self._send(calls.apps())
+        return await self._send(tool_requests.apps())
 
     def narrow(
         self, *, tool: str | None = None, apps: AllowedApps | None = None, expires_at: datetime | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from oauthbroker.client.call import Reply
+from oauthbroker.client.client_call import Reply
 from oauthbroker.core.errors import BrokerError, Code
 
 CONNECT_SECONDS = 5.0
@@ -15,7 +15,7 @@ IDLE_SECONDS = 2.0
 MAX_IDLE = 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A request. `target`: path and query below the broker's address."""
 

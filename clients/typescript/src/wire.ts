@@ -2,6 +2,7 @@
 
 import { BrokerError } from "./errors.js";
 import type { Locale } from "./types.js";
+import { VERSION } from "./version.js";
 
 export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
 
@@ -50,6 +51,7 @@ export interface Reply {
   retryAfterSeconds: number | undefined;
 }
 
+const AGENT = `oauthbroker-client-typescript/${VERSION}`; // a browser sends its own
 const PAUSES_MS = [100, 400, 1600];
 const PASSING = new Set([408, 429, 502, 503, 504]);
 const MAX_BYTES = 4 * 1024 * 1024;
@@ -98,7 +100,8 @@ export class Wire {
     let sent = true;
     try {
       const language = call.locale ?? this.locale ?? "*";
-      const headers: Record<string, string> = { accept: "application/json", "accept-language": language, ...call.headers };
+      const own = { "user-agent": AGENT, accept: "application/json", "accept-language": language };
+      const headers: Record<string, string> = { ...own, ...call.headers };
       if (call.bearer !== undefined) headers["authorization"] = `Bearer ${call.bearer}`;
       if (typeof body === "string") headers["content-type"] = "application/json";
       const init: RequestInit = { method: call.method, headers, redirect: "manual", signal, ...(body === undefined ? {} : { body }) };

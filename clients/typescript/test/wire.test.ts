@@ -8,6 +8,7 @@ import { test } from "node:test";
 import { inspect } from "node:util";
 import { BrokerError, createOAuth, createOAuthFromEnv, createRuntime } from "../src/index.js";
 import { unixSocketFetch } from "../src/node.js";
+import { VERSION } from "../src/version.js";
 import { type Answer, fakeBroker, hangsUp, KEY, READY, refuses, says, TURN_TOKEN, withFake } from "./kit.js";
 
 const APP = { oauthAppRef: { kind: "OAuthApp", name: "mail" } };
@@ -21,6 +22,14 @@ test("a token call is the specification's request with the turn token", () =>
     assert.equal(asked?.line, "POST /v1/tokens");
     assert.equal(asked?.headers.authorization, `Bearer ${TURN_TOKEN}`);
     assert.deepEqual(asked?.body, { ...APP, scopes: ["read"], minTtlSeconds: 60 });
+  }));
+
+test("a request says which client of which version sent it, unless the caller of an API names another one", () =>
+  withFake([says(200, READY), says(200, READY)], async (fake) => {
+    await ask(fake.url);
+    const oauth = createOAuth({ baseUrl: fake.url, turnToken: TURN_TOKEN });
+    await oauth.fetch("mail", "GET", "https://api.example.com/", { headers: { "User-Agent": "mine/2" } });
+    assert.deepEqual(fake.asked.map((each) => each.headers["user-agent"]), [`oauthbroker-client-typescript/${VERSION}`, "mine/2"]);
   }));
 
 const passing: Record<string, Answer> = {

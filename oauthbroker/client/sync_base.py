@@ -11,8 +11,8 @@ from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from oauthbroker.client.address import parse_address
+from oauthbroker.client.retries import OnWire, Wire
 from oauthbroker.client.tool import Options
-from oauthbroker.client.wire import OnWire, Wire
 from oauthbroker.core.clock import Clock, ThreadClock
 
 A = TypeVar("A")
@@ -45,7 +45,7 @@ class _GivenClock:
 
 def blocking_wire(url: str, options: Options) -> Wire:
     """Return the network of a sync client."""
-    from oauthbroker.client.blocking_transport import BlockingTransport  # sockets and h11, for a client that is used
+    from oauthbroker.client.sync_transport import BlockingTransport  # sockets and h11, for a client that is used
 
     address = parse_address(url, plain_http=options.plain_http)
     clock = ThreadClock() if options.clock is None else _GivenClock(options.clock)

@@ -7,41 +7,29 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from oauthbroker.client.call import ClientCall, Reply, done, listed, members_of, segment, understood
-from oauthbroker.client.calls import outcome, ref
+from oauthbroker.client.client_call import ClientCall, Reply, done, listed, members_of, segment, understood
+from oauthbroker.client.tool_requests import outcome, ref
 from oauthbroker.core.clock import from_iso
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import ToolAuth
-from oauthbroker.model.results import SessionOutcome
 from oauthbroker.model.token_request import app_name
+from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import Turn
 from oauthbroker.model.turn_token import BegunTurn
 from oauthbroker.records import AgentEvent
+from oauthbroker.records.event import DeliveredEvent
 
 LONGEST_WAIT = 60
 Tools = Mapping[str, Sequence[ToolAuth] | None]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Leased:
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Leased(DeliveredEvent):
     """A leased event. Settle it with `ack` or `nack`; an unsettled event is delivered again when the lease ends."""
 
-    event: AgentEvent
-    attempt: int
     lease: Secret
     lease_expires_at: datetime
-
-    @property
-    def id(self) -> str:
-        return self.event.id
-
-    @property
-    def type(self) -> str:
-        return self.event.type
-
-    def to_json(self) -> dict[str, Any]:
-        return self.event.to_json()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.event.type}, attempt={self.attempt})"
@@ -65,7 +53,7 @@ def begin_turn(
         body["ttlSeconds"] = ttl_seconds
     if private_links:
         body["privateLinks"] = True
-    return ClientCall("POST", "/v1/turns", _begun, body, repeatable=False)
+    return ClientCall("POST", "/v1/turns", _begun, body=body, repeatable=False)
 
 
 def end_turn(turn_id: str) -> ClientCall[bool]:
@@ -85,7 +73,7 @@ def lease(agent: str, wait: int) -> ClientCall[Leased | None]:
 def settle(agent: str, event_id: str, lease: Secret, how: Literal["ack", "nack"]) -> ClientCall[bool]:
     """Repeatable: a lease settles its event once."""
     path = f"/v1/agents/{segment(agent)}/events/{segment(event_id)}/{how}"
-    return ClientCall("POST", path, lambda reply: done(reply, Code.LEASE_LOST), {"lease": lease})
+    return ClientCall("POST", path, lambda reply: done(reply, Code.LEASE_LOST), body={"lease": lease})
 
 
 def session(auth_session_id: str) -> ClientCall[SessionOutcome]:
@@ -101,12 +89,12 @@ def cancel(auth_session_id: str) -> ClientCall[bool]:
 def confirm(handle: Secret, subject: str) -> ClientCall[SessionOutcome]:
     """Confirm a handle. Not repeatable: a handle allows one try."""
     body = {"handle": handle, "subject": subject}
-    return ClientCall("POST", "/v1/auth-sessions/confirm", outcome, body, repeatable=False)
+    return ClientCall("POST", "/v1/auth-sessions/confirm", outcome, body=body, repeatable=False)
 
 
 def connections_link(subjects: Mapping[str, str]) -> ClientCall[tuple[str, datetime]]:
     """Repeatable: a lost link is never opened."""
-    return ClientCall("POST", "/v1/connections", _link, {"subjects": dict(subjects)})
+    return ClientCall("POST", "/v1/connections", _link, body={"subjects": dict(subjects)})
 
 
 def _begun(reply: Reply) -> BegunTurn:
@@ -114,7 +102,12 @@ def _begun(reply: Reply) -> BegunTurn:
 
     def read() -> BegunTurn:
         tools = {tool: Secret(text) for tool, text in members["toolTokens"].items()}
-        return BegunTurn(members["turnId"], Secret(members["turnToken"]), tools, from_iso(members["expiresAt"]))
+        return BegunTurn(
+            turn_id=members["turnId"],
+            token=Secret(members["turnToken"]),
+            tool_tokens=tools,
+            expires_at=from_iso(members["expiresAt"]),
+        )
 
     return understood(read)
 
@@ -125,10 +118,10 @@ def _leased(reply: Reply) -> Leased | None:
     said = members_of(reply)
     return understood(
         lambda: Leased(
-            AgentEvent.from_json(said["event"]),
-            int(said["attempt"]),
-            Secret(said["lease"]),
-            from_iso(said["leaseExpiresAt"]),
+            event=AgentEvent.from_json(said["event"]),
+            attempt=int(said["attempt"]),
+            lease=Secret(said["lease"]),
+            lease_expires_at=from_iso(said["leaseExpiresAt"]),
         )
     )
 

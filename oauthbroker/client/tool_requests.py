@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from oauthbroker.client.call import ClientCall, Reply, list_in, members_of, understood
+from oauthbroker.client.client_call import ClientCall, Reply, list_in, members_of, understood
 from oauthbroker.core.errors import BrokerError, Code, known_code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.results import SessionOutcome, TokenResult, result_from_json
+from oauthbroker.model.token_results import SessionOutcome, TokenResult, result_from_json
 
 Links = Literal["inline", "apart"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AppInfo:
     """An OAuthApp as its callers see it."""
 
@@ -37,7 +37,7 @@ def token(
         body["minTtlSeconds"] = min_ttl_seconds
     if switch_account is not False:
         body["switchAccount"] = switch_account
-    return ClientCall("POST", "/v1/tokens", _result, body)
+    return ClientCall("POST", "/v1/tokens", _result, body=body)
 
 
 def rejected(app: str, access_token: Secret, scopes: Sequence[str] | None) -> ClientCall[TokenResult]:
@@ -45,7 +45,7 @@ def rejected(app: str, access_token: Secret, scopes: Sequence[str] | None) -> Cl
     body: dict[str, Any] = {"oauthAppRef": ref(app), "accessToken": access_token}
     if scopes is not None:
         body["scopes"] = _scopes(scopes)
-    return ClientCall("POST", "/v1/tokens/rejected", _result, body)
+    return ClientCall("POST", "/v1/tokens/rejected", _result, body=body)
 
 
 def pending(links: Links) -> ClientCall[dict[str, Any] | None]:
@@ -56,7 +56,7 @@ def pending(links: Links) -> ClientCall[dict[str, Any] | None]:
 
 def relay_code(code: Secret) -> ClientCall[SessionOutcome]:
     """Relay a code. Not repeatable: a code allows one try."""
-    return ClientCall("POST", "/v1/auth-sessions/confirm", outcome, {"channelCode": code}, repeatable=False)
+    return ClientCall("POST", "/v1/auth-sessions/confirm", outcome, body={"channelCode": code}, repeatable=False)
 
 
 def apps() -> ClientCall[list[AppInfo]]:
@@ -88,7 +88,12 @@ def outcome(reply: Reply) -> SessionOutcome:
 def _app(said: dict[str, Any]) -> AppInfo:
     return understood(
         lambda: AppInfo(
-            said["name"], said["title"], said["provider"], said["flow"], said["subjectMode"], tuple(said["scopes"])
+            name=said["name"],
+            title=said["title"],
+            provider=said["provider"],
+            flow=said["flow"],
+            subject_mode=said["subjectMode"],
+            scopes=tuple(said["scopes"]),
         )
     )
 

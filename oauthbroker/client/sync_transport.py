@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import h11
 
 from oauthbroker.client.address import Address, AddressParts, parts_of
-from oauthbroker.client.call import Reply, reply_of
+from oauthbroker.client.client_call import Reply, reply_of
 from oauthbroker.client.transport import CONNECT_SECONDS, IDLE_SECONDS, MAX_IDLE, Request, Sending, check_length
 from oauthbroker.core.clock import SystemClock
 

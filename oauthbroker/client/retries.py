@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
 
 from oauthbroker.client.address import Address
-from oauthbroker.client.call import ClientCall, Reply
+from oauthbroker.client.client_call import ClientCall, Reply
 from oauthbroker.client.transport import ClientTransport, Request, Sending
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, Locale
@@ -83,7 +83,7 @@ class Wire:
             named = {name.lower() for name in call.headers}
             headers = {name: value for name, value in headers.items() if name.lower() not in named} | {**call.headers}
         query = f"?{urlencode(call.query, errors='replace')}" if call.query else ""
-        return Request(call.method, call.path + query, headers, body)
+        return Request(method=call.method, target=call.path + query, headers=headers, body=body)
 
 
 class OnWire:

@@ -1,9 +1,9 @@
-"""One API request and the parsing of its answer. No I/O: `wire` sends it."""
+"""One API request and the parsing of its answer. No I/O: `retries` sends it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -16,7 +16,7 @@ ORIGIN = "oauthbroker-status"  # the header that tells the proxy's answers from 
 _MAX_WAIT = 3600
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """A whole answer."""
 
@@ -40,6 +40,7 @@ class ClientCall(Generic[T]):
     method: str
     path: str
     judge: Callable[[Reply], T] = field(repr=False)
+    _: KW_ONLY
     body: Mapping[str, Any] | None = field(default=None, repr=False)
     query: Mapping[str, str] = field(default_factory=dict, repr=False)
     repeatable: bool = True
@@ -60,7 +61,13 @@ def reply_of(status: int, body: bytes, headers: Mapping[str, str]) -> Reply:
     """Return the answer with what its headers say about it. `headers` has lower-case names."""
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     of_proxy = dict(headers) if ORIGIN in headers else None
-    return Reply(status, body, media_type, _seconds(headers.get("retry-after", "")), of_proxy)
+    return Reply(
+        status=status,
+        body=body,
+        media_type=media_type,
+        retry_after=_seconds(headers.get("retry-after", "")),
+        headers=of_proxy,
+    )
 
 
 def members_of(reply: Reply, *statuses: int) -> dict[str, Any]:
