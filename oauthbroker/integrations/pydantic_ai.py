@@ -1,0 +1,97 @@
+"""PydanticAI: a toolset defers the calls of tools whose user has to consent, as calls that wait for approval."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Final
+
+from pydantic_ai import Agent, ApprovalRequired, DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
+from pydantic_ai.messages import ModelMessagesTypeAdapter
+from pydantic_ai.run import AgentRunResult
+from pydantic_ai.tools import RunContext
+from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
+from pydantic_core import to_jsonable_python
+
+from oauthbroker import AuthorizationRequired, Broker, InjectionError, Turn
+from oauthbroker.integrations.consent import consent_for
+from oauthbroker.integrations.kept_answers import DeliversAnswer, Reached, RunAnswer, kept, resume_kept
+from oauthbroker.integrations.paused_runs import shown
+from oauthbroker.integrations.resuming import PauseEnd, TakesOther
+
+TurnAgent = Agent[Turn, Any]
+_MARK: Final = "oauthbroker"  # in the metadata of our calls: their session, and the arguments that a person approved
+
+
+@dataclass
+class OAuthToolset(WrapperToolset[Turn]):
+    """Defers the calls of a toolset whose user has to consent: a tool `mail` needs what `Tool/mail` declares.
+
+    The agent's dependencies are the Turn, and its output types include `DeferredToolRequests`.
+    """
+
+    _: KW_ONLY
+    broker: Broker
+    private_links: bool = False
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Turn], tool: ToolsetTool[Turn]
+    ) -> Any:
+        approved = ctx.tool_call_approved
+        if _MARK in (ctx.tool_call_metadata or {}):  # resumed by us: consent at the provider approves no call
+            approved = ctx.tool_call_metadata[_MARK]["args"] is not None
+        args = to_jsonable_python(tool_args) if approved else None
+        missing = await consent_for(self.broker, ctx.deps, name, private_links=self.private_links)
+        try:
+            if missing is None:
+                return await super().call_tool(name, tool_args, replace(ctx, tool_call_approved=approved), tool)
+        except ApprovalRequired as asked:
+            metadata = {**(asked.metadata or {}), _MARK: {"session": None, "args": args}}
+            raise ApprovalRequired(metadata=metadata) from None
+        except InjectionError as error:  # the provider refused the token, or the broker the request
+            missing = error.result if isinstance(error.result, AuthorizationRequired) else error.for_model
+        if isinstance(missing, str):
+            return missing
+        mark = {"session": missing.auth_session_id, "args": args}
+        raise ApprovalRequired(metadata={**shown(missing), _MARK: mark})
+
+
+async def run_pydantic_ai(broker: Broker, agent: TurnAgent, turn: Turn, prompt: str | None, **more: Any) -> RunAnswer:
+    """Run an agent in a turn, as `agent.run` does with `more`. A run that pauses is kept for `resume_pydantic_ai`."""
+    return await kept(broker, turn, _reached(await agent.run(prompt, deps=turn, **more)))
+
+
+def resume_pydantic_ai(
+    broker: Broker, name: str, agent: TurnAgent, *, deliver: DeliversAnswer, other: TakesOther | None = None
+) -> AbstractAsyncContextManager[None]:
+    """Resume the runs of an agent, `name` in its turns, while the block runs. `deliver` gets each turn and answer."""
+
+    async def go_on(turn: Turn, state: Any, end: PauseEnd) -> Reached:
+        denied = None if end.sentence is None else ToolDenied(end.sentence)
+        args = {call: state.get("args", {}).get(call) for call in state["waits"]}
+        approvals: dict[str, Any] = {
+            call: denied if denied and session == end.session_id else ToolApproved(override_args=args[call])
+            for call, session in state["waits"].items()
+        }
+        metadata = {call: {_MARK: {"args": args[call]}} for call in args}
+        history = ModelMessagesTypeAdapter.validate_python(state["history"])
+        results = DeferredToolResults(approvals=approvals, metadata=metadata)
+        return _reached(await agent.run(message_history=history, deferred_tool_results=results, deps=turn))
+
+    return resume_kept(broker, name, go_on, deliver=deliver, other=other)
+
+
+def _reached(result: AgentRunResult[Any]) -> Reached:
+    history = to_jsonable_python(result.all_messages())
+    if not isinstance(result.output, DeferredToolRequests):
+        return RunAnswer(output=to_jsonable_python(result.output), history=history), None
+    asked = result.output
+    marks = {call: data.pop(_MARK) for call, data in asked.metadata.items() if _MARK in data}
+    waits = {call: mark["session"] for call, mark in marks.items()}
+    pauses = {session: asked.metadata[call] for call, session in waits.items() if session is not None}
+    if not pauses:
+        return RunAnswer(output=to_jsonable_python(asked), history=history), None
+    if len(marks) < len(asked.approvals) + len(asked.calls):
+        raise ValueError("a step waits for consent and for another approval: give their tools to two agents")
+    args = {call: mark["args"] for call, mark in marks.items()}
+    return RunAnswer(pauses=list(pauses.values()), history=history), {"waits": waits, "args": args, "history": history}

@@ -1,0 +1,39 @@
+"""MCP, an add-on room: tokens for MCP clients and servers. See README.md."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from oauthbroker import Room, RoomCommand
+
+if TYPE_CHECKING:
+    from oauthbroker.mcp.client_transport import McpTransport
+    from oauthbroker.mcp.sdk_version import UnfitSdk
+    from oauthbroker.mcp.server import McpOAuth
+    from oauthbroker.mcp.turn_tokens import TurnTokenVerifier
+
+__all__ = ["ROOM", "McpOAuth", "McpTransport", "TurnTokenVerifier", "UnfitSdk"]
+
+_HOMES = {
+    "McpOAuth": "server",
+    "McpTransport": "client_transport",
+    "TurnTokenVerifier": "turn_tokens",
+    "UnfitSdk": "sdk_version",
+}
+
+ROOM = Room(
+    name="mcp",
+    commands={"mcp": RoomCommand(help="MCP servers: add, serve.", app="oauthbroker.mcp.commands:app")},
+    kinds="oauthbroker.mcp.spec:KINDS",
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Import the rest when it is first used: `oauthbroker --help` imports only the declaration. Raises UnfitSdk if the
+    SDK is missing, or has a version out of range."""
+    if name not in _HOMES:
+        raise AttributeError(name)
+    if name != "UnfitSdk":
+        import_module("oauthbroker.mcp.sdk_version").check_sdk()
+    return getattr(import_module(f"oauthbroker.mcp.{_HOMES[name]}"), name)

@@ -1,0 +1,279 @@
+"""Bring a user's token to an MCP server, below the HTTP client of the `mcp` SDK.
+
+An exception in a transport ends the SDK's whole session. So when the user has to consent, the transport answers this
+one request itself, in the server's place, and waits inside the repeated one. It holds no lock meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+import httpx2
+from mcp.server.request_state import RequestStateSecurity
+
+from oauthbroker import (
+    AuthorizationNeeded,
+    AuthorizationRequired,
+    Broker,
+    BrokerError,
+    Code,
+    InjectionError,
+    Turn,
+    decode_json,
+    demanded_scopes,
+)
+from oauthbroker.mcp.consent import INPUT, PATIENCE_SECONDS, PENDING, STATELESS, ended
+
+READ_SECONDS: Final = 300.0  # as the SDK's own HTTP client: a tool's call may be silent for minutes
+URL_ELICITATION_REQUIRED: Final = -32042  # in revision 2025-11-25
+FAILED: Final = -32000
+ROUNDS: Final = 10  # in which the SDK's clients repeat a request
+MOST_ASKED: Final = 64
+MOST_CONSENTS: Final = 2  # of one request: to connect, and to larger scopes
+REFUSES: Final = "The MCP server refuses what the user has just consented to. Do not ask again; tell the operator."
+BROKEN: Final = "The MCP request failed in the host. Its operator finds the kind of error in the log."
+_LOG: Final = logging.getLogger("oauthbroker.mcp")
+_ASKING: Final = frozenset({"tools/call", "prompts/get", "resources/read"})  # the methods that may be answered so
+_OURS: Final = ("requestState", "inputResponses")
+_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
+STATE: Final = f"{INPUT}-"  # before each state of ours
+
+
+Show = Callable[[AuthorizationRequired], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request that waits for the user: the auth session, what the request brought for the server, and how often it
+    has asked."""
+
+    session_id: str
+    theirs: dict[str, Any]
+    consents: int
+
+
+class McpTransport(httpx2.AsyncBaseTransport):
+    """The transport for one user's session with one MCP server. Never raises to the SDK.
+
+    `app` is the OAuthApp of the server, whose `api.hosts` name it. `scopes` are the first ones; None for all of the
+    app's. A server that wants more gets them within the app's ceiling. `tool` is as in `Broker.oauth`.
+
+    Only tool calls, prompts and resources can ask the user through MCP. For all other requests, such as the first ones
+    of a session, and for a host that did not declare URL elicitation, `show` shows the user a link, and the request
+    waits. Without it they fail with the link.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        turn: Turn,
+        app: str,
+        *,
+        scopes: Sequence[str] | None = None,
+        tool: str | None = None,
+        show: Show | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._broker, self._oauth = broker, broker.oauth(turn, tool)
+        self._app, self._scopes = app, None if scopes is None else tuple(scopes)
+        self._client = self._oauth.client(app, self._scopes)
+        self._show, self._patience = show, patience_seconds
+        self._states = RequestStateSecurity.ephemeral().codec
+        self._asked: OrderedDict[str, _Asked] = OrderedDict()
+        self._elicits = False  # as the `initialize` of an older client said
+        self._shown: OrderedDict[str, None] = OrderedDict()  # auth sessions whose link a host was given in an error
+        self._refused: OrderedDict[str, None] = OrderedDict()  # operations that larger scopes did not help
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        call = _call(request)
+        try:
+            if call is None:
+                return await self._sent(request)
+            if call["method"] == "initialize":
+                self._elicits = _elicits_urls(call.get("params", {}).get("capabilities"))
+            return await self._answered(request, call)
+        except InjectionError as error:
+            return _failed(call, error.for_model)
+        except BrokerError as error:
+            return _failed(call, str(error))
+        except httpx2.TransportError as error:
+            return _failed(call, f"The MCP server cannot be reached: {type(error).__name__}")
+        except Exception as error:  # noqa: BLE001  (of `show`, or of the HTTP client)
+            _LOG.error("an MCP request failed: %s", type(error).__name__)
+            return _failed(call, BROKEN)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def _answered(self, request: httpx2.Request, call: dict[str, Any]) -> httpx2.Response:
+        params = call.get("params", {})
+        state = str(params.get("requestState"))
+        asked = self._asked.pop(state, None)
+        if asked is None and state.startswith(STATE):  # evicted, or made up by the server: a new request
+            call = {**call, "params": _without_ours(params)}
+            request = _with_body(request, call)
+        elif asked is not None:
+            end = await self._ended(asked.session_id, params.get("inputResponses"))
+            if end is not None:
+                return self._asking(call, asked) if end == PENDING else _failed(call, end)
+            kept = {name: value for name, value in params.items() if name not in _OURS}
+            call = {**call, "params": {**kept, **asked.theirs}}
+            request = _with_body(request, call)
+        try:
+            return await self._with_scopes(request, call)
+        except AuthorizationNeeded as error:
+            consents = 0 if asked is None else asked.consents
+            if consents >= MOST_CONSENTS:
+                return _failed(call, REFUSES)
+            return await self._ask(request, call, error.result, consents)
+
+    async def _with_scopes(self, request: httpx2.Request, call: dict[str, Any]) -> httpx2.Response:
+        """Send a request, and once more with the scopes that the server demands (RFC 6750 section 3.1)."""
+        response = await self._sent(request)
+        operation = f"{call.get('method')} {(call.get('params') or {}).get('name', '')}"
+        wanted = demanded_scopes(response.status_code, response.headers.raw)
+        if self._scopes is None or operation in self._refused or wanted <= set(self._scopes):
+            return response
+        await response.aclose()
+        larger = tuple(dict.fromkeys((*self._scopes, *sorted(wanted))))
+        try:
+            response = await self._sent(request, self._oauth.client(self._app, larger))
+        except InjectionError as error:
+            if not isinstance(error, AuthorizationNeeded):  # beyond the ceiling: the next request asks as before
+                _keep(self._refused, operation, None)
+                raise
+            self._use(larger)
+            raise
+        if demanded_scopes(response.status_code, response.headers.raw):
+            _keep(self._refused, operation, None)
+        self._use(larger)
+        return response
+
+    def _use(self, scopes: tuple[str, ...]) -> None:
+        self._scopes, self._client = scopes, self._oauth.client(self._app, scopes)
+
+    async def _sent(self, request: httpx2.Request, client: httpx2.AsyncClient | None = None) -> httpx2.Response:
+        request.extensions = {**request.extensions, "timeout": {"read": READ_SECONDS}}  # not the 5 s of a host's client
+        answer = await (client or self._client).send(request, stream=True)
+        return httpx2.Response(answer.status_code, headers=answer.headers, stream=answer.stream)
+
+    async def _ask(
+        self, request: httpx2.Request, call: dict[str, Any], result: AuthorizationRequired, consents: int
+    ) -> httpx2.Response:
+        """Answer with the link, in the way that the host declared.
+
+        A host that got it in an error or a sentence repeats its request without our state: wait in there.
+        """
+        params = call.get("params", {})
+        stateless = request.headers.get("mcp-protocol-version", "") >= STATELESS
+        elicits = _elicits_urls(_member(params.get("_meta"), _CAPABILITIES)) if stateless else self._elicits
+        if stateless and elicits and call.get("method") in _ASKING:
+            theirs = {name: params[name] for name in _OURS if name in params}
+            return self._asking(call, _Asked(result.auth_session_id, theirs, consents + 1), result)
+        shown = result.auth_session_id in self._shown
+        _keep(self._shown, result.auth_session_id, None)
+        if self._show is not None and not shown:
+            await self._shows(self._show, result)
+        if self._show is not None or (shown and call.get("method") in _ASKING):
+            end = await self._ended(result.auth_session_id, rounds=ROUNDS if self._show else 1)
+            if end is None:
+                return await self._sent(request)
+            if end != PENDING:
+                self._shown.pop(result.auth_session_id, None)
+                return _failed(call, end)
+        if not elicits:
+            return _failed(call, AuthorizationNeeded(result).for_model)
+        elicitation = {"elicitationId": result.auth_session_id, **_for_user(result)}
+        return _error(call, URL_ELICITATION_REQUIRED, result.message, {"elicitations": [elicitation]})
+
+    async def _shows(self, show: Show, result: AuthorizationRequired) -> None:
+        """Show the link. If that fails, the next request shows it again."""
+        try:
+            await show(result)
+        except BaseException:
+            self._shown.pop(result.auth_session_id, None)
+            raise
+
+    async def _ended(self, session_id: str, responses: Any = None, rounds: int = 1) -> str | None:
+        said = responses.get(INPUT) if isinstance(responses, dict) else None
+        action = str(said.get("action")) if isinstance(said, dict) else None
+        return await ended(self._broker, session_id, action, seconds=self._patience * rounds)
+
+    def _asking(
+        self, call: dict[str, Any], asked: _Asked, result: AuthorizationRequired | None = None
+    ) -> httpx2.Response:
+        """Answer `input_required`: with the link, or only with the state while the user is at it."""
+        state = STATE + self._states.seal(b"")  # the host keeps it, and the server cannot guess it
+        _keep(self._asked, state, asked)
+        answer: dict[str, Any] = {"resultType": "input_required", "requestState": state}
+        if result is not None:
+            answer["inputRequests"] = {INPUT: {"method": "elicitation/create", "params": _for_user(result)}}
+        return _json(HTTPStatus.OK, {"jsonrpc": "2.0", "id": call["id"], "result": answer})
+
+
+def _call(request: httpx2.Request) -> dict[str, Any] | None:
+    """Return the JSON-RPC request of an HTTP request. None for notifications, streams and the end of a session."""
+    try:
+        found = decode_json(request.content, Code.REQUEST_INVALID) if request.method == "POST" else None
+    except (BrokerError, httpx2.RequestNotRead):
+        return None
+    if not isinstance(found, dict) or "method" not in found or found.get("id") is None:
+        return None
+    return found if isinstance(found.get("params", {}), dict) else None
+
+
+def _elicits_urls(capabilities: Any) -> bool:
+    return _member(_member(capabilities, "elicitation"), "url") is not None
+
+
+def _member(found: Any, name: str) -> Any:
+    return found.get(name) if isinstance(found, dict) else None
+
+
+def _without_ours(params: dict[str, Any]) -> dict[str, Any]:
+    """Return params without our state and our answer. Answers to the server's own questions stay."""
+    responses = params.get("inputResponses")
+    theirs = {name: said for name, said in responses.items() if name != INPUT} if isinstance(responses, dict) else {}
+    kept = {name: value for name, value in params.items() if name not in _OURS}
+    return {**kept, "inputResponses": theirs} if theirs else kept
+
+
+def _with_body(request: httpx2.Request, call: dict[str, Any]) -> httpx2.Request:
+    headers = [(name, value) for name, value in request.headers.raw if name.lower() != b"content-length"]
+    body = json.dumps(call).encode()
+    return httpx2.Request(request.method, request.url, headers=headers, content=body, extensions=request.extensions)
+
+
+def _for_user(result: AuthorizationRequired) -> dict[str, Any]:
+    return {"mode": "url", "message": result.message, "url": result.authorization_url}
+
+
+def _failed(call: dict[str, Any] | None, sentence: str) -> httpx2.Response:
+    """Return the failure of one request: a tool's failure reaches the model, another one the host."""
+    if call is None:
+        return httpx2.Response(HTTPStatus.SERVICE_UNAVAILABLE)
+    if call.get("method") == "tools/call":
+        result = {"resultType": "complete", "content": [{"type": "text", "text": sentence}], "isError": True}
+        return _json(HTTPStatus.OK, {"jsonrpc": "2.0", "id": call["id"], "result": result})
+    return _error(call, FAILED, sentence)
+
+
+def _error(call: dict[str, Any], code: int, message: str, data: Any = None) -> httpx2.Response:
+    error = {"code": code, "message": message, **({} if data is None else {"data": data})}
+    return _json(HTTPStatus.OK, {"jsonrpc": "2.0", "id": call["id"], "error": error})
+
+
+def _json(status: int, body: dict[str, Any]) -> httpx2.Response:
+    return httpx2.Response(status, json=body)
+
+
+def _keep(kept: OrderedDict[str, Any], name: str, value: Any) -> None:
+    kept[name] = value
+    if len(kept) > MOST_ASKED:
+        kept.popitem(last=False)

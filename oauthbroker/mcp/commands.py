@@ -1,0 +1,93 @@
+"""The commands `oauthbroker mcp add` and `oauthbroker mcp serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+import typer
+
+from oauthbroker import BrokerError, Code, McpServerFacts, look_at_mcp_server
+from oauthbroker.mcp.sdk_version import UnfitSdk, check_sdk
+
+MOST_SCOPES: Final = 100
+BY_HAND: Final = "register-it-there"
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3
+_NOTES: Final = {
+    "document": "The broker serves its client as a document, if publicBaseUrl is an https address.",
+    "dynamic": "The broker registers its client there by itself.",
+    "byHand": "Register a client there with the callback <publicBaseUrl>/oauth/callback/{name}, and write its id.",
+}
+app = typer.Typer(add_completion=False, help="MCP servers: add, serve.", callback=lambda: None)
+
+
+class _UnfitRoom(typer.TyperException):
+    """A command that cannot begin. Its sentence is printed."""
+
+    exit_code = 2
+
+
+@app.command("add")
+def add(
+    url: Annotated[str, typer.Argument(help="The address of the MCP server.")],
+    name: Annotated[str, typer.Option(help="The name of the app; by default of the server's host.")] = "",
+    network: Annotated[list[str] | None, typer.Option(help="A private network that may be asked.")] = None,
+) -> None:
+    """Ask an MCP server how users sign in, and print the OAuthApp to paste. Nothing is stored or registered."""
+    facts = asyncio.run(look_at_mcp_server(url, network or ()))
+    name = name or _name_of(facts.url)
+    typer.echo(app_yaml(facts, name), nl=False)
+    typer.echo(f"# {_NOTES[facts.registration].format(name=name)}", err=True)
+
+
+def app_yaml(facts: McpServerFacts, name: str) -> str:
+    """Return the resource. The server's texts are quoted as JSON, which is YAML too."""
+    scopes = [each for each in facts.scopes if _SCOPE.fullmatch(each) and "," not in each][:MOST_SCOPES]
+    is_known = facts.registration != "byHand"
+    said = [
+        "provider: mcp",
+        "flow: authorizationCode",
+        "subjectMode: user",
+        f"mcp: {json.dumps({'url': facts.url, 'issuer': facts.issuers[0]})}",
+        *([] if facts.resource == facts.url else [f"resource: {json.dumps(facts.resource)}"]),
+        *([] if is_known else [f"client: {{clientId: {BY_HAND}, authMethod: none}}"]),
+        f"scopes: {json.dumps(scopes)}  # the ceiling: remove what no tool needs",
+        "owner: {binding: brokerLogin}  # or runtimeConfirm, channelCode; localOperator: one person, one machine",
+    ]
+    head = f"apiVersion: agents.example.io/v1alpha1\nkind: OAuthApp\nmetadata: {{name: {json.dumps(name)}}}\nspec:\n"
+    return head + "".join(f"  {line}\n" for line in said)
+
+
+def _name_of(url: str) -> str:
+    """Return a name made of the host without the labels that say nothing: `tickets` for mcp.tickets.example."""
+    host = urlsplit(url).hostname or ""
+    labels = [each for each in host.split(".")[:-1] if each not in {"mcp", "www", "api"}]
+    return (labels or ["mcp"])[-1] if re.search("[a-z]", host) else "mcp"
+
+
+@app.command("serve")
+def serve_tools(
+    config: Annotated[Path, typer.Option("--config", help="A YAML file, or a folder.")] = Path("config"),
+    http: Annotated[str, typer.Option(help="host:port on this machine's loopback. Without it: stdin and stdout.")] = "",
+    subject: Annotated[str, typer.Option(help="The user, as the apps' owners spell them.")] = "local:user:me",
+) -> None:
+    """Serve the tools of all McpServer resources to one host, with the user's tokens."""
+    try:
+        check_sdk()
+    except UnfitSdk as error:
+        raise _UnfitRoom(str(error)) from None
+    from oauthbroker.mcp.serving import serve
+
+    asyncio.run(serve(config, subject, _place(http) if http else None))
+
+
+def _place(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    host = host.strip("[]")
+    if host not in {"127.0.0.1", "localhost", "::1"} or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise BrokerError(Code.REQUEST_INVALID, note="--http is an address of this machine, such as 127.0.0.1:8765")
+    return host, int(port)

@@ -1,0 +1,306 @@
+"""Show the tools, prompts and resources of several MCP servers as one server, with each caller's own tokens for them.
+
+Each request opens a session of its own with a server: no session, token or state is shared by two callers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio
+import httpx2
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.auth.provider import AccessToken
+from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import Context
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    CallToolRequestParams,
+    CallToolResult,
+    GetPromptRequestParams,
+    GetPromptResult,
+    InputRequiredResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    TextContent,
+    Tool,
+)
+
+from oauthbroker import AuthorizationNeeded, AuthorizationRequired, Broker
+from oauthbroker.mcp.client_transport import McpTransport
+from oauthbroker.mcp.consent import STATELESS
+from oauthbroker.mcp.server import McpOAuth, ToolCaller, failed
+from oauthbroker.mcp.spec import McpServerSpec
+from oauthbroker.mcp.upstream_names import BETWEEN, BETWEEN_URI, shown, with_shown_uris
+
+AGENT: Final = "mcp-gateway"
+CONNECT: Final = "oauthbroker_connect"  # a tool of ours, while the tools of a server cannot be listed
+MOST_PAGES: Final = 20  # of a server's list
+MOST_LISTS: Final = 1_000  # of callers, servers and kinds, that are remembered
+Work = Callable[[Client], Awaitable[Any]]
+_LOG: Final = logging.getLogger("oauthbroker.mcp")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one session with a server may take in all: time, and bytes of answers."""
+
+    seconds: float
+    most_bytes: int
+
+
+LISTING: Final = Bounds(10, 4 * 1024 * 1024)
+CALLING: Final = Bounds(300, 64 * 1024 * 1024)
+
+
+class McpGateway(McpOAuth):
+    """What the servers of the resources `McpServer` have. `local` is the subject of a caller without a turn token: the
+    user who started the gateway."""
+
+    def __init__(self, broker: Broker, local: str | None = None) -> None:
+        super().__init__(broker, subject="{sub}", agent=AGENT)
+        self._local = local
+        self._lists: OrderedDict[tuple[str, str, str], list[Any]] = OrderedDict()  # the last ones: caller, server, kind
+        self._modes: dict[str, str] = {}  # the revision of a server's protocol
+        self._bus = InMemorySubscriptionBus()
+        self.server = Server[Any](
+            AGENT,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_resource_templates,
+            on_read_resource=self._read_resource,
+            on_subscriptions_listen=ListenHandler(self._bus),
+        )
+        self.server.middleware.append(RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=AGENT))
+
+    @property
+    def servers(self) -> Mapping[str, McpServerSpec]:
+        """Return the configured servers. They follow a reload."""
+        return {name: it.spec for name, it in self._broker.bundle.rooms["mcp"].of("McpServer").items()}
+
+    def _subject_of(self, token: AccessToken | None) -> str | None:
+        del token
+        return self._local
+
+    async def _list_tools(self, _: Any, __: Any) -> ListToolsResult:
+        return ListToolsResult(tools=await self._listed("tools"), ttl_ms=0, cache_scope="private")
+
+    async def _list_prompts(self, _: Any, __: Any) -> ListPromptsResult:
+        return ListPromptsResult(prompts=await self._listed("prompts"), ttl_ms=0, cache_scope="private")
+
+    async def _list_resources(self, _: Any, __: Any) -> ListResourcesResult:
+        return ListResourcesResult(resources=await self._listed("resources"), ttl_ms=0, cache_scope="private")
+
+    async def _list_resource_templates(self, _: Any, __: Any) -> ListResourceTemplatesResult:
+        found = await self._listed("resource_templates")
+        return ListResourceTemplatesResult(resource_templates=found, ttl_ms=0, cache_scope="private")
+
+    async def _listed(self, kind: str) -> list[Any]:
+        """Return what all servers list of a kind, under the host's names."""
+        caller = self.caller()
+        lists = await asyncio.gather(*(self._shown_of(caller, name, kind) for name in self.servers))
+        return [each for found in lists for each in found]
+
+    async def _shown_of(self, caller: ToolCaller, name: str, kind: str) -> list[Any]:
+        """Return what a server lists; the last list while it cannot. Without any, a tool that connects it."""
+        try:
+            return await self._list(caller, name, kind)
+        except AuthorizationNeeded:
+            about = f"Connects {name}: asks the user for consent. Its tools are listed afterwards."
+            connect = Tool(name=f"{name}{BETWEEN}{CONNECT}", description=about, input_schema={"type": "object"})
+            return self._lists.get((caller.key, name, kind), [connect] if kind == "tools" else [])
+        except (MCPError, UpstreamFailed) as error:
+            why = error.why if isinstance(error, UpstreamFailed) else type(error).__name__
+            _LOG.warning("the %s of the MCP server %s cannot be listed: %s", kind, name, why)
+            return self._lists.get((caller.key, name, kind), [])
+
+    async def _list(self, caller: ToolCaller, name: str, kind: str) -> list[Any]:
+        spec, found = self.servers[name], list[Any]()
+        if not (spec.resources if kind.startswith("resource") else getattr(spec, kind)):
+            return []
+
+        async def listed(client: Client) -> None:
+            fetch, cursor = getattr(client, f"list_{kind}"), None
+            for _ in range(1 + MOST_PAGES):
+                try:
+                    page = await fetch(cursor=cursor)
+                except MCPError as error:
+                    if error.error.code != METHOD_NOT_FOUND:
+                        raise
+                    return  # a server without such things
+                found.extend(getattr(page, kind))
+                if (cursor := page.next_cursor) is None:
+                    return
+
+        await self._within(caller, name, LISTING, listed)
+        self._lists[caller.key, name, kind] = kept = shown(name, spec, kind, found)
+        if len(self._lists) > MOST_LISTS:
+            self._lists.popitem(last=False)
+        return kept
+
+    async def _call(self, request: Any, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+        name, _, tool = params.name.partition(BETWEEN)
+        spec = self.servers.get(name)
+        if spec is None or (tool != CONNECT and not spec.shows("tools", tool)):
+            return failed(f"There is no tool {params.name}.")
+
+        async def call(client: Client) -> Any:
+            return await client.call_tool(tool, params.arguments)
+
+        try:
+            answer = await self._asked(request, params, name, None if tool == CONNECT else call)
+        except UpstreamFailed as error:
+            return failed(str(error))
+        assert isinstance(answer, CallToolResult | InputRequiredResult)  # noqa: S101  (what a client of the SDK returns)
+        return answer
+
+    async def _get_prompt(self, request: Any, params: GetPromptRequestParams) -> GetPromptResult | InputRequiredResult:
+        name, _, prompt = params.name.partition(BETWEEN)
+        spec = self.servers.get(name)
+        if spec is None or not spec.shows("prompts", prompt):
+            raise MCPError(INVALID_PARAMS, f"There is no prompt {params.name}.")
+        answer = await self._given(request, params, name, lambda it: it.get_prompt(prompt, params.arguments))
+        assert isinstance(answer, GetPromptResult | InputRequiredResult)  # noqa: S101  (as in _call)
+        return answer
+
+    async def _read_resource(
+        self, request: Any, params: ReadResourceRequestParams
+    ) -> ReadResourceResult | InputRequiredResult:
+        name, _, uri = params.uri.partition(BETWEEN_URI)
+        spec = self.servers.get(name)
+        if spec is None or not spec.shows("resources", uri):
+            raise MCPError(INVALID_PARAMS, f"There is no resource {params.uri}.")
+        answer = await self._given(request, params, name, lambda it: it.read_resource(uri, cache_mode="bypass"))
+        assert isinstance(answer, ReadResourceResult | InputRequiredResult)  # noqa: S101  (as in _call)
+        return answer
+
+    async def _given(self, request: Any, params: Any, name: str, work: Work) -> Any:
+        """Answer as `_asked`. Raises MCPError for a failure: only the result of a tool has a place for a sentence."""
+        try:
+            answer = await self._asked(request, params, name, work)
+        except UpstreamFailed as error:
+            raise MCPError(INTERNAL_ERROR, str(error)) from None
+        if isinstance(answer, CallToolResult):
+            raise MCPError(INTERNAL_ERROR, "".join(getattr(each, "text", "") for each in answer.content))
+        return answer
+
+    async def _asked(self, request: Any, params: Any, name: str, work: Work | None) -> Any:
+        """Do something at a server, or only connect it. Ask the user for consent first, where that is needed: the
+        answer is then `input_required`, or the failure of a tool with the sentence."""
+
+        async def call(ctx: Context) -> Any:
+            caller = self.caller()
+            if work is None:
+                await self._list(caller, name, "tools")
+                await self._tell_changed(ctx)
+                return CallToolResult(content=[TextContent(text=f"{name} is connected. List the tools again.")])
+            return with_shown_uris(name, self.servers[name], await self._within(caller, name, CALLING, work))
+
+        call.__qualname__ = name  # one question at a time for each server
+        return await self.asks()(call)(Context(request_context=request, input_params=params))
+
+    async def _tell_changed(self, ctx: Context) -> None:
+        """Tell the host that the lists have changed, in the way of its revision."""
+        if (ctx.protocol_version or "") >= STATELESS:
+            for event in (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged()):
+                await self._bus.publish(event)
+        else:
+            await ctx.session.send_tool_list_changed()
+            await ctx.session.send_prompt_list_changed()
+            await ctx.session.send_resource_list_changed()
+
+    def _url_of(self, spec: McpServerSpec) -> str:
+        app = self._broker.bundle.apps[str(spec.oauth_app_ref.name)]
+        return spec.url or (app.mcp.url if app.mcp is not None else "")
+
+    async def _within(self, caller: ToolCaller, name: str, bounds: Bounds, work: Work) -> Any:
+        """Do something in a session with a server. Raises AuthorizationNeeded and UpstreamFailed."""
+        spec = self.servers[name]
+        transport = _Transport(self._broker, caller, spec, most_bytes=bounds.most_bytes)
+        try:
+            with anyio.fail_after(bounds.seconds):
+                async with httpx2.AsyncClient(transport=transport, trust_env=False) as http:
+                    streams = streamable_http_client(self._url_of(spec), http_client=http)
+                    async with Client(streams, mode=self._modes.get(name, "auto")) as client:
+                        result = await work(client)
+                        self._modes[name] = STATELESS if (client.protocol_version or "") >= STATELESS else "legacy"
+        except Exception as error:  # noqa: BLE001  (the SDK's groups, of its own errors and those of a server)
+            wrong: Exception | None = error
+        else:
+            wrong = None
+        if transport.needed is not None:
+            raise AuthorizationNeeded(transport.needed)
+        if wrong is not None:
+            self._modes.pop(name, None)
+            raise UpstreamFailed(name, wrong)
+        return result
+
+
+class UpstreamFailed(Exception):
+    """A server that cannot be used. Its text is for the model, `why` for the log."""
+
+    def __init__(self, name: str, cause: Exception) -> None:
+        while isinstance(cause, ExceptionGroup):
+            cause = cause.exceptions[0]
+        self.why = type(cause).__name__
+        said = cause.error.message if isinstance(cause, MCPError) else self.why
+        super().__init__(f"The MCP server {name} failed: {said}")
+
+
+class _Transport(McpTransport):
+    """The transport of one request of a caller. `needed` is the consent that the gateway then asks for itself. Its
+    answers have at most `most_bytes` together."""
+
+    def __init__(self, broker: Broker, caller: ToolCaller, spec: McpServerSpec, *, most_bytes: int) -> None:
+        app = f"OAuthApp/{spec.oauth_app_ref.name}"
+        super().__init__(broker, caller.turn, app, scopes=spec.scopes)
+        self._oauth, self._client = caller.oauth, caller.oauth.client(app, self._scopes)
+        self.needed: AuthorizationRequired | None = None
+        self.bytes_left = most_bytes
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        answer = await super().handle_async_request(request)
+        return httpx2.Response(answer.status_code, headers=answer.headers, stream=_BoundedBody(self, answer))
+
+    async def _ask(
+        self, request: httpx2.Request, call: dict[str, Any], result: AuthorizationRequired, consents: int
+    ) -> httpx2.Response:
+        del request, call, consents
+        self.needed = result
+        raise AuthorizationNeeded(result)
+
+
+class _BoundedBody(httpx2.AsyncByteStream):
+    """The body of an answer, as far as its transport takes more bytes."""
+
+    def __init__(self, transport: _Transport, answer: httpx2.Response) -> None:
+        self._transport, self._answer = transport, answer
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        assert isinstance(self._answer.stream, httpx2.AsyncByteStream)  # noqa: S101  (its transport is an async one)
+        async for piece in self._answer.stream:
+            self._transport.bytes_left -= len(piece)
+            if self._transport.bytes_left < 0:
+                raise httpx2.ReadError("the answers of the MCP server are too large")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._answer.aclose()

@@ -1,0 +1,75 @@
+"""The resource kind `McpServer`: an MCP server whose tools the gateway shows."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+from urllib.parse import unquote, urlsplit
+
+from pydantic import Field
+
+from oauthbroker import Ref, ResourceKind, Strict, WrittenResource, WrittenResources
+
+ALL: Final = "*"
+_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,32}")  # the name of a tool begins with it: models take letters, digits, _, -
+_URI_NAME: Final = re.compile(r"[a-z][a-z0-9-]*")  # a URI begins with it: clients take a lower-case scheme
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+Tool = Annotated[str, Field(min_length=1, max_length=128)]
+Uri = Annotated[str, Field(min_length=1, max_length=2048)]
+
+
+class McpServerSpec(Strict):
+    """`oauthAppRef` is the app whose token goes to the server; without `url`, the app names it. `tools` and `prompts`
+    are those that are shown, or `*` alone for all. `resources` are URIs, or beginnings of URIs followed by `*`.
+    `scopes` are the first ones; none for all of the app's."""
+
+    url: str | None = None
+    oauth_app_ref: Ref
+    tools: Annotated[list[Tool], Field(min_length=1, max_length=500)]
+    prompts: Annotated[list[Tool], Field(default_factory=list, max_length=500)]
+    resources: Annotated[list[Uri], Field(default_factory=list, max_length=500)]
+    scopes: list[str] | None = None
+
+    def shows(self, kind: str, name: str) -> bool:
+        """Tell whether the host is shown one of the `tools`, `prompts`, `resources` or `resource_templates`."""
+        if kind.startswith("resource"):
+            return any(_covers(entry, name) for entry in self.resources)
+        allowed = self.tools if kind == "tools" else self.prompts
+        return allowed == [ALL] or name in allowed
+
+
+def _check(server: WrittenResource, resources: WrittenResources) -> None:
+    app = resources.refer(server, ("oauthAppRef",), "OAuthApp")
+    if not _NAME.fullmatch(server.name):
+        server.refuse((), "a name that cannot begin a tool's name", "use at most 32 letters, digits and -")
+    if server.spec.url is None:
+        if app is not None and app.whole("mcp") and app.spec.mcp is None:
+            server.missing(("url",), "write the server's URL, since the app is not of provider: mcp")
+    elif server.whole("url") and not _fits(server.spec.url):
+        server.refuse(("url",), "not the URL of an MCP server", "write https://..., or http:// for this machine")
+    for member in ("tools", "prompts"):
+        names = getattr(server.spec, member) if server.whole(member) else ()
+        if ALL in names and len(names) > 1:
+            server.refuse((member,), "* beside names", "write * alone, or names")
+    if server.whole("resources") and server.spec.resources and not _URI_NAME.fullmatch(server.name):
+        server.refuse((), "a name that cannot begin a URI", "begin with a lower-case letter; then letters, digits, -")
+
+
+def _covers(entry: str, uri: str) -> bool:
+    """Tell whether an entry covers a URI. One with `..` in its path may lead out of a beginning."""
+    if not entry.endswith(ALL):
+        return uri == entry
+    climbs = ".." in unquote(uri).replace("\\", "/").split("/")
+    return uri.startswith(entry[:-1]) and (entry == ALL or not climbs)
+
+
+def _fits(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    local = parts.scheme == "http" and parts.hostname in _LOOPBACK
+    return (parts.scheme == "https" or local) and bool(parts.hostname) and not parts.fragment and not parts.username
+
+
+KINDS = (ResourceKind(kind="McpServer", model=McpServerSpec, check=_check),)

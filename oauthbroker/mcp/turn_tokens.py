@@ -1,0 +1,48 @@
+"""Accept turn tokens of the broker at an MCP server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp.server.auth.provider import AccessToken
+from pydantic import Field
+
+from oauthbroker import Broker, BrokerError, Code
+
+
+class TurnAccessToken(AccessToken):
+    """A verified turn token. `guest` is its holder, for `Broker.oauth_for`."""
+
+    guest: Any = Field(exclude=True, repr=False)
+
+
+class TurnTokenVerifier:
+    """The `TokenVerifier` of an MCP server whose callers hold turn tokens.
+
+    `audience` is the name under which turns are begun for this server, such as `Connection/calendar`: a token for
+    another tool, and a turn's own token, are refused. `resource` is the server's URL, as in its AuthSettings.
+    """
+
+    def __init__(self, broker: Broker, audience: str, resource: str) -> None:
+        self._broker, self._audience, self._resource = broker, audience, resource
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Return the token's holder. None for all but a living turn's token for this server. Raises a store code, for
+        which the host should call again."""
+        try:
+            guest = await self._broker.turns.admit(token)
+        except BrokerError as error:
+            if error.code in {Code.UNAUTHENTICATED, Code.TURN_ENDED}:
+                return None
+            raise
+        if guest.tool != self._audience:
+            return None
+        return TurnAccessToken(
+            token=token,
+            client_id=guest.turn.agent_name,
+            scopes=[],
+            resource=self._resource,
+            subject=guest.turn.auth.subjects.get("user") if guest.turn.auth is not None else None,
+            claims={"iss": self._broker.bundle.settings.public_base_url},
+            guest=guest,
+        )
