@@ -1,0 +1,112 @@
+"""The tool runtime, an add-on room: it declares tools, shows them to a model, calls them and runs agents' turns.
+See README.md. The public names are imported when they are first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from oauthbroker import Room, RoomCommand
+
+if TYPE_CHECKING:
+    from oauthbroker.tools.broker_turn import blocks_of, oauth_of
+    from oauthbroker.tools.calls import ToolCalls
+    from oauthbroker.tools.catalog import ToolCatalogItem
+    from oauthbroker.tools.changesets.activation import Activation, allowed_files
+    from oauthbroker.tools.changesets.allowed import AllowedFiles
+    from oauthbroker.tools.changesets.changesets import Changesets, open_changesets
+    from oauthbroker.tools.changesets.tool import SwarmBundleTool
+    from oauthbroker.tools.context import CallScope, ToolContext, changeset_folders
+    from oauthbroker.tools.extension_api import ExtensionApi
+    from oauthbroker.tools.failures import ToolFailure
+    from oauthbroker.tools.isolation.containment import CallLimits, Containment, detect_containment
+    from oauthbroker.tools.isolation.process_tool import LendsAccess, ProcessTool, TurnAccess
+    from oauthbroker.tools.journal import DurableJournal
+    from oauthbroker.tools.loading import register_tools
+    from oauthbroker.tools.messages import Message
+    from oauthbroker.tools.model_port import Model, ModelAnswer, ModelRequest, ScriptedModel
+    from oauthbroker.tools.orchestration.instances import Instance, Instances
+    from oauthbroker.tools.orchestration.orchestrator import Orchestrator
+    from oauthbroker.tools.orchestration.plan import plans_from
+    from oauthbroker.tools.registry import Registry
+    from oauthbroker.tools.results import GoesOn, Submitted, ToolCall, ToolCallResult
+
+__all__ = [
+    "ROOM",
+    "Activation",
+    "AllowedFiles",
+    "CallLimits",
+    "CallScope",
+    "Changesets",
+    "Containment",
+    "DurableJournal",
+    "ExtensionApi",
+    "GoesOn",
+    "Instance",
+    "Instances",
+    "LendsAccess",
+    "Message",
+    "Model",
+    "ModelAnswer",
+    "ModelRequest",
+    "Orchestrator",
+    "ProcessTool",
+    "Registry",
+    "ScriptedModel",
+    "Submitted",
+    "SwarmBundleTool",
+    "ToolCall",
+    "ToolCallResult",
+    "ToolCalls",
+    "ToolCatalogItem",
+    "ToolContext",
+    "ToolFailure",
+    "TurnAccess",
+    "allowed_files",
+    "blocks_of",
+    "changeset_folders",
+    "detect_containment",
+    "oauth_of",
+    "open_changesets",
+    "plans_from",
+    "register_tools",
+]
+
+ROOM = Room(
+    name="tools",
+    commands={"tools": RoomCommand(help="Tools of agents: check, run.", app="oauthbroker.tools.commands:app")},
+    kinds="oauthbroker.tools.spec:KINDS",
+    audit_types="oauthbroker.tools.audit_types:TYPES",
+)
+_PLACES: Final = {
+    "broker_turn": {"blocks_of", "oauth_of"},
+    "calls": {"ToolCalls"},
+    "catalog": {"ToolCatalogItem"},
+    "changesets.activation": {"Activation", "allowed_files"},
+    "changesets.allowed": {"AllowedFiles"},
+    "changesets.changesets": {"Changesets", "open_changesets"},
+    "changesets.tool": {"SwarmBundleTool"},
+    "context": {"CallScope", "ToolContext", "changeset_folders"},
+    "extension_api": {"ExtensionApi"},
+    "failures": {"ToolFailure"},
+    "isolation.containment": {"CallLimits", "Containment", "detect_containment"},
+    "isolation.process_tool": {"LendsAccess", "ProcessTool", "TurnAccess"},
+    "journal": {"DurableJournal"},
+    "loading": {"register_tools"},
+    "messages": {"Message"},
+    "model_port": {"Model", "ModelAnswer", "ModelRequest", "ScriptedModel"},
+    "orchestration.instances": {"Instance", "Instances"},
+    "orchestration.orchestrator": {"Orchestrator"},
+    "orchestration.plan": {"plans_from"},
+    "registry": {"Registry"},
+    "results": {"GoesOn", "Submitted", "ToolCall", "ToolCallResult"},
+}
+
+
+if not TYPE_CHECKING:  # with it, a type checker would accept every name
+
+    def __getattr__(name: str) -> Any:
+        place = next((place for place, names in _PLACES.items() if name in names), None)
+        if place is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{place}"), name)

@@ -1,0 +1,103 @@
+"""Events of agents in the one form in which they reach each other: `AgentEvent` of the unified event model
+(specification 002, sections 2.6 and 11). The queue's own events are brought into it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from oauthbroker import Turn
+
+MESSAGE: Final = "agent.message"  # `agents__send`: no `replyTo`
+REQUEST: Final = "agent.request"  # `agents__request`: `replyTo` says where the answer goes
+ANSWER: Final = "agent.answer"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyTo:
+    """Where an answer goes. `correlation_id` leads back to the tool call, and so to the turn and trace that asked."""
+
+    target: str
+    correlation_id: str
+
+    def to_json(self) -> dict[str, str]:
+        return {"target": self.target, "correlationId": self.correlation_id}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnifiedEvent:
+    """The input of one turn, `AgentEvent` in the specification. `turn` holds `auth` and origin, which are handed on
+    unchanged."""
+
+    id: str
+    type: str
+    input: str | None
+    source: Mapping[str, Any]
+    turn: Turn
+    trace_id: str
+    reply_to: ReplyTo | None = None
+    in_reply_to: str | None = None
+    payload: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the event's JSON, as the IPC carries it."""
+        told: dict[str, Any] = {"id": self.id, "type": self.type, "input": self.input, "source": dict(self.source)}
+        told |= {"turn": self.turn.resume_target.to_json(), "auth": self.auth, "traceId": self.trace_id}
+        if self.reply_to is not None:
+            told["replyTo"] = self.reply_to.to_json()
+        if self.in_reply_to is not None:
+            told["metadata"] = {"inReplyTo": self.in_reply_to}
+        return told | {"payload": dict(self.payload)}
+
+    @property
+    def auth(self) -> dict[str, Any] | None:
+        return None if self.turn.auth is None else self.turn.auth.to_json()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> UnifiedEvent:
+        """Parse an event of the IPC."""
+        reply = data.get("replyTo")
+        turn = {name: value for name, value in data["turn"].items() if name != "auth"}
+        return cls(
+            id=data["id"],
+            type=data["type"],
+            input=data["input"],
+            source=data["source"],
+            turn=Turn.from_json(turn if data["auth"] is None else turn | {"auth": data["auth"]}),
+            trace_id=data["traceId"],
+            reply_to=None if reply is None else ReplyTo(reply["target"], reply["correlationId"]),
+            in_reply_to=data.get("metadata", {}).get("inReplyTo"),
+            payload=data["payload"],
+        )
+
+
+def normalised(queued: Mapping[str, Any]) -> UnifiedEvent:
+    """Return an event of the broker's queue (`EventLease.to_json()`) as a UnifiedEvent (002 section 11.2).
+
+    An event of our own brings `input`, `source`, `traceId` and `replyTo` in its payload. One of the broker
+    (`auth.granted`) or of another program has no input text; its payload tells the model what happened.
+    """
+    payload = queued["payload"]
+    reply = payload.get("replyTo")
+    turn = {name: queued[name] for name in ("agentName", "instanceKey", "swarmRef", "origin", "auth")}
+    if "locale" in queued:
+        turn["locale"] = queued["locale"]
+    trace = payload.get("traceId")
+    return UnifiedEvent(
+        id=queued["eventId"],
+        type=queued["type"],
+        input=payload.get("input") if isinstance(payload.get("input"), str) else None,
+        source=payload["source"] if isinstance(payload.get("source"), Mapping) else {"kind": "queue"},
+        turn=Turn.from_json(turn),
+        trace_id=trace if isinstance(trace, str) else f"trace-{queued['eventId']}",
+        reply_to=_reply_to(reply),
+        payload=payload,
+    )
+
+
+def _reply_to(given: object) -> ReplyTo | None:
+    match given:
+        case {"target": str(target), "correlationId": str(correlation)}:
+            return ReplyTo(target, correlation)
+    return None

@@ -1,0 +1,14 @@
+"""The room's entries in the audit log."""
+
+from __future__ import annotations
+
+from oauthbroker import RoomEntry
+
+
+class BundleActivated(RoomEntry, room="tools"):
+    """A revision of the bundle, such as `git:5f1c4e`, is becoming the configuration. Git's history has its author."""
+
+    revision: str
+
+
+TYPES = (BundleActivated,)

@@ -1,0 +1,48 @@
+"""The tool `agents`: `request`, `send`, `spawn`, `list` and `catalog` (specification 002, section 11)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from oauthbroker.tools.context import AgentRuntime, Json, ToolContext
+from oauthbroker.tools.failures import ToolFailure
+
+DEFAULT_SECONDS: Final = 60.0
+
+
+async def request(ctx: ToolContext, given: dict[str, Json]) -> Json:
+    """Ask an agent and return its answer."""
+    seconds = float(given.get("timeoutSeconds", DEFAULT_SECONDS))
+    return await _runtime(ctx).request(
+        given["target"], given["input"], instance_key=given.get("instanceKey"), timeout=seconds
+    )
+
+
+async def send(ctx: ToolContext, given: dict[str, Json]) -> Json:
+    """Send a message to an agent. Answer `{sent: true}`."""
+    await _runtime(ctx).send(given["target"], given["input"], instance_key=given.get("instanceKey"))
+    return {"sent": True}
+
+
+async def spawn(ctx: ToolContext, given: dict[str, Json]) -> Json:
+    """Prepare an instance of an agent."""
+    return dict(await _runtime(ctx).spawn(given["target"], instance_key=given.get("instanceKey"), cwd=given.get("cwd")))
+
+
+async def list_instances(ctx: ToolContext, given: dict[str, Json]) -> Json:
+    """List the instances that this agent has spawned, or all."""
+    return [dict(each) for each in await _runtime(ctx).list(include_all=given.get("includeAll", False))]
+
+
+async def catalog(ctx: ToolContext, _given: dict[str, Json]) -> Json:
+    """List the agents of the swarm."""
+    return dict(await _runtime(ctx).catalog())
+
+
+def _runtime(ctx: ToolContext) -> AgentRuntime:
+    if ctx.runtime is None:
+        raise ToolFailure("This agent cannot reach other agents.", name="AgentCallError", code="E_AGENT_UNAVAILABLE")
+    return ctx.runtime
+
+
+handlers = {"request": request, "send": send, "spawn": spawn, "list": list_instances, "catalog": catalog}

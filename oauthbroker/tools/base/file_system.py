@@ -1,0 +1,53 @@
+"""The tool `file-system`: `read` and `write` (specification 002, section 14.1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from oauthbroker.tools.base.confined_files import Confined, confined, opened_file, replace_file
+from oauthbroker.tools.context import Json, ToolContext
+from oauthbroker.tools.failures import ToolFailure
+
+DEFAULT_BYTES: Final = 100_000
+MOST_BYTES: Final = 1_000_000
+_REASONS: Final = {
+    FileNotFoundError: "The file does not exist",
+    IsADirectoryError: "This is a folder",
+    NotADirectoryError: "A part of the path is not a folder, or a symbolic link",
+    PermissionError: "The file may not be used",
+}
+
+
+def read(ctx: ToolContext, given: dict[str, Json]) -> Json:
+    """Answer `{path, size, truncated, content}`. `size` counts the bytes of the whole file."""
+    place, most = confined(ctx, given["path"]), min(int(given.get("maxBytes", DEFAULT_BYTES)), MOST_BYTES)
+    try:
+        with opened_file(place) as descriptor, open(descriptor, "rb", closefd=False) as file:
+            text = file.read(most + 1)
+            size = max(file.seek(0, 2), len(text))
+    except OSError as error:
+        raise _failed(place, error) from None
+    cut = len(text) > most
+    content = text[:most].decode("utf-8", "ignore" if cut else "replace")
+    return {"path": str(place.path), "size": size, "truncated": cut, "content": content}
+
+
+def write(ctx: ToolContext, given: dict[str, Json]) -> Json:
+    """Answer `{path, size, written}`. Missing folders are made."""
+    place, content = confined(ctx, given["path"]), given["content"].encode("utf-8", "replace")
+    if len(content) > MOST_BYTES:
+        raise ToolFailure(f"The content has more than {MOST_BYTES} bytes.", name="ContentTooLarge")
+    try:
+        replace_file(place, content, unique=ctx.tool_call_id)
+    except OSError as error:
+        raise _failed(place, error) from None
+    return {"path": str(place.path), "size": len(content), "written": True}
+
+
+def _failed(place: Confined, error: OSError) -> ToolFailure:
+    """Return the failure, with the path and a reason. A symbolic link on the way is ELOOP or ENOTDIR."""
+    reason = _REASONS.get(type(error), "The file cannot be used: a symbolic link, or an error of the file system")
+    return ToolFailure(f"{reason}: {place.path}", name=type(error).__name__)
+
+
+handlers = {"read": read, "write": write}

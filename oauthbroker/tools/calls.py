@@ -1,0 +1,178 @@
+"""Perform tool calls: allow them, pass them through the middlewares, keep their results, and tell them to the model.
+
+No error of a tool is raised here (specification 002, section 2.4): the model gets it and decides how to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from oauthbroker import AuthorizationRequired, Failed
+from oauthbroker.tools.context import CallScope
+from oauthbroker.tools.failures import ToolCode, ToolFailure, consent, error_of, not_in_catalog, refused, told
+from oauthbroker.tools.handler_call import handled
+from oauthbroker.tools.journal import CallJournal, interrupted
+from oauthbroker.tools.parameters import NotJson, as_json
+from oauthbroker.tools.registry import RegisteredTool, Registry
+from oauthbroker.tools.results import (
+    DEFAULT_MESSAGE_LIMIT,
+    MOST_HANDLE,
+    GoesOn,
+    Submitted,
+    ToolCall,
+    ToolCallResult,
+    ToolError,
+    truncated,
+)
+
+Perform = Callable[[ToolCall], Awaitable[ToolCallResult]]
+Around = Callable[[ToolCall, Perform], Awaitable[ToolCallResult]]
+Scrub = Callable[[Any], Any]
+
+
+async def _straight(call: ToolCall, perform: Perform) -> ToolCallResult:
+    return await perform(call)
+
+
+class ToolCalls:
+    """Performs calls of one registry. `scrub` removes tokens from JSON. `outside_catalog` is the explicit policy of
+    002 section 2.3: calls of all registered tools, shown or not."""
+
+    def __init__(self, registry: Registry, scrub: Scrub, *, outside_catalog: bool = False) -> None:
+        self._registry = registry
+        self._scrub = scrub
+        self._outside_catalog = outside_catalog
+        self._running: dict[tuple[str, str, str], asyncio.Future[ToolCallResult]] = {}
+        self._going_on: set[asyncio.Task[None]] = set()
+
+    async def perform(self, call: ToolCall, scope: CallScope, around: Around = _straight) -> ToolCallResult:
+        """Perform a call and return its result. Raises nothing but the cancellation of the caller.
+
+        `around` is the toolCall middleware: it gets the call and the function that performs it, and may change the
+        arguments and the result. A call that the catalog does not allow reaches neither. With a journal, a call of an
+        id that was performed before returns the earlier result.
+        """
+        tool = self._registry.find(call.name)
+        if tool is None or not (call.name in scope.catalog or self._outside_catalog):
+            return self._told(ToolCallResult.failed(call, not_in_catalog(call.name)), call, scope)
+        perform = partial(self._through, call, tool, scope, around)
+        if scope.journal is None:
+            return await perform()
+        key = (scope.agent_name, scope.instance_key, call.id)
+        if (running := self._running.get(key)) is not None:
+            return await asyncio.shield(running)
+        ended = self._running[key] = asyncio.get_running_loop().create_future()
+        result = self._told(interrupted(call), call, scope)
+        try:
+            result = await self._once(call, scope, scope.journal, perform) or result
+        finally:
+            del self._running[key]
+            ended.set_result(result)
+        return result
+
+    async def _once(
+        self, call: ToolCall, scope: CallScope, journal: CallJournal, perform: Callable[[], Awaitable[ToolCallResult]]
+    ) -> ToolCallResult | None:
+        """Perform a call that the journal does not have. Return None if it began before and did not end."""
+        try:
+            before = await journal.begin(call.id)
+        except Exception as error:  # noqa: BLE001  (a store that fails: no call without its note)
+            return self._told(ToolCallResult.failed(call, error_of(error)), call, scope)
+        if before is not None:
+            return ToolCallResult.from_json(before) if before else None
+        result = await perform()
+        try:
+            await journal.end(call.id, result.to_json())
+        except Exception as error:  # noqa: BLE001  (the call has taken effect, so its result counts)
+            scope.logger.warning("the result of a tool call is not kept: %s", type(error).__name__)
+        return result
+
+    async def _through(self, call: ToolCall, tool: RegisteredTool, scope: CallScope, around: Around) -> ToolCallResult:
+        """Pass a call through its middlewares to its handler."""
+
+        async def core(changed: ToolCall) -> ToolCallResult:
+            same = replace(call, args=changed.args)
+            return await _ended(call, self._handled(same, tool, scope))
+
+        try:
+            result = await around(call, core)
+        except BaseException as error:  # noqa: BLE001  (code of an extension: anything may happen)
+            result = _failed(call, error)
+        return self._told(result, call, scope)
+
+    async def _handled(self, call: ToolCall, tool: RegisteredTool, scope: CallScope) -> Any:
+        """Return the handler's value. Work that goes on after the call becomes a task, and its value a handle."""
+        value = await handled(call, tool, scope)
+        if not isinstance(value, GoesOn):
+            return value
+        if scope.journal is None:
+            value.work.close()
+            raise ToolFailure("This runtime lets no work go on after its call.")
+        try:
+            await scope.journal.submit(call.id, {"toolCallId": call.id, "toolName": call.name})
+        except BaseException:
+            value.work.close()
+            raise
+        task = asyncio.create_task(self._complete(call, scope, scope.journal, value))
+        self._going_on.add(task)
+        task.add_done_callback(self._going_on.discard)
+        task.add_done_callback(lambda _: value.work.close())  # a task that is cancelled at once never awaits it
+        return Submitted(call.id)
+
+    async def _complete(self, call: ToolCall, scope: CallScope, journal: CallJournal, more: GoesOn) -> None:
+        done = self._told(await _ended(call, more.work), call, scope)
+        try:
+            await journal.complete(call.id, done.to_json())
+        except Exception as error:  # noqa: BLE001  (`recover` ends it at the next start)
+            scope.logger.warning("the end of submitted work is not told: %s", type(error).__name__)
+
+    async def close(self) -> None:
+        """Cancel the work that goes on. The next process of the agent tells that it was interrupted."""
+        for task in self._going_on:
+            task.cancel()
+        await asyncio.gather(*self._going_on, return_exceptions=True)
+
+    def _told(self, result: Any, call: ToolCall, scope: CallScope) -> ToolCallResult:
+        """Return the result as the model gets it: JSON, without tokens, its message within the tool's limit."""
+        if not isinstance(result, ToolCallResult):
+            result = ToolCallResult.failed(call, ToolError(message="A middleware of this call returned no result."))
+        done = ToolCallResult(tool_call_id=call.id, tool_name=call.name)
+        error = result.error or (ToolError(message="The tool failed.") if result.status == "error" else None)
+        if error is None and result.handle is not None:
+            return replace(done, handle=truncated(self._scrub(str(result.handle)), MOST_HANDLE))
+        if error is None:
+            try:
+                return replace(done, output=self._scrub(as_json(result.output)))
+            except NotJson as flaw:
+                error = ToolError(message=f"The output is refused: {flaw}.", name="OutputError", code=ToolCode.OUTPUT)
+        tool = self._registry.find(call.name)
+        limit = DEFAULT_MESSAGE_LIMIT if tool is None else tool.message_limit
+        return ToolCallResult.failed(call, told(error, limit, scope.locale, self._scrub))
+
+
+async def _ended(call: ToolCall, work: Awaitable[Any]) -> ToolCallResult:
+    """Return the result that the end of a tool's work stands for. Raises nothing but the cancellation of the caller."""
+    try:
+        value = await work
+    except BaseException as error:  # noqa: BLE001  (002 section 2.4: no exception of a tool is raised)
+        return _failed(call, error)
+    match value:
+        case AuthorizationRequired():
+            return ToolCallResult.failed(call, consent(value))
+        case Failed():
+            return ToolCallResult.failed(call, refused(value))
+        case Submitted():
+            return ToolCallResult(tool_call_id=call.id, tool_name=call.name, handle=value.handle)
+    return ToolCallResult(tool_call_id=call.id, tool_name=call.name, output=value)
+
+
+def _failed(call: ToolCall, error: BaseException) -> ToolCallResult:
+    """Return the result of an exception. Raises it again if it cancels the caller: that is no failure of the tool."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
+    return ToolCallResult.failed(call, error_of(error))

@@ -1,0 +1,184 @@
+"""Open and commit changesets. The runtime is the only writer of the bundle, and git's history its only log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from oauthbroker.tools.changesets.allowed import AllowedFiles
+from oauthbroker.tools.changesets.differences import Changes, ambiguous, changes, conflicts
+from oauthbroker.tools.changesets.files import File, Folder, Rejected, read_folder, shown, unfit_name
+from oauthbroker.tools.changesets.git import Busy, Git, GitFailed
+from oauthbroker.tools.changesets.revisions import Revision, Revisions, files_at
+from oauthbroker.tools.changesets.worktrees import Worktree, Worktrees
+
+MOST_OPEN: Final = 8  # changesets of one owner
+ChecksBundle = Callable[[Path], Sequence[str]]
+FAILURES: Final = (GitFailed, Busy, OSError)
+
+
+class ChangesetRefused(Exception):
+    """The changeset is not open, belongs to another owner, or is one too many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """The answer to a commit. `base` and `new` are ids of revisions; `problems` are those of the bundle as a whole."""
+
+    status: Literal["ok", "rejected", "failed"]
+    base: str
+    new: str = ""
+    changes: Changes = field(default_factory=Changes)
+    rejected: Sequence[Rejected] = ()
+    problems: Sequence[str] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"status": self.status, "baseRef": ref(self.base), "newRef": None}
+        told |= {"newRef": ref(self.new)} if self.new else {}
+        told["summary"] = self.changes.to_json()
+        lists = {"rejected": [each._asdict() for each in self.rejected], "problems": list(self.problems)}
+        return told | {name: found for name, found in lists.items() if found}
+
+
+@dataclass(frozen=True, slots=True)
+class Changesets:
+    """The changesets of one repository. Every method blocks: call it on a thread.
+
+    `check` judges a folder with a bundle, and returns its problems."""
+
+    revisions: Revisions
+    worktrees: Worktrees
+    check: ChecksBundle
+
+    def open(self, owner: str) -> Worktree:
+        """Open a changeset on the newest revision. Raises ChangesetRefused, and one of FAILURES."""
+        with self._git.locked():
+            if sum(each.owner == owner for each in self.worktrees.all()) >= MOST_OPEN:
+                raise ChangesetRefused(f"{MOST_OPEN} changesets are open: commit one of them")
+            return self.worktrees.open(self.revisions.newest(), owner)
+
+    def folders(self, owner: str) -> list[Path]:
+        """Return the folders of the changesets that an owner has open."""
+        return [each.folder for each in self._open() if each.owner == owner]
+
+    def commit(self, changeset: str, owner: str, allowed: AllowedFiles, message: str) -> Commit:
+        """Make a revision of a changeset, and close it. A changeset that is rejected or has failed stays open, for
+        another try. Raises ChangesetRefused and, before anything is done, one of FAILURES."""
+        worktree = self._found(changeset, owner)
+        try:
+            with self._git.locked():
+                commit = self._commit(worktree, allowed, message)
+                if commit.status == "ok":
+                    self.worktrees.close(worktree)
+        except FAILURES as error:
+            reason = str(error) if isinstance(error, GitFailed) else type(error).__name__
+            return Commit(status="failed", base=worktree.base, problems=[reason])
+        return commit
+
+    def newest(self) -> Revision:
+        """Return the newest revision. The turn loop calls this at `step.config`, and nowhere else: that is the safe
+        point at which a commit becomes active."""
+        with self._git.locked():
+            commit = self.revisions.newest()
+            return Revision(ref(commit), self.revisions.folder(commit))
+
+    def recover(self) -> None:
+        """Remove what a crash left. Call it before the first step, while no step of this runtime uses a revision."""
+        with self._git.locked():
+            self.revisions.drop_proposed()
+            self.revisions.drop_folders()
+            self.worktrees.remove_incomplete()
+
+    @property
+    def root(self) -> Path:
+        """The folder of worktrees and revisions."""
+        return self.worktrees.root.parent
+
+    @property
+    def _git(self) -> Git:
+        return self.revisions.git
+
+    def _open(self) -> list[Worktree]:
+        """Return the open changesets. Under the lock, because git writes its list in several steps."""
+        with self._git.locked():
+            return self.worktrees.all()
+
+    def _found(self, changeset: str, owner: str) -> Worktree:
+        for each in self._open():
+            if (each.id, each.owner) == (changeset, owner):
+                return each
+        raise ChangesetRefused("no changeset of this agent has this id: it was committed, or never opened")
+
+    def _commit(self, worktree: Worktree, allowed: AllowedFiles, message: str) -> Commit:
+        found = read_folder(worktree.folder)
+        ours, base, tip = found.files, files_at(self._git, worktree.base), self.revisions.newest()
+        newest = files_at(self._git, tip)
+        made = changes(base, ours)
+        judged = Commit(status="rejected", base=worktree.base, changes=made)
+        pending = [path for path in made.paths if newest.get(path) != ours.get(path)]
+        merged = {path for path in (*newest, *pending) if path in ours or path not in pending}
+        moved = [*conflicts(made.paths, base, ours, newest), *ambiguous(merged)]
+        if rejected := _rejected(found, made, allowed, moved):
+            return replace(judged, rejected=rejected)
+        if not pending:
+            return replace(judged, status="ok", new=tip)
+        return self._checked(worktree, tip, {path: ours.get(path) for path in pending}, message, judged)
+
+    def _checked(
+        self, worktree: Worktree, tip: str, files: dict[str, File | None], message: str, judged: Commit
+    ) -> Commit:
+        """Write the commit, judge the bundle that it makes, and accept it."""
+        commit = self.revisions.propose(worktree.id, tip, files, message)
+        folder = self.revisions.folder(commit)
+        if problems := [each.replace(f"{folder}/", "") for each in self.check(folder)]:
+            self.revisions.drop_proposed()
+            return replace(judged, problems=problems)
+        self.revisions.accept(worktree.id, tip, commit)
+        return replace(judged, status="ok", new=commit)
+
+
+def ref(commit: str) -> str:
+    """Return how a revision is named in answers."""
+    return f"git:{commit}"
+
+
+def open_changesets(
+    repository: Path, root: Path, check: ChecksBundle, *, apart_from: Sequence[Path] = (), branch: str = "main"
+) -> Changesets:
+    """Return the changesets of a bare repository. Worktrees and revisions are below `root`, a folder of their own.
+
+    `apart_from`: the broker's store and key files. Raises ValueError if one of them shares a parent folder with `root`,
+    and for a repository in which a work tree has the branch checked out.
+    """
+    root, git = root.resolve(), Git(repository.resolve())
+    check_apart(root, apart_from)
+    if f"branch refs/heads/{branch}" in git.lines("worktree", "list", "--porcelain", "-z"):
+        raise ValueError("a work tree has this branch checked out: make a bare repository with `git clone --bare`")
+    for name in ("worktrees", "revisions"):
+        (root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    in_use = os.open(root / "revisions" / ".in-use", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    revisions = Revisions(git=git, root=root / "revisions", branch=branch, in_use=in_use)
+    changesets = Changesets(revisions, Worktrees(git, root / "worktrees"), check)
+    changesets.recover()
+    return changesets
+
+
+def check_apart(root: Path, state: Iterable[Path]) -> None:
+    """Raise ValueError if a path of the broker's store or keys shares a parent folder with the changesets."""
+    for path in [each.resolve() for each in state]:
+        if path.is_relative_to(root.parent) or root.is_relative_to(path.parent):
+            raise ValueError(
+                "store.root or keys.file shares a parent folder with changesets: write another one, as an absolute path"
+            )
+
+
+def _rejected(found: Folder, made: Changes, allowed: AllowedFiles, moved: list[Rejected]) -> list[Rejected]:
+    """Return every file that cannot become part of the bundle, each once."""
+    by_file: dict[str, Rejected] = {}
+    unfit = [Rejected(shown(path), reason) for path in made.paths if (reason := unfit_name(path))]
+    for each in (*found.rejected, *unfit, *allowed.rejected(made.paths), *moved):
+        by_file.setdefault(each.file, each)
+    return list(by_file.values())

@@ -1,0 +1,111 @@
+"""Revisions of the bundle: how changed files become one, and the folders from which a step reads its configuration."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from oauthbroker.tools.changesets.files import File, shown, write_folder
+from oauthbroker.tools.changesets.git import Git, GitFailed, took
+
+_PROPOSED: Final = "refs/changesets/"
+_NO_PARTS: Final = frozenset({"", ".", "..", ".git"})
+_MODES: Final = {"100644": False, "100755": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A revision of the bundle. `folder` has its files, and is never changed."""
+
+    ref: str
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revisions:
+    """The revisions on one branch. Their folders are below `root`. `in_use` is an open file, whose lock all processes
+    that use them share until they end. The caller holds the repository's lock."""
+
+    git: Git
+    root: Path
+    branch: str
+    in_use: int
+
+    def newest(self) -> str:
+        """Return the id of the newest revision."""
+        return self.git.line("rev-parse", "--verify", f"refs/heads/{self.branch}^{{commit}}")
+
+    def propose(self, name: str, parent: str, files: Mapping[str, File | None], message: str) -> str:
+        """Write a commit on `parent` and return its id. The branch stays. A file that is None is deleted."""
+        ref = _PROPOSED + name
+        parts = [f"commit {ref}\ncommitter oauthbroker <changesets@oauthbroker.invalid> now\n".encode()]
+        parts += [_data(message.encode()), f"from {parent}\n".encode()]
+        parts += [_written(path, file) for path, file in files.items()]
+        self.git(
+            "fast-import", "--quiet", "--done", "--force", "--date-format=now", stdin=b"".join([*parts, b"done\n"])
+        )
+        return self.git.line("rev-parse", "--verify", ref)
+
+    def accept(self, name: str, parent: str, commit: str) -> None:
+        """Make a proposed commit the newest revision, if `parent` still is. Raises GitFailed if it is not."""
+        ends = f"update refs/heads/{self.branch} {commit} {parent}\ndelete {_PROPOSED}{name} {commit}\n"
+        self.git("update-ref", "--stdin", stdin=f"start\n{ends}prepare\ncommit\n".encode())
+
+    def drop_proposed(self) -> None:
+        """Remove proposed commits that were not accepted."""
+        refs = self.git.line("for-each-ref", "--format=delete %(refname)", _PROPOSED)
+        self.git("update-ref", "--stdin", stdin=f"{refs}\n".encode() if refs else b"")
+
+    def folder(self, commit: str) -> Path:
+        """Return the folder of a revision, written whole or not at all."""
+        place = self.root / commit
+        if not place.is_dir():
+            temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=self.root))
+            write_folder(temporary, files_at(self.git, commit))
+            temporary.rename(place)
+        return place
+
+    def drop_folders(self) -> None:
+        """Remove the folders of all revisions but the newest, unless another process may use one of them."""
+        alone, newest = took(self.in_use, fcntl.LOCK_EX), self.newest()
+        fcntl.flock(self.in_use, fcntl.LOCK_SH)
+        for folder in self.root.iterdir() if alone else ():
+            if folder.name != newest:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def files_at(git: Git, revision: str) -> dict[str, File]:
+    """Return the files of a revision. Raises GitFailed for a revision with links or submodules."""
+    found: dict[str, tuple[str, bool]] = {}
+    for line in git.lines("ls-tree", "-r", "-z", "--full-tree", revision):
+        about, _, path = line.partition("\t")
+        mode, _, blob = about.split(" ")
+        if mode not in _MODES:
+            raise GitFailed(f"the bundle's repository has a symbolic link or a submodule: {shown(path)}")
+        if not _NO_PARTS.isdisjoint(path.casefold().split("/")):
+            raise GitFailed(f"the bundle's repository has a path that is none: {shown(path)}")
+        found[path] = blob, _MODES[mode]
+    wanted = "".join(f"{blob}\n" for blob, _ in found.values())
+    output, at, files = git("cat-file", "--batch", stdin=wanted.encode()), 0, {}
+    for path, (_, executable) in found.items():
+        head, _, _ = output[at : at + 200].partition(b"\n")
+        begin = at + len(head) + 1
+        at = begin + int(head.rsplit(b" ", 1)[1]) + 1
+        files[path] = File(output[begin : at - 1], executable)
+    return files
+
+
+def _written(path: str, file: File | None) -> bytes:
+    quoted = path.encode()  # `unfit_name` lets neither quotes nor backslashes nor newlines through
+    if file is None:
+        return b'D "%s"\n' % quoted
+    return b'M %s inline "%s"\n' % (b"100755" if file.executable else b"100644", quoted) + _data(file.content)
+
+
+def _data(content: bytes) -> bytes:
+    return b"data %d\n%s\n" % (len(content), content)

@@ -1,0 +1,126 @@
+"""The commands `oauthbroker tools check` and `oauthbroker tools run`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+import uvicorn
+
+from oauthbroker import Broker, BrokerError, Code, check_config, open_broker, read_resources
+from oauthbroker.tools.changesets.activation import Activation
+from oauthbroker.tools.changesets.changesets import FAILURES, open_changesets
+from oauthbroker.tools.entries import EntryRefused
+from oauthbroker.tools.isolation.containment import Containment
+from oauthbroker.tools.isolation.process_tool import ProcessTool
+from oauthbroker.tools.loading import register_tools
+from oauthbroker.tools.orchestration.orchestrator import Orchestrator
+from oauthbroker.tools.orchestration.plan import plans_from
+from oauthbroker.tools.registry import RegistrationRefused, Registry
+
+app = typer.Typer(add_completion=False)
+
+
+@app.callback()
+def tools() -> None:
+    """Tools of agents: check, run."""
+
+
+Config = Annotated[Path, typer.Option("--config", help="A YAML file, or a folder.")]
+
+
+@app.command("check")
+def check(
+    config: Config = Path("config"),
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Import the modules of all tools, and list the names that a model can see. This runs their code, and reads neither
+    secrets nor the store."""
+    resources = read_resources(config, "tools")
+    registry, problems = Registry(), list[str]()
+    for name, each in resources.of("Tool").items():
+        try:
+            register_tools(registry, {name: each.spec}, resources.folder or config, isolate=_process_tool)
+        except (EntryRefused, RegistrationRefused) as refused:
+            problems.append(str(refused))
+    if problems:
+        raise BrokerError(Code.CONFIG_INVALID, note="; ".join(problems))
+    names = [each.name for each in registry]
+    typer.echo(json.dumps({"tools": names}) if as_json else "\n".join(names))
+
+
+def _process_tool(entry: Path) -> ProcessTool:
+    return ProcessTool(entry=entry, containment=Containment())
+
+
+@app.command("run")
+def run(
+    workspaces: Annotated[Path, typer.Option(help="The folder of the agents' working directories.")],
+    config: Config = Path("config"),
+    repository: Annotated[Path | None, typer.Option(help="The bundle's bare git repository, not --config.")] = None,
+    changesets: Annotated[Path | None, typer.Option(help="With --repository: the folder of worktrees.")] = None,
+) -> None:
+    """Run the agents of all swarms beside `oauthbroker serve`, until SIGTERM or SIGINT. Turns under way have the grace
+    period of their swarm."""
+    if (repository is None) != (changesets is None):
+        raise BrokerError(Code.REQUEST_INVALID, note="--repository and --changesets belong together")
+    logging.basicConfig(level=logging.INFO)
+    bundle = None if repository is None or changesets is None else (repository, changesets)
+    try:
+        asyncio.run(_run(config, workspaces, bundle))
+    except (ValueError, *FAILURES) as error:
+        raise BrokerError(Code.CONFIG_INVALID, note=str(error)) from None
+
+
+async def _run(config: Path, workspaces: Path, bundle: tuple[Path, Path] | None) -> None:
+    changesets = open_changesets(*bundle, check_config) if bundle else None
+    opened = changesets.newest() if changesets else None
+    async with open_broker(opened.folder if opened else config) as broker, _api(broker) as address:
+        activation = Activation(broker, changesets, opened) if changesets and opened else None
+        agents = Orchestrator(broker, plans_from(broker), workspaces, address=address, activation=activation)
+        running = asyncio.create_task(agents.run())
+        for each in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(each, running.cancel)
+        await asyncio.wait([running])
+        if not running.cancelled():
+            running.result()
+
+
+class _ApiServer(uvicorn.Server):
+    """Leaves signals to the command."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def _api(broker: Broker) -> AsyncIterator[str]:
+    """Serve the API to the agents alone, and yield its address. So this process hands out their tokens, knows them, and
+    removes them from what tools say."""
+    host = (b"host", urlsplit(broker.bundle.settings.public_base_url).netloc.encode())
+
+    async def api(scope: Any, receive: Any, send: Any) -> None:
+        """Answer under the broker's own name: no browser reaches the socket."""
+        headers = [each for each in scope["headers"] if each[0] != b"host"]
+        await broker.doors.api({**scope, "headers": [*headers, host]}, receive, send)
+
+    with tempfile.TemporaryDirectory(prefix="oauthbroker-") as folder:
+        path = f"{folder}/api.sock"
+        server = _ApiServer(uvicorn.Config(api, uds=path, lifespan="off", log_level="warning", access_log=False))
+        serving = asyncio.create_task(server.serve())
+        try:
+            yield f"unix:{path}"
+        finally:
+            server.should_exit = True
+            await serving

@@ -1,0 +1,165 @@
+"""What an extension is given: `register(api)` is called once in each agent process, in the order of the agent's list
+(specification 002, sections 8.4 and 12)."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from oauthbroker.tools.catalog import ToolCatalogItem
+from oauthbroker.tools.context import ToolHandler
+from oauthbroker.tools.pipeline import Middleware, MiddlewareType, Pipeline
+
+EventHandler = Callable[[Any], Any]
+Unsubscribe = Callable[[], None]
+Register = Callable[["ExtensionApi"], Any]
+Config = Mapping[str, Any]
+RegistersTool = Callable[..., object]  # `Registry.register`
+
+
+class ExtensionFailed(Exception):
+    """An extension could not be registered. The agent takes no turn without it; the message names it."""
+
+
+class InstanceValues(Protocol):
+    """The durable JSON values of one agent instance, by key."""
+
+    async def get(self, key: str) -> Any: ...
+
+    async def put(self, key: str, value: Any) -> None: ...
+
+
+class EventBus:
+    """The events of the extensions of one agent process. They are not durable, and reach no other process."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, list[tuple[str, EventHandler]]] = {}
+
+    def on(self, event: str, handler: EventHandler, *, owner: str) -> Unsubscribe:
+        """Subscribe. Return a function that ends the subscription; it may be called twice."""
+        entry = (owner, handler)
+        self._handlers.setdefault(event, []).append(entry)
+
+        def unsubscribe() -> None:
+            handlers = self._handlers[event]
+            handlers[:] = [each for each in handlers if each is not entry]
+
+        return unsubscribe
+
+    async def emit(self, event: str, payload: Any, logger: logging.Logger) -> None:
+        """Call the handlers in the order of their subscriptions. One that fails is logged, and keeps no other from the
+        event."""
+        for owner, handler in list(self._handlers.get(event, ())):
+            try:
+                returned = handler(payload)
+                if inspect.isawaitable(returned):
+                    await returned
+            except Exception as error:  # noqa: BLE001  (an extension may raise anything; its text may hold secrets)
+                logger.warning("%s: its handler of %s failed with %s", owner, event, type(error).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionPipeline:
+    """`api.pipeline`."""
+
+    _pipeline: Pipeline
+    _owner: str
+
+    def register(self, kind: MiddlewareType, middleware: Middleware, priority: int = 0) -> None:
+        """Add a middleware of type `turn`, `step` or `toolCall`. A lower priority is further outside."""
+        self._pipeline.register(kind, middleware, priority, owner=self._owner)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionTools:
+    """`api.tools`."""
+
+    _register: RegistersTool
+    _owner: str
+
+    def register(self, item: ToolCatalogItem, handler: ToolHandler) -> None:
+        """Register a tool. The catalog has it from the next step on (002 section 12.3)."""
+        self._register(item, handler, owner=self._owner)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionState:
+    """`api.state`: one JSON value for each extension and instance. It survives the process."""
+
+    _values: InstanceValues
+    _owner: str
+
+    async def get(self) -> Any:
+        """Return the value; None if none was set."""
+        return await self._values.get(self._owner)
+
+    async def set(self, value: Any) -> None:
+        """Store the value durably."""
+        await self._values.put(self._owner, value)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionEvents:
+    """`api.events`."""
+
+    _bus: EventBus
+    _owner: str
+    _logger: logging.Logger
+
+    def on(self, event: str, handler: EventHandler) -> Unsubscribe:
+        """Subscribe to the events of a name. Return the function that ends the subscription."""
+        return self._bus.on(event, handler, owner=self._owner)
+
+    async def emit(self, event: str, payload: Any = None) -> None:
+        """Send an event to the extensions of this process."""
+        await self._bus.emit(event, payload, self._logger)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtensionApi:
+    """What `register(api)` of an extension is given. `config` is its resource's `spec.config`."""
+
+    config: Config
+    pipeline: ExtensionPipeline
+    tools: ExtensionTools
+    state: ExtensionState
+    events: ExtensionEvents
+    logger: logging.Logger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtensionHost:
+    """The parts of an agent process that its extensions reach."""
+
+    pipeline: Pipeline
+    register_tool: RegistersTool
+    values: InstanceValues
+    bus: EventBus
+
+    def api_of(self, name: str, config: Config) -> ExtensionApi:
+        owner, logger = f"Extension/{name}", logging.getLogger(f"oauthbroker.tools.extension.{name}")
+        return ExtensionApi(
+            config=config,
+            pipeline=ExtensionPipeline(self.pipeline, owner),
+            tools=ExtensionTools(self.register_tool, owner),
+            state=ExtensionState(self.values, owner),
+            events=ExtensionEvents(self.bus, owner, logger),
+            logger=logger,
+        )
+
+
+async def register_all(extensions: Sequence[tuple[str, Config, Register]], host: ExtensionHost) -> None:
+    """Call each extension's `register(api)`, in order. Raises ExtensionFailed, which ends the start of the agent."""
+    for name, config, register in extensions:
+        fault = None
+        try:
+            returned = register(host.api_of(name, config))
+            if inspect.isawaitable(returned):
+                await returned
+        except Exception as error:  # noqa: BLE001  (an extension may raise anything)
+            fault = f"{type(error).__name__}: {error}" if isinstance(error, ValueError) else type(error).__name__
+        if fault is not None:
+            raise ExtensionFailed(f"Extension/{name}: register(api) failed with {fault}")

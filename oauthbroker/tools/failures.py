@@ -1,0 +1,110 @@
+"""Errors of tool calls: their codes, and the error that each exception of a handler becomes (specification 002,
+section 10)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from oauthbroker import AuthorizationNeeded, AuthorizationRequired, BrokerError, Failed, RequestRefused
+from oauthbroker.tools.names import shown_name
+from oauthbroker.tools.results import ToolError, truncated
+
+_SUGGESTIONS: Final[dict[str, dict[str, str]]] = {
+    path.stem: json.loads(path.read_text("utf-8")) for path in (Path(__file__).parent / "words").glob("*.json")
+}
+_MOST_TOLD: Final = 8000  # characters of a suggestion, which may have a link
+_MOST_NAME: Final = 200
+_MOST_READ: Final = 100_000  # characters of an exception's text
+
+
+class ToolCode(StrEnum):
+    """The codes of errors. The first two are the specification's."""
+
+    TOOL = "E_TOOL"
+    NOT_IN_CATALOG = "E_TOOL_NOT_IN_CATALOG"
+    ARGUMENTS = "E_TOOL_ARGUMENTS"
+    OUTPUT = "E_TOOL_OUTPUT"
+    INTERRUPTED = "E_TOOL_INTERRUPTED"
+    AUTHORIZATION = "E_AUTHORIZATION_REQUIRED"
+
+
+class ToolFailure(Exception):
+    """A handler raises it to say how its call failed. Every other exception is told by its type and text."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        name: str = "Error",
+        code: str = ToolCode.TOOL,
+        suggestion: str | None = None,
+        help_url: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.error = ToolError(message=message, name=name, code=code, suggestion=suggestion, help_url=help_url)
+
+
+def not_in_catalog(name: str) -> ToolError:
+    """Return the error of a call that the catalog does not allow (002 section 9.2)."""
+    message = f"Tool '{shown_name(name)}' is not available in the current Tool Catalog."
+    return ToolError(message=message, name="ToolNotInCatalogError", code=ToolCode.NOT_IN_CATALOG)
+
+
+def error_of(error: BaseException) -> ToolError:
+    """Return the error that tells an exception."""
+    match error:
+        case ToolFailure():
+            return error.error
+        case AuthorizationNeeded():
+            return consent(error.result)
+        case RequestRefused():
+            return refused(error.result)
+        case BrokerError():
+            return ToolError(message=error.message(), name=error.code.value)
+    return ToolError(message=_text_of(error) or type(error).__name__, name=type(error).__name__)
+
+
+def consent(asked: AuthorizationRequired) -> ToolError:
+    """Return the error of a call that waits for the user. Its suggestion has the link, so that no limit cuts it."""
+    link = AuthorizationNeeded(asked).for_model.removeprefix(asked.message).strip()
+    return ToolError(
+        message=asked.message, name="AuthorizationRequired", code=ToolCode.AUTHORIZATION, suggestion=link or None
+    )
+
+
+def refused(failed: Failed) -> ToolError:
+    """Return the error of a call that got no token."""
+    return ToolError(message=failed.message, name=failed.code.value)
+
+
+def _text_of(error: BaseException) -> str:
+    """Return the text of an exception, up to a space if it is very long: a token that was cut is no longer known."""
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001  (code of the tool)
+        return ""
+    return text if len(text) <= _MOST_READ else text[:_MOST_READ].rpartition(" ")[0]
+
+
+def told(error: ToolError, limit: int, locale: str, scrub: Callable[[str], str]) -> ToolError:
+    """Return the error as the model gets it: without tokens, its message within the tool's limit and its other texts
+    within ours, with a suggestion in a language; English where there is none."""
+    usual = _SUGGESTIONS.get(locale, _SUGGESTIONS["en"]).get(error.code)
+    suggestion = error.suggestion or usual
+    if error.code == ToolCode.AUTHORIZATION and error.suggestion:
+        suggestion = f"{usual} {error.suggestion}"
+
+    def cut(text: str, most: int) -> str:
+        return truncated(scrub(text), most)
+
+    return ToolError(
+        message=cut(error.message, limit),
+        name=cut(error.name, _MOST_NAME),
+        code=cut(error.code, _MOST_NAME),
+        suggestion=suggestion and cut(suggestion, _MOST_TOLD),
+        help_url=error.help_url and cut(error.help_url, _MOST_TOLD),
+    )

@@ -1,0 +1,1 @@
+"""Processes of their own for tools: `isolation: process`, and the commands that the base tools run."""

@@ -1,0 +1,140 @@
+"""A tool whose calls run in processes of their own, one for each call (`isolation: process`).
+
+The process gets the call and, for a tool with `spec.auth`, a turn token: no key of the store, no environment. Its
+stdout and stderr go nowhere. A process is not used again, so that no call sees anything of another user's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from oauthbroker.tools.context import Json, ToolContext, changeset_folders
+from oauthbroker.tools.failures import ToolCode, ToolFailure
+from oauthbroker.tools.isolation.containment import CallLimits, Containment
+
+WORKER: Final = Path(__file__).with_name("worker.py")
+
+
+@dataclass(frozen=True, slots=True)
+class TurnAccess:
+    """How a process reaches the broker: its URL, and a token of the turn for this tool."""
+
+    url: str
+    turn_token: str = field(repr=False)
+
+
+LendsAccess = Callable[[ToolContext], AbstractAsyncContextManager[TurnAccess | None]]
+
+
+def no_access(_ctx: ToolContext) -> AbstractAsyncContextManager[TurnAccess | None]:
+    """Lend nothing: for a tool without `spec.auth`."""
+    return nullcontext()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessTool:
+    """A tool by its entry module. `lend` returns the turn token of one call, and may end it afterwards."""
+
+    entry: Path
+    containment: Containment
+    limits: CallLimits = field(default_factory=CallLimits)
+    lend: LendsAccess = no_access
+
+    async def call(self, export: str, context: ToolContext, args: dict[str, Json]) -> Json:
+        """Call an export in a process of its own. Raises ToolFailure: its name is the exception's in the tool, or says
+        how the process ended."""
+        folders = [each for each in await asyncio.to_thread(changeset_folders.get(), context) if each.is_dir()]
+        call = {"entry": str(self.entry), "export": export, "context": context_data(context), "args": args}
+        call["changesets"] = [str(each) for each in folders]
+        async with self.lend(context) as access:
+            call |= {} if access is None else {"oauth": asdict(access)}
+            try:
+                async with asyncio.timeout(self.limits.seconds):
+                    return _output(await self._answer(call, context.workdir, folders))
+            except TimeoutError:
+                raise _failed("ToolTimeout", f"no result in {self.limits.seconds:g} seconds") from None
+
+    async def _answer(self, call: Mapping[str, Json], workdir: Path, changesets: Sequence[Path]) -> bytes:
+        """Run the process of a call, and return the line that comes back."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            async with self.containment.running(
+                [sys.executable, "-I", "-B", str(WORKER), str(theirs.fileno())],
+                workdir=workdir,
+                limits=self.limits,
+                descriptors=[theirs.fileno()],
+                readable=[self.entry.parent],
+                writable=changesets,
+            ) as process:
+                theirs.close()
+                return await self._exchange(ours, process, call)
+
+    async def _exchange(self, channel: socket.socket, process: Process, call: Mapping[str, Json]) -> bytes:
+        """Send the call and return the line that comes back, within the limit of outputs."""
+        loop, answer = asyncio.get_running_loop(), bytearray()
+        try:
+            await loop.sock_sendall(channel, json.dumps(call).encode("ascii") + b"\n")
+            while b"\n" not in answer and (piece := await loop.sock_recv(channel, 64 * 1024)):
+                answer += piece
+                if len(answer) > self.limits.output:
+                    raise _failed("ToolOutputTooLarge", f"more than {self.limits.output} bytes")
+        except ConnectionError:
+            answer.clear()
+        if b"\n" not in answer:
+            raise _failed("ToolProcessEnded", f"the process ended without a result ({await _how(process)})")
+        return bytes(answer.partition(b"\n")[0])
+
+
+def context_data(ctx: ToolContext) -> dict[str, Json]:
+    """Return a context as JSON. `logger`, `runtime` and `oauth` do not cross the border."""
+    told = {each.name: getattr(ctx, each.name) for each in fields(ToolContext)}
+    del told["logger"], told["runtime"]
+    return told | {"message": ctx.message.to_json(), "workdir": str(ctx.workdir)}
+
+
+async def _how(process: Process) -> str:
+    """Return how the process ended. It may have closed the socket only: then it has a second to end."""
+    try:
+        async with asyncio.timeout(1):
+            return f"status {await process.wait()}"
+    except TimeoutError:
+        return "it closed the connection"
+
+
+def _output(line: bytes) -> Json:
+    """Return the output of an answer. It comes from the tool, so its form is checked."""
+    try:
+        answer: Any = json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        answer = None
+    match answer:
+        case {"output": output}:
+            return output
+        case {"error": {"name": str(name), "message": str(message)} as error}:
+            suggestion, code = error.get("suggestion"), error.get("code")
+            own = isinstance(code, str) and code not in set(ToolCode)  # the codes of the runtime are not for a tool
+            raise ToolFailure(
+                message,
+                name=name[:100],
+                code=code if own else ToolCode.TOOL,
+                suggestion=suggestion if isinstance(suggestion, str) else None,
+            )
+    raise _failed("ToolAnswerInvalid", "the process wrote something else than a result")
+
+
+def _failed(name: str, message: str) -> ToolFailure:
+    return ToolFailure(message, name=name)
+
+
+def _refuse(_constant: str) -> None:
+    raise ValueError

@@ -1,0 +1,1 @@
+"""Agent processes and their orchestrator (specification 002, sections 2.6 and 11)."""

@@ -1,0 +1,191 @@
+"""The orchestrator's side of `agents__*`: requests, messages, spawned instances (specification 002, section 11).
+
+An agent reaches only agents of its swarm, and only instances of its own conversation: no model can name another
+user's. The turn's `auth` and trace are handed on unchanged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from oauthbroker import Broker, BrokerError
+from oauthbroker.tools.agent_event import MESSAGE, REQUEST, ReplyTo, UnifiedEvent
+from oauthbroker.tools.orchestration.instances import SPAWNED, Instance, Instances, Outcome
+from oauthbroker.tools.orchestration.ipc import IpcRefused
+from oauthbroker.tools.orchestration.plan import SwarmPlan
+
+REQUEST_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.5  # for turns that another orchestrator ends
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallingTurn:
+    """The turn whose tool calls, and where its files are."""
+
+    plan: SwarmPlan
+    instance: Instance
+    event: UnifiedEvent
+    workdir: Path
+
+
+class AgentCalls:
+    """Answers the calls of all agent processes of an orchestrator."""
+
+    def __init__(self, broker: Broker, instances: Instances) -> None:
+        self._broker = broker
+        self._instances = instances
+        self._waits_for: dict[Instance, list[Instance]] = {}
+        self._ended = asyncio.Event()
+
+    @property
+    def waiting(self) -> int:
+        """The count of turns that wait for another agent."""
+        return len(self._waits_for)
+
+    def turn_ended(self) -> None:
+        """Wake the requests, one of which may have its answer now."""
+        self._ended.set()
+        self._ended = asyncio.Event()
+
+    async def answer(self, caller: CallingTurn, kind: str, asked: Mapping[str, Any]) -> Any:
+        """Answer one call. Raises IpcRefused."""
+        match kind:
+            case "agents.request":
+                return await self._request(caller, asked)
+            case "agents.send":
+                await self._enqueue(caller, asked, MESSAGE, None)
+                return None
+            case "agents.spawn":
+                return await self._spawn(caller, asked)
+            case "agents.list":
+                return await self._list(caller, include_all=bool(asked.get("includeAll")))
+            case "agents.catalog":
+                return catalog_of(caller)
+        raise IpcRefused("E_IPC", "the orchestrator does not know this call")
+
+    async def _request(self, caller: CallingTurn, asked: Mapping[str, Any]) -> dict[str, Any]:
+        target = _target(caller, asked)
+        reply_to = ReplyTo(caller.instance.name, str(asked.get("toolCallId")))
+        if self._would_wait_for_itself(caller.instance, target):
+            text = f"{target.agent} waits for this agent, so it cannot answer."
+            raise IpcRefused("E_AGENT_DEADLOCK", text, "Answer without it, or use agents__send.")
+        event_id = await self._enqueue(caller, asked, REQUEST, reply_to)
+        waits_for = self._waits_for.setdefault(caller.instance, [])
+        waits_for.append(target)
+        try:
+            outcome = await self._outcome(event_id, _seconds(asked.get("timeout")))
+        finally:
+            waits_for.remove(target)
+            if not waits_for:
+                self._waits_for.pop(caller.instance, None)
+        if outcome is None:
+            text = f"{target.agent} did not answer in time. It may still work on the request."
+            raise IpcRefused("E_AGENT_TIMEOUT", text, "Ask again later, or go on without it.")
+        if outcome["status"] != "ok":
+            raise IpcRefused("E_AGENT_FAILED", f"{target.agent}: {outcome['answer']}")
+        return {"target": target.agent, "instanceKey": asked.get("instanceKey"), "response": outcome["answer"]}
+
+    async def _outcome(self, event_id: str, seconds: float) -> Outcome | None:
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    ended = self._ended
+                    if (outcome := await self._instances.outcome(event_id)) is not None:
+                        return outcome
+                    try:
+                        await asyncio.wait_for(ended.wait(), POLL_SECONDS)
+                    except TimeoutError:
+                        continue
+        except TimeoutError:
+            return None
+
+    def _would_wait_for_itself(self, caller: Instance, target: Instance) -> bool:
+        seen, reached = set[Instance](), [target]
+        while reached:
+            if (at := reached.pop()) == caller:
+                return True
+            reached += [] if at in seen else self._waits_for.get(at, [])
+            seen.add(at)
+        return False
+
+    async def _enqueue(self, caller: CallingTurn, asked: Mapping[str, Any], kind: str, reply: ReplyTo | None) -> str:
+        target = _target(caller, asked)
+        payload = {
+            "input": str(asked.get("input")),
+            "source": {"kind": "agent", "name": caller.instance.agent, "instanceKey": caller.instance.key},
+            "traceId": caller.event.trace_id,
+        }
+        if reply is not None:
+            payload["replyTo"] = reply.to_json()
+        try:
+            return await self._broker.events.enqueue(
+                target.agent,
+                kind,
+                payload,
+                turn=caller.event.turn,
+                instance_key=target.key,
+                idempotency_key=f"{asked.get('toolCallId')}",
+            )
+        except BrokerError as error:
+            refused = IpcRefused("E_AGENT_QUEUE", error.message())
+        raise refused
+
+    async def _spawn(self, caller: CallingTurn, asked: Mapping[str, Any]) -> dict[str, Any]:
+        name = asked.get("instanceKey") or f"{asked.get('toolCallId')}".removeprefix("call-")[:12]
+        target = _target(caller, {**asked, "instanceKey": name})
+        cwd = None if asked.get("cwd") is None else str(_inside(caller.workdir, str(asked["cwd"])))
+        created = await self._instances.prepare(target, caller.instance, cwd)
+        return {"target": target.agent, "instanceKey": name, "cwd": cwd, "created": created}
+
+    async def _list(self, caller: CallingTurn, *, include_all: bool) -> list[dict[str, Any]]:
+        own = [caller.instance.agent, caller.instance.key]
+        spawned = await self._instances.spawned(caller.instance)
+        return [
+            {"target": each["agent"], "instanceKey": each["instanceKey"].partition(SPAWNED)[2], "cwd": each["cwd"]}
+            for each in spawned
+            if include_all or each["by"] == own
+        ]
+
+
+def catalog_of(caller: CallingTurn) -> dict[str, Any]:
+    """Return the swarm's agents. An agent may call all but itself."""
+    available = list(caller.plan.agents)
+    return {
+        "swarmName": caller.plan.name,
+        "entryAgent": caller.plan.entry_agent,
+        "selfAgent": caller.instance.agent,
+        "availableAgents": available,
+        "callableAgents": [name for name in available if name != caller.instance.agent],
+    }
+
+
+def _target(caller: CallingTurn, asked: Mapping[str, Any]) -> Instance:
+    """Return the instance that a call names: of an agent of the swarm, in the caller's conversation."""
+    agent, name = asked.get("target"), asked.get("instanceKey")
+    if not isinstance(agent, str) or agent not in caller.plan.agents:
+        known = ", ".join(caller.plan.agents)
+        raise IpcRefused("E_AGENT_UNKNOWN", "The swarm defines no agent of this name.", f"Its agents: {known}.")
+    if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
+        raise IpcRefused("E_AGENT_INSTANCE", "An instanceKey has 1 to 64 letters, digits, dots, hyphens or _.")
+    conversation = caller.instance.conversation
+    key = conversation if name is None else f"{conversation}{SPAWNED}{name}"
+    return replace(caller.instance, agent=agent, key=key)
+
+
+def _seconds(given: object) -> float:
+    return min(max(float(given), 0.0), 3600.0) if isinstance(given, int | float) else REQUEST_SECONDS
+
+
+def _inside(workdir: Path, cwd: str) -> Path:
+    """Return a folder below the caller's own. Raises IpcRefused for any other path."""
+    root = workdir.resolve()
+    found = None if "\0" in cwd else (root / cwd).resolve()
+    if found is None or not found.is_relative_to(root) or not found.is_dir():
+        raise IpcRefused("E_AGENT_CWD", "cwd is no folder below the working directory of this agent.")
+    return found

@@ -1,0 +1,80 @@
+"""Build the parts of an agent in its process: model, tools, extensions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from oauthbroker.tools.calls import ToolCalls
+from oauthbroker.tools.entries import REGISTER, entry_object
+from oauthbroker.tools.extension_api import EventBus, ExtensionHost, InstanceValues, register_all
+from oauthbroker.tools.isolation.containment import Containment, detect_containment
+from oauthbroker.tools.isolation.process_tool import LendsAccess, ProcessTool, no_access
+from oauthbroker.tools.loading import Isolate, register_tools
+from oauthbroker.tools.model_port import Model
+from oauthbroker.tools.pipeline import Pipeline
+from oauthbroker.tools.registry import Registry
+from oauthbroker.tools.spec import ToolResourceSpec
+from oauthbroker.tools.turn_loop import AgentParts
+
+LOG: Final = logging.getLogger("oauthbroker.tools.agent")
+PYTHON: Final = "python"  # a provider: the model is the object `model` of a Python file of the bundle
+
+
+async def parts_of(
+    config: Mapping[str, Any], workdir: Path, values: InstanceValues, lend: LendsAccess = no_access
+) -> AgentParts:
+    """Return the parts of an agent from its configuration. Runs the modules of its tools and extensions. `lend` gives
+    calls of isolated tools a turn token. Raises EntryRefused, RegistrationRefused and ExtensionFailed."""
+    folder = Path(config["folder"])
+    registry, pipeline = Registry(), Pipeline()
+    tools = {name: ToolResourceSpec.model_validate(spec) for name, spec in config["tools"].items()}
+    register_tools(registry, tools, folder, isolate=_isolates(config["hidden"], lend))
+    extensions = [
+        (name, own, entry_object(f"Extension/{name}", entry, folder, REGISTER, callable))
+        for name, entry, own in config["extensions"]
+    ]
+    host = ExtensionHost(pipeline=pipeline, register_tool=registry.register, values=values, bus=EventBus())
+    await register_all(extensions, host)
+    return AgentParts(
+        name=config["name"],
+        system_prompt=config["systemPrompt"],
+        model=_model(config["model"], folder),
+        tools=list(config["tools"]),
+        registry=registry,
+        calls=ToolCalls(registry, _unchanged, outside_catalog=config["outsideCatalog"]),
+        pipeline=pipeline,
+        max_steps=config["maxSteps"],
+        workdir=workdir,
+    )
+
+
+def _isolates(hidden: Sequence[str], lend: LendsAccess) -> Isolate:
+    """Return what makes the handler of a tool with `isolation: process`. The containment is looked up once."""
+
+    @cache
+    def containment() -> Containment:
+        found = detect_containment(hidden=[Path(each) for each in hidden])
+        LOG.info("%s", found.told)
+        return found
+
+    return lambda entry: ProcessTool(entry=entry, containment=containment(), lend=lend)
+
+
+def _unchanged(value: Any) -> Any:
+    """Return a value as it is: the orchestrator removes tokens before it keeps a message."""
+    return value
+
+
+def _model(config: Mapping[str, Any], folder: Path) -> Model:
+    if config["provider"] != PYTHON:
+        from oauthbroker.tools.model_adapter import adapted
+
+        return adapted(config["provider"], config["name"], config["apiKey"], config["params"])
+    found: Model = entry_object(
+        "the model", config["name"], folder, "model", lambda it: callable(getattr(it, "complete", None))
+    )
+    return found

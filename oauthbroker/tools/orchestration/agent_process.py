@@ -1,0 +1,102 @@
+"""An agent process as the orchestrator holds it: started in a process group of its own, asked, shut down, killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from oauthbroker.tools.orchestration.ipc import MOST_LINE, Peer, PeerGone, Serve
+
+MODULE: Final = "oauthbroker.tools.orchestration.agent_worker"
+ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+START_SECONDS: Final = 60.0
+MOST_LOG_LINE: Final = 8192
+
+
+class AgentProcess:
+    """The process of one agent instance."""
+
+    def __init__(self, process: asyncio.subprocess.Process, peer: Peer, reading: asyncio.Task[None]) -> None:
+        self._process, self._peer, self._reading = process, peer, reading
+
+    @classmethod
+    async def start(cls, name: str, workdir: Path, serve: Serve, on_output: Callable[[str], None]) -> AgentProcess:
+        """Start a process. Its environment has no variable of ours."""
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-m", MODULE, str(theirs.fileno())),
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env=ENVIRONMENT,
+                cwd=workdir,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                limit=MOST_LOG_LINE,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        try:
+            streams = await asyncio.open_unix_connection(sock=ours, limit=MOST_LINE)
+        except BaseException:
+            ours.close()
+            _kill_group(process)
+            raise
+        peer = Peer(streams, "orchestrator", name)
+        reading = asyncio.create_task(_both(peer.run(serve), _output(process, on_output)))
+        return cls(process, peer, reading)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.returncode is None and not self._reading.done()
+
+    async def ask(self, kind: str, payload: Mapping[str, Any]) -> Any:
+        """Ask the process. Raises IpcRefused, and PeerGone if it ends before it answers."""
+        return await self._peer.ask(kind, payload)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """End the process after the turn under way, and after the grace period kill its group."""
+        with suppress(PeerGone, TimeoutError):
+            async with asyncio.timeout(grace_seconds):
+                await self._peer.shut_down()
+                await self._peer.shutdown_acknowledged.wait()
+        await self.kill()
+
+    async def kill(self) -> None:
+        """Kill the process group and wait for its end. Idempotent."""
+        _kill_group(self._process)
+        await self._process.wait()
+        self._reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._reading
+
+
+def _kill_group(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+async def _both(*work: Coroutine[Any, Any, None]) -> None:
+    await asyncio.gather(*work)
+
+
+async def _output(process: asyncio.subprocess.Process, on_output: Callable[[str], None]) -> None:
+    """Pass on the lines that tools print. A line that is too long is cut into parts."""
+    assert process.stdout is not None  # noqa: S101  (a pipe was asked for)
+    while data := await process.stdout.read(MOST_LOG_LINE):
+        on_output(data.decode("utf-8", "replace"))

@@ -1,0 +1,134 @@
+"""The agent process: it runs the turns of one agent instance, one at a time, and holds no key of the store.
+
+`python -m oauthbroker.tools.orchestration.agent_worker SOCKET`: the descriptor of the IPC's socket. When the
+orchestrator is gone, the whole process group ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from oauthbroker.client import OAuth
+from oauthbroker.tools.agent_event import UnifiedEvent
+from oauthbroker.tools.context import ToolContext
+from oauthbroker.tools.conversation import Conversation
+from oauthbroker.tools.entries import EntryRefused
+from oauthbroker.tools.extension_api import ExtensionFailed
+from oauthbroker.tools.isolation.process_tool import TurnAccess
+from oauthbroker.tools.messages import Message
+from oauthbroker.tools.model_port import ModelFailed
+from oauthbroker.tools.orchestration.agent_parts import parts_of
+from oauthbroker.tools.orchestration.ipc import MOST_LINE, OUTDATED, IpcRefused, Peer
+from oauthbroker.tools.orchestration.worker_host import IpcValues, WorkerHost, register_swarm_bundle
+from oauthbroker.tools.pipeline import PipelineError, TurnResult
+from oauthbroker.tools.registry import RegistrationRefused
+from oauthbroker.tools.turn_loop import AgentParts, ConfigurationChanged, TurnLoop, turn_id_of
+
+NOT_RUN = "E_TURN_NOT_RUN"
+
+
+class AgentWorker:
+    """Answers the orchestrator."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._parts: AgentParts | None = None
+        self._authorized: frozenset[str] = frozenset()
+        self._address = ""
+        self._turn = asyncio.Lock()
+
+    async def serve(self, kind: str, payload: dict[str, Any]) -> Any:
+        """Answer one question: `agent.configure` or `turn.begin`."""
+        match kind:
+            case "agent.configure":
+                return await self._configure(payload)
+            case "turn.begin":
+                async with self._turn:
+                    return await self._run(payload)
+        raise IpcRefused("E_IPC", f"an agent process does not know {kind[:40]}")
+
+    async def _configure(self, payload: dict[str, Any]) -> None:
+        fault = ""
+        try:
+            self._parts = await parts_of(payload, Path(payload["workdir"]), IpcValues(self._peer), self._lend)
+            if payload["changesets"]:
+                register_swarm_bundle(self._parts.registry, self._peer)
+        except (EntryRefused, RegistrationRefused, ExtensionFailed) as refused:
+            fault = str(refused)
+        except Exception as error:  # noqa: BLE001  (modules of the bundle; the text may hold secrets)
+            fault = type(error).__name__
+        if fault:
+            raise IpcRefused(NOT_RUN, fault)
+        self._authorized = frozenset(payload["authorized"])
+
+    async def _run(self, payload: dict[str, Any]) -> dict[str, Any]:
+        event = UnifiedEvent.from_json(payload["event"])
+        conversation = Conversation(
+            turn_id=turn_id_of(event.id),
+            earlier=[Message.from_json(each) for each in payload["history"]],
+            recorded=[Message.from_json(each) for each in payload["recorded"]],
+            record=lambda appended: self._peer.ask("message.append", {"event": event.id, "appended": appended}),
+        )
+        access = payload["access"]
+        self._address = "" if access is None else access["url"]
+        async with nullcontext() if access is None else OAuth(access["url"], access["token"]) as oauth:
+            return await self._ran(event, conversation, oauth)
+
+    async def _ran(self, event: UnifiedEvent, conversation: Conversation, oauth: OAuth | None) -> dict[str, Any]:
+        if self._parts is None:
+            raise IpcRefused(NOT_RUN, "the agent has no configuration yet")
+        host = WorkerHost(peer=self._peer, oauth=oauth, address=self._address, authorized=self._authorized)
+        fault = ""
+        try:
+            return _told(await TurnLoop(parts=self._parts, event=event, conversation=conversation, host=host).run())
+        except ConfigurationChanged:
+            return {"status": OUTDATED}
+        except (ModelFailed, PipelineError) as error:
+            fault = str(error)
+        raise IpcRefused(NOT_RUN, fault)
+
+    def _lend(self, ctx: ToolContext) -> AbstractAsyncContextManager[TurnAccess | None]:
+        """Return the broker's address and the token of an isolated call. It ends with the turn."""
+        oauth = getattr(ctx, "oauth", None)
+        return nullcontext(None if oauth is None else TurnAccess(self._address, oauth.turn_token.reveal()))
+
+
+def _told(result: TurnResult) -> dict[str, Any]:
+    error = {} if result.error is None else {"error": result.error.to_json()}
+    return {"status": "error" if error else "ok", "answer": result.answer, "steps": result.steps} | error
+
+
+def _end_with(descriptor: int) -> None:
+    """End the process group when the orchestrator's end of the socket is closed. A tool that blocks the event loop
+    cannot delay it."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLRDHUP)
+    poll.poll()
+    os.killpg(0, signal.SIGKILL)
+
+
+async def _main(descriptor: int) -> None:
+    streams = await asyncio.open_unix_connection(sock=socket.socket(fileno=descriptor), limit=MOST_LINE)
+    peer = Peer(streams, "agent", "orchestrator")
+    worker = AgentWorker(peer)
+    reading = asyncio.create_task(peer.run(worker.serve))
+    asked = asyncio.create_task(peer.shutdown_asked.wait())
+    await asyncio.wait({reading, asked}, return_when=asyncio.FIRST_COMPLETED)
+    if not reading.done():
+        await peer.acknowledge_shutdown()
+    await reading  # until the orchestrator ends the process
+    asked.cancel()
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
+    asyncio.run(_main(int(sys.argv[1])))

@@ -1,0 +1,59 @@
+"""The orchestrator's side of `swarmBundle__*`: agent processes ask, and only this process writes the repository of the
+bundle (specification 004, section 12.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from oauthbroker import Broker
+from oauthbroker.tools.changesets.activation import Activation, allowed_files
+from oauthbroker.tools.changesets.changesets import FAILURES, ChangesetRefused
+from oauthbroker.tools.changesets.tool import BundleEditor, printable
+from oauthbroker.tools.orchestration.instances import Instance
+from oauthbroker.tools.orchestration.ipc import IpcRefused
+
+REFUSED: Final = "E_CHANGESET"
+
+
+class BundleChanges:
+    """The changesets of all agents of an orchestrator. Without an activation agents have none."""
+
+    def __init__(self, broker: Broker, activation: Activation | None) -> None:
+        self._broker, self._activation = broker, activation
+
+    async def have_been_activated(self) -> bool:
+        """Return whether a newer revision has become the configuration."""
+        return self._activation is not None and await self._activation.at_step_config()
+
+    def editor_of(self, instance: Instance) -> BundleEditor | None:
+        """Return an instance as the owner of changesets. None if a list, its own or its swarm's, has no pattern: then
+        it may change no file. Agents of two swarms may have the same name, so the owner names both."""
+        allowed = allowed_files(
+            self._broker.bundle.rooms["tools"], instance.swarm.removeprefix("Swarm/"), instance.agent
+        )
+        if self._activation is None or not (allowed.swarm and allowed.agent):
+            return None
+        name = printable(f"{instance.agent}/{instance.swarm}/{instance.key}")
+        return BundleEditor(self._activation.changesets, name, allowed)
+
+    async def folders_of(self, instance: Instance) -> list[str]:
+        """Return the folders of the changesets that an instance has open."""
+        editor = self.editor_of(instance)
+        try:
+            return [] if editor is None else [str(each) for each in await editor.folders()]
+        except FAILURES:
+            return []
+
+    async def answer(self, instance: Instance, kind: str, asked: Mapping[str, Any]) -> Any:
+        """Open or commit a changeset of an instance. Raises IpcRefused."""
+        editor, fault = self.editor_of(instance), "this runtime has no changesets, or this agent may change no file"
+        try:
+            match editor, kind, asked:
+                case BundleEditor(), "swarmBundle.openChangeset", _:
+                    return await editor.open()
+                case BundleEditor(), "swarmBundle.commitChangeset", {"changesetId": str(), "toolCallId": str(call)}:
+                    return await editor.commit(asked, call)
+        except (ChangesetRefused, *FAILURES) as error:
+            fault = type(error).__name__ if isinstance(error, OSError) else str(error)
+        raise IpcRefused(REFUSED, fault)

@@ -1,0 +1,184 @@
+"""Agent instances as they are remembered: their conversations, the state of turns, the values of extensions.
+
+Everything is durable before it is answered. Messages are kept by event and number, so a turn that comes again goes on
+where it was, and two processes cannot write one turn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from oauthbroker import RoomState, Turn
+
+KEPT_TURNS: Final = 20  # of an instance: what the model sees of earlier turns
+KNOWN_TURNS: Final = 256  # of an instance: as many settled events as the queue remembers
+MOST_HISTORY: Final = 512 * 1024  # characters
+MOST_LISTED: Final = 2000  # instances of a swarm
+SPAWNED: Final = "::"  # between a conversation's key and the name of an instance that was spawned in it
+Outcome = Mapping[str, Any]
+
+
+class TurnLost(Exception):
+    """Another process writes this turn: stop it here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """The address of an agent instance."""
+
+    swarm: str
+    agent: str
+    key: str
+
+    @classmethod
+    def of(cls, turn: Turn) -> Instance:
+        return cls(turn.swarm_ref, turn.agent_name, turn.instance_key)
+
+    @property
+    def name(self) -> str:
+        """Return its name in IPC messages."""
+        return f"Agent/{self.agent}/{self.key}"
+
+    @property
+    def conversation(self) -> str:
+        """Return the key of the conversation that it belongs to. Agents reach only instances of their own."""
+        return self.key.partition(SPAWNED)[0]
+
+    @property
+    def digest(self) -> str:
+        return _digest(self.swarm, self.agent, self.key)
+
+
+class Instances:
+    """The instances of all swarms, in the durable values of the room."""
+
+    def __init__(self, state: RoomState) -> None:
+        self._state = state
+
+    async def outcome(self, event_id: str) -> Outcome | None:
+        """Return how the turn of an event ended; None while it has not."""
+        found: Outcome | None = await self._state.get(_key("turn", event_id))
+        return found
+
+    async def turns(self, instance: Instance) -> list[str]:
+        """Return the ids of the newest events of an instance, in the order in which their turns began."""
+        return list((await self._state.get(f"agents/instance/{instance.digest}") or {}).get("turns", []))
+
+    async def begin(self, instance: Instance, event_id: str, turn: Turn) -> tuple[list[Any], list[Any]]:
+        """Begin a turn, or take one up again. Return the messages of earlier turns, and those of this one."""
+        dropped: list[str] = []
+
+        def add(record: Any) -> Any:
+            dropped.clear()
+            turns = [each for each in (record or {}).get("turns", []) if each != event_id] + [event_id]
+            dropped.extend(turns[:-KNOWN_TURNS])
+            return {"agent": instance.agent, "instanceKey": instance.key, "turns": turns[-KNOWN_TURNS:]}
+
+        record = await self._state.change(f"agents/instance/{instance.digest}", add, subjects=_about(turn))
+        for gone in dropped:
+            await self._state.remove(_key("turn", gone))
+        await self._forget_messages(record["turns"][: -KEPT_TURNS - 1][-1:])
+        return await self._history(record["turns"][-KEPT_TURNS - 1 : -1]), await self._messages(event_id)
+
+    async def record(self, event_id: str, number: int, message: Mapping[str, Any], turn: Turn) -> None:
+        """Keep a message of a turn. Raises TurnLost if another process has written this number."""
+
+        def once(there: Any) -> Any:
+            if there is not None and there != message:
+                raise TurnLost
+            return dict(message)
+
+        await self._state.change(_message_key(event_id, number), once, subjects=_about(turn))
+
+    async def end(self, event_id: str, outcome: Outcome, turn: Turn) -> None:
+        """Keep how a turn ended."""
+        await self._state.change(_key("turn", event_id), lambda _: dict(outcome), subjects=_about(turn))
+
+    async def value(self, instance: Instance, owner: str) -> Any:
+        """Return the value of an extension."""
+        return (await self._state.get(_value_key(instance, owner)) or {}).get("value")
+
+    async def put_value(self, instance: Instance, owner: str, value: Any, turn: Turn) -> None:
+        """Keep the value of an extension."""
+        await self._state.change(_value_key(instance, owner), lambda _: {"value": value}, subjects=_about(turn))
+
+    async def prepare(self, instance: Instance, by: Instance, cwd: str | None) -> bool:
+        """List an instance that was spawned. Return whether it is new."""
+        new = False
+
+        def add(there: Any) -> Any:
+            nonlocal new
+            listed = list(there or [])
+            new = not any(each["agent"] == instance.agent and each["instanceKey"] == instance.key for each in listed)
+            entry = {"agent": instance.agent, "instanceKey": instance.key, "by": [by.agent, by.key], "cwd": cwd}
+            return [*listed, entry][-MOST_LISTED:] if new else listed
+
+        await self._state.change(_key("spawned", instance.swarm, instance.conversation), add)
+        return new
+
+    async def spawned(self, of: Instance) -> list[dict[str, Any]]:
+        """Return the spawned instances of a conversation."""
+        listed: list[dict[str, Any]] = await self._state.get(_key("spawned", of.swarm, of.conversation)) or []
+        return listed
+
+    async def call_ids(self, event_id: str) -> list[str]:
+        """Return the ids of all calls of a turn."""
+        return [call["id"] for message in await self._messages(event_id) for call in message.get("toolCalls", ())]
+
+    async def cwd(self, instance: Instance) -> str | None:
+        """Return the folder with which an instance was spawned."""
+        if SPAWNED not in instance.key:
+            return None
+        listed = await self.spawned(instance)
+        own = [each for each in listed if (each["agent"], each["instanceKey"]) == (instance.agent, instance.key)]
+        return own[0]["cwd"] if own else None
+
+    async def _history(self, turns: list[str]) -> list[Any]:
+        """Return the messages of the newest turns that fit."""
+        history: list[Any] = []
+        size = 0
+        for event_id in reversed(turns):
+            messages = await self._messages(event_id)
+            size += sum(len(str(each)) for each in messages)
+            if size > MOST_HISTORY:
+                break
+            history = messages + history
+        return history
+
+    async def _messages(self, event_id: str) -> list[Any]:
+        messages: list[Any] = []
+        while (message := await self._state.get(_message_key(event_id, len(messages)))) is not None:
+            messages.append(message)
+        return messages
+
+    async def _forget_messages(self, turns: list[str]) -> None:
+        for event_id in turns:
+            number = 0
+            while await self._state.remove(_message_key(event_id, number)):
+                number += 1
+
+
+def _digest(*names: str) -> str:
+    return hashlib.sha256("\x1f".join(names).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _key(kind: str, *names: str) -> str:
+    """Return the key of a durable value, such as the outcome of the turn of an event."""
+    return f"agents/{kind}/{_digest(*names)}"
+
+
+def _message_key(event_id: str, number: int) -> str:
+    return f"{_key('message', event_id)}/{number}"
+
+
+def _value_key(instance: Instance, owner: str) -> str:
+    return f"agents/value/{instance.digest}/{_digest(owner)}"
+
+
+def _about(turn: Turn) -> Callable[[Any], list[str]]:
+    """Return what says whom a value of a turn is about."""
+    subjects = [] if turn.auth is None else list(turn.auth.subjects.values())
+    return lambda _value: subjects

@@ -1,0 +1,288 @@
+"""The orchestrator: it takes the events of all agents from the broker's durable queues and gives each to the process of
+its agent instance.
+
+An event is acknowledged after its turn has ended durably, so a crash of any process loses none. One that comes again is
+recognised by its id: a turn that had ended is only acknowledged, another one goes on after its last message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from oauthbroker import Broker, BrokerError
+from oauthbroker.tools.agent_event import UnifiedEvent, normalised
+from oauthbroker.tools.changesets.activation import Activation
+from oauthbroker.tools.failures import ToolFailure
+from oauthbroker.tools.journal import COMPLETED, DurableJournal
+from oauthbroker.tools.orchestration.agent_calls import AgentCalls, CallingTurn
+from oauthbroker.tools.orchestration.bundle_changes import BundleChanges
+from oauthbroker.tools.orchestration.instances import Instance, Instances, TurnLost
+from oauthbroker.tools.orchestration.ipc import OUTDATED, IpcRefused
+from oauthbroker.tools.orchestration.plan import SwarmPlan, plans_from
+from oauthbroker.tools.orchestration.processes import Processes, ProcessSlot
+from oauthbroker.tools.results import ToolCall, ToolCallResult
+from oauthbroker.tools.turn_loop import bounded
+
+MOST_TURNS: Final = 64  # that run at once, those that wait for another agent not counted
+WAIT_SECONDS: Final = 5.0
+SETTLE_SECONDS: Final = 2.0  # at the end, for turns that have just been answered
+LOG: Final = logging.getLogger("oauthbroker.tools.orchestrator")
+
+
+class QueuedEvent(Protocol):
+    """A leased event of the broker."""
+
+    def to_json(self) -> dict[str, object]: ...
+
+    async def ack(self) -> bool: ...
+
+    async def nack(self) -> bool: ...
+
+    async def give_back(self) -> bool: ...
+
+    async def extend(self) -> bool: ...
+
+
+class Orchestrator:
+    """Runs the turns of all swarms of a configuration. `address` is the broker's API for the tokens of tools; None if
+    it serves none. With an `activation`, agents change their bundle by changesets."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        plans: Mapping[str, SwarmPlan],
+        workspaces: Path,
+        *,
+        address: str | None = None,
+        activation: Activation | None = None,
+    ) -> None:
+        self._broker = broker
+        self._plans = dict(plans)
+        self._address = address
+        self._state = broker.room_state("tools")
+        self._instances = Instances(self._state)
+        self._calls = AgentCalls(broker, self._instances)
+        self._changes = BundleChanges(broker, activation)
+        self._processes = Processes(workspaces, LOG, broker.scrub)
+        self._turns: set[asyncio.Task[None]] = set()
+
+    def follow(self, plans: Mapping[str, SwarmPlan]) -> None:
+        """Use a new configuration from each instance's next step on."""
+        self._plans = dict(plans)
+
+    async def run(self) -> None:
+        """Take events until the task is cancelled. Then the turns under way have the grace period of their swarm."""
+        consumers: dict[str, asyncio.Task[None]] = {}
+        try:
+            while True:
+                for agent in {name for plan in self._plans.values() for name in plan.agents} - set(consumers):
+                    consumers[agent] = asyncio.create_task(self._consume(agent))
+                await asyncio.sleep(1)
+        finally:
+            await _ended(consumers.values())
+            grace = max((plan.grace_seconds for plan in self._plans.values()), default=0.0)
+            await self._processes.stop(grace)
+            if self._turns:
+                await asyncio.wait(self._turns, timeout=SETTLE_SECONDS)
+            await _ended(self._turns)
+
+    async def _consume(self, agent: str) -> None:
+        while True:
+            if len(self._turns) - self._calls.waiting >= MOST_TURNS:
+                await asyncio.wait(self._turns, return_when=asyncio.FIRST_COMPLETED, timeout=WAIT_SECONDS)
+                continue
+            try:
+                delivery = await self._broker.events.lease(agent, wait=WAIT_SECONDS)
+            except BrokerError:
+                await asyncio.sleep(1)
+                continue
+            if delivery is not None:
+                task = asyncio.create_task(self._handle(delivery))
+                self._turns.add(task)
+                task.add_done_callback(self._turns.discard)
+            elif self._broker.life.stopping:
+                return
+
+    async def _handle(self, delivery: QueuedEvent) -> None:
+        """Run the turn of an event and settle it. After a failure the event comes again, a few times at most."""
+        fault = ""
+        try:
+            async with self._extended(delivery):
+                await self._turn(normalised(delivery.to_json()))
+        except IpcRefused as refused:
+            fault = refused.message
+        except asyncio.CancelledError:
+            with suppress(BrokerError):
+                await delivery.give_back()
+            raise
+        except Exception as error:  # noqa: BLE001  (an event must not stay leased)
+            fault = type(error).__name__
+        if fault:
+            LOG.warning("a turn failed and its event comes again: %s", self._broker.scrub(fault))
+        with suppress(BrokerError):
+            await (delivery.nack() if fault else delivery.ack())
+        self._calls.turn_ended()
+
+    @asynccontextmanager
+    async def _extended(self, delivery: QueuedEvent) -> AsyncIterator[None]:
+        """Hold the lease while the block runs. If it is lost, the block is cancelled with TurnLost."""
+        pause = self._broker.bundle.settings.limits.queue_lease_seconds / 3
+        block = asyncio.current_task()
+        lost = False
+
+        async def extend() -> None:
+            nonlocal lost
+            while not lost:
+                await asyncio.sleep(pause)
+                with suppress(BrokerError):
+                    lost = not await delivery.extend()
+            if block is not None:
+                block.cancel()
+
+        extending = asyncio.create_task(extend())
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not lost or block is None:
+                raise
+            block.uncancel()
+        finally:
+            await _ended([extending])
+        if lost:
+            raise TurnLost
+
+    async def _turn(self, event: UnifiedEvent) -> None:
+        instance = Instance.of(event.turn)
+        self._plan_of(instance)
+        journal = DurableJournal(self._broker, event.turn)
+        if await self._instances.outcome(event.id) is None:
+            outcome = await self._ran(instance, await _with_output(event, journal))
+            await self._instances.end(event.id, self._broker.scrubber.json(outcome), event.turn)
+            await journal.forget(await self._instances.call_ids(event.id))  # the conversation has their results
+        if event.type == COMPLETED:
+            await journal.take(str(event.payload.get("handle")))
+
+    def _plan_of(self, instance: Instance) -> SwarmPlan:
+        plan = self._plans.get(instance.swarm)
+        if plan is None or instance.agent not in plan.agents:
+            raise IpcRefused("E_AGENT_UNKNOWN", "the event is for an agent that no swarm defines")
+        return plan
+
+    async def _newest_plan(self, instance: Instance) -> SwarmPlan:
+        """Take the newest revision of the bundle, and return the plan of an instance's swarm. Raises IpcRefused."""
+        if await self._changes.have_been_activated():
+            self.follow(plans_from(self._broker))
+        return self._plan_of(instance)
+
+    async def _ran(self, instance: Instance, event: UnifiedEvent) -> dict[str, Any]:
+        """Run a turn: in one process, or in several one after another if its configuration changes meanwhile."""
+        cwd = await self._instances.cwd(instance)
+        async with self._processes.held(instance, cwd) as slot, self._access(event) as access:
+            outcome: dict[str, Any] = {"status": OUTDATED}
+            while outcome["status"] == OUTDATED:
+                history, recorded = await self._instances.begin(instance, event.id, event.turn)
+                asked = {"event": event.to_json(), "history": history, "recorded": recorded, "access": access}
+                outcome = await self._ran_by(slot, event, asked)
+            return outcome
+
+    async def _ran_by(self, slot: ProcessSlot, event: UnifiedEvent, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a turn in the process of a slot until it ends or has another configuration."""
+        instance, plan = slot.instance, await self._newest_plan(slot.instance)
+        caller = CallingTurn(plan=plan, instance=instance, event=event, workdir=slot.workdir)
+
+        async def serve(kind: str, asked: dict[str, Any]) -> Any:
+            return await self._answer(caller, kind, asked)
+
+        await slot.follow(plan)
+        if not slot.is_running:
+            await DurableJournal(self._broker, event.turn).recover()
+        config = {**plan.agents[instance.agent], "changesets": self._changes.editor_of(instance) is not None}
+        outcome: dict[str, Any] = await slot.run_turn(config, serve, asked)
+        return outcome
+
+    @asynccontextmanager
+    async def _access(self, event: UnifiedEvent) -> AsyncIterator[dict[str, str] | None]:
+        """Begin a turn at the broker, whose token ends with the block."""
+        if self._address is None:
+            yield None
+            return
+        begun = await self._broker.turns.begin(event.turn)
+        try:
+            yield {"url": self._address, "token": begun.token.reveal()}
+        finally:
+            with suppress(BrokerError):
+                await self._broker.turns.end(begun.turn_id)
+
+    async def _answer(self, caller: CallingTurn, kind: str, asked: dict[str, Any]) -> Any:
+        """Answer a question of the process about its own turn."""
+        event, instance = caller.event, caller.instance
+        match kind, asked:
+            case "step.config", _:
+                current = await self._newest_plan(instance) is caller.plan
+                return {"current": current, "changesets": await self._changes.folders_of(instance)}
+            case "message.append", {"event": event.id, "appended": {"message": {"id": str(name), **rest}}}:
+                number = int(name.rpartition(".")[2])
+                message = self._broker.scrubber.json({"id": name, **rest})
+                await self._kept(self._instances.record(event.id, number, message, event.turn))
+                return None if message == {"id": name, **rest} else message
+            case "state.get", {"owner": str(owner)}:
+                return await self._kept(self._instances.value(instance, owner))
+            case "state.set", {"owner": str(owner), "value": value}:
+                return await self._kept(self._instances.put_value(instance, owner, value, event.turn))
+        if kind.startswith("journal."):
+            journal = DurableJournal(self._broker, event.turn)
+            return await self._kept(_journaled(journal, kind, self._broker.scrubber.json(asked)))
+        if kind.startswith("swarmBundle."):
+            return await self._changes.answer(instance, kind, asked)
+        return await self._calls.answer(caller, kind, asked)
+
+    async def _kept(self, work: Any) -> Any:
+        fault = "another process writes this turn"
+        try:
+            return await work
+        except TurnLost:
+            pass
+        except ToolFailure as failure:
+            fault = failure.error.message
+        except BrokerError as error:
+            fault = error.code.value
+        raise IpcRefused("E_NOT_KEPT", fault)
+
+
+async def _with_output(event: UnifiedEvent, journal: DurableJournal) -> UnifiedEvent:
+    """Return an event with the output of work that has ended, where that was too large for the queue. An output that is
+    too large for a conversation, too, is told as an error."""
+    handle = str(event.payload.get("handle"))
+    found = await journal.look(handle) if event.type == COMPLETED else None
+    if found is None or "toolName" not in found:
+        return event
+    result = ToolCallResult.from_json(found)
+    told = bounded(ToolCall(result.tool_call_id, result.tool_name), result)
+    return replace(event, payload={"handle": handle, **told.to_json()})
+
+
+async def _journaled(journal: DurableJournal, kind: str, asked: Mapping[str, Any]) -> Any:
+    match kind, asked:
+        case "journal.begin", {"call": str(call)}:
+            return await journal.begin(call)
+        case "journal.end", {"call": str(call), "result": dict(result)}:
+            return await journal.end(call, result)
+        case "journal.submit", {"handle": str(handle), "call": dict(facts)}:
+            return await journal.submit(handle, facts)
+        case "journal.complete", {"handle": str(handle), "result": dict(result)}:
+            return await journal.complete(handle, result)
+    raise IpcRefused("E_IPC", "the journal does not know this call")
+
+
+async def _ended(tasks: Any) -> None:
+    """Cancel tasks and wait for their end."""
+    waiting = list(tasks)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)

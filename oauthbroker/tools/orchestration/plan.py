@@ -1,0 +1,87 @@
+"""The configuration of a swarm's agents, as JSON that an agent process takes: no store key and no secret of another
+agent is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oauthbroker import Broker, RoomResource, RoomResources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwarmPlan:
+    """A swarm: its agents by name, each with the configuration of its processes."""
+
+    name: str
+    entry_agent: str
+    agents: Mapping[str, Mapping[str, Any]]
+    grace_seconds: float
+
+    @property
+    def ref(self) -> str:
+        return f"Swarm/{self.name}"
+
+
+def plans_from(broker: Broker) -> dict[str, SwarmPlan]:
+    """Return the plans of a broker's configuration. Isolated tools do not see its store and its keys."""
+    settings = broker.bundle.settings
+    hidden = [Path(settings.store_root), *([Path(settings.key_file)] if settings.key_file else [])]
+    return plans_of(broker.bundle.rooms["tools"], broker.bundle.tools, hidden=hidden)
+
+
+def plans_of(
+    resources: RoomResources, authorized: Collection[str], *, hidden: Collection[Path] = ()
+) -> dict[str, SwarmPlan]:
+    """Return the plans of all swarms by `Swarm/name`. `authorized` are the resources that may ask for tokens. `hidden`
+    are files and folders that isolated tools do not see where bubblewrap contains them: those of store and keys."""
+    plans = [_plan(swarm, resources, authorized, hidden) for swarm in resources.of("Swarm").values()]
+    return {plan.ref: plan for plan in plans}
+
+
+def _plan(
+    swarm: RoomResource, resources: RoomResources, authorized: Collection[str], hidden: Collection[Path]
+) -> SwarmPlan:
+    policy = swarm.spec.policy
+    shared = {
+        "maxSteps": policy.max_steps_per_turn,
+        "outsideCatalog": policy.tool_calls == "registry",
+        "folder": str(resources.folder),
+        "authorized": sorted(authorized),
+        "hidden": sorted(map(str, hidden)),
+    }
+    agents = resources.of("Agent")
+    return SwarmPlan(
+        name=swarm.name,
+        entry_agent=swarm.spec.entry_agent.name,
+        agents={ref.name: _agent(agents[ref.name], resources) | shared for ref in swarm.spec.agents},
+        grace_seconds=policy.grace_period_ms / 1000,
+    )
+
+
+def _agent(agent: RoomResource, resources: RoomResources) -> dict[str, Any]:
+    tools, extensions = resources.of("Tool"), resources.of("Extension")
+    return {
+        "name": agent.name,
+        "systemPrompt": agent.spec.system_prompt,
+        "model": _model(resources.of("Model")[agent.spec.model_ref.name]),
+        "tools": {
+            ref.name: tools[ref.name].spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+            for ref in agent.spec.tools
+        },
+        "extensions": [
+            [ref.name, (spec := extensions[ref.name].spec).entry, spec.config] for ref in agent.spec.extensions
+        ],
+    }
+
+
+def _model(model: RoomResource) -> dict[str, Any]:
+    key = model.secrets.get(("apiKey",))
+    return {
+        "provider": model.spec.provider,
+        "name": model.spec.name,
+        "params": model.spec.params,
+        "apiKey": None if key is None else key.reveal(),
+    }

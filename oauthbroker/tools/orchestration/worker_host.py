@@ -1,0 +1,138 @@
+"""What an agent process asks of its orchestrator: the journal of calls, values of extensions, other agents, changesets,
+and at each step whether its configuration is still the newest."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
+from oauthbroker.client import OAuth, SyncOAuth
+from oauthbroker.tools.changesets.tool import COMMIT, OPEN
+from oauthbroker.tools.context import AgentRuntime, Json, ToolContext, ToolHandler, changeset_folders
+from oauthbroker.tools.failures import ToolFailure
+from oauthbroker.tools.orchestration.ipc import IpcRefused, Peer
+from oauthbroker.tools.registry import Registry
+from oauthbroker.tools.turn_loop import ConfigurationChanged
+
+
+class IpcJournal:
+    """The journal of calls."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    async def begin(self, call_id: str) -> Mapping[str, Any] | None:
+        before: dict[str, Any] | None = await self._peer.ask("journal.begin", {"call": call_id})
+        return before
+
+    async def end(self, call_id: str, result: Mapping[str, Any]) -> None:
+        await self._peer.ask("journal.end", {"call": call_id, "result": dict(result)})
+
+    async def submit(self, handle: str, call: Mapping[str, Any]) -> None:
+        await self._peer.ask("journal.submit", {"handle": handle, "call": dict(call)})
+
+    async def complete(self, handle: str, result: Mapping[str, Any]) -> None:
+        await self._peer.ask("journal.complete", {"handle": handle, "result": dict(result)})
+
+
+class IpcValues:
+    """The durable values of extensions."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    async def get(self, key: str) -> Any:
+        return await self._peer.ask("state.get", {"owner": key})
+
+    async def put(self, key: str, value: Any) -> None:
+        await self._peer.ask("state.set", {"owner": key, "value": value})
+
+
+class IpcAgentRuntime:
+    """The other agents, for one tool call (specification 002, section 11). The call's id makes repeats recognisable."""
+
+    def __init__(self, peer: Peer, tool_call_id: str) -> None:
+        self._peer, self._tool_call_id = peer, tool_call_id
+
+    async def request(self, target: str, text: str, *, instance_key: str | None, timeout: float) -> Any:
+        """Ask an agent and return its answer: `{target, instanceKey, response}`."""
+        return await self._ask("request", target=target, input=text, instanceKey=instance_key, timeout=timeout)
+
+    async def send(self, target: str, text: str, *, instance_key: str | None) -> None:
+        """Send an agent a message. No answer comes."""
+        await self._ask("send", target=target, input=text, instanceKey=instance_key)
+
+    async def spawn(self, target: str, *, instance_key: str | None, cwd: str | None) -> Any:
+        """Prepare an instance: `{target, instanceKey, cwd, created}`."""
+        return await self._ask("spawn", target=target, instanceKey=instance_key, cwd=cwd)
+
+    async def list(self, *, include_all: bool) -> Any:
+        """List the instances that this agent has spawned; with `include_all`, all of the conversation."""
+        return await self._ask("list", includeAll=include_all)
+
+    async def catalog(self) -> Any:
+        """Return the agents of the swarm."""
+        return await self._ask("catalog")
+
+    async def _ask(self, call: str, **arguments: Json) -> Any:
+        asked = {"toolCallId": self._tool_call_id, **arguments}
+        return await _tool_asks(self._peer, f"agents.{call}", asked, "AgentCallFailed")
+
+
+def register_swarm_bundle(registry: Registry, peer: Peer) -> None:
+    """Register the tool `swarmBundle`. Raises RegistrationRefused if an extension has taken a name."""
+
+    def asks(export: str) -> ToolHandler:
+        async def handler(ctx: ToolContext, given: dict[str, Json]) -> Json:
+            asked = {**given, "toolCallId": ctx.tool_call_id}
+            return await _tool_asks(peer, f"swarmBundle.{export}", asked, "ChangesetRefused")
+
+        return handler
+
+    registry.register(OPEN, asks("openChangeset"), owner="the runtime")
+    registry.register(COMMIT, asks("commitChangeset"), owner="the runtime")
+
+
+async def _tool_asks(peer: Peer, kind: str, asked: Mapping[str, Json], name: str) -> Json:
+    """Ask for a tool. Raises ToolFailure with the code of a refusal."""
+    try:
+        return await peer.ask(kind, asked)
+    except IpcRefused as refused:
+        failed = ToolFailure(refused.message, name=name, code=refused.code, suggestion=refused.suggestion)
+    raise failed
+
+
+class WorkerHost:
+    """The surroundings of a turn. `oauth` is the client of the turn; None where the broker serves no API."""
+
+    def __init__(self, *, peer: Peer, oauth: OAuth | None, address: str, authorized: frozenset[str]) -> None:
+        self._peer, self._oauth, self._address, self._authorized = peer, oauth, address, authorized
+        self.logger = logging.getLogger("oauthbroker.tools.agent")
+        self.journal = IpcJournal(peer)
+
+    @property
+    def oauth_of(self) -> Any:
+        return self._oauth_of if self._oauth is not None else None
+
+    def _oauth_of(self, asks_as: str, *, blocking: bool) -> OAuthCapability | SyncOAuthCapability | None:
+        if self._oauth is None or asks_as.partition(":")[0] not in self._authorized:
+            return None
+        narrowed = self._oauth.narrow(tool=asks_as)
+        return SyncOAuth(self._address, narrowed.turn_token) if blocking else narrowed
+
+    async def step_config(self) -> None:
+        """Let the base tools of the step use the changesets that are open. Raises ConfigurationChanged."""
+        answer = await self._peer.ask("step.config", {})
+        if not answer["current"]:
+            raise ConfigurationChanged
+        folders = [Path(each) for each in answer["changesets"]]
+        changeset_folders.set(lambda _ctx: folders)
+
+    async def pending(self) -> Mapping[str, Any] | None:
+        return None if self._oauth is None else await self._oauth.pending()
+
+    def runtime_of(self, tool_call_id: str) -> AgentRuntime | None:
+        return IpcAgentRuntime(self._peer, tool_call_id)

@@ -1,0 +1,97 @@
+"""Tool calls and their results, as JSON at the edges (specification 002, sections 8.2 and 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+DEFAULT_MESSAGE_LIMIT: Final = 1000
+MOST_HANDLE: Final = 200  # characters
+TRUNCATED: Final = "... (truncated)"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that the model asks for: `{id, name, args}`. `name` is the full name, `resource__export`."""
+
+    id: str
+    name: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"id": self.id, "name": self.name, "args": dict(self.args)}
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A handler returns it when its work goes on elsewhere after the call. The handle names the work (004 section
+    12.3); the program that does the work queues its end."""
+
+    handle: str
+
+
+@dataclass(frozen=True, slots=True)
+class GoesOn:
+    """A handler returns it when its work goes on in this process after the call. The model gets a handle at once, and
+    the agent an event when `work` ends."""
+
+    work: Coroutine[Any, Any, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolError:
+    """Why a call failed, in words that the model can act on."""
+
+    message: str
+    name: str = "Error"
+    code: str = "E_TOOL"
+    suggestion: str | None = None
+    help_url: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        told = {"message": self.message, "name": self.name, "code": self.code}
+        optional = {"suggestion": self.suggestion, "helpUrl": self.help_url}
+        return told | {member: text for member, text in optional.items() if text is not None}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ToolError:
+        """Parse the output of `to_json`."""
+        return cls(**{"help_url" if member == "helpUrl" else member: text for member, text in data.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallResult:
+    """The end of a call. Exactly one of `output`, `handle` and `error` is meant: `handle` where the work goes on after
+    the call (004 section 12.3), `error` where `status` is `error`."""
+
+    tool_call_id: str
+    tool_name: str
+    status: Literal["ok", "error"] = "ok"
+    output: Any = None
+    handle: str | None = None
+    error: ToolError | None = None
+
+    @classmethod
+    def failed(cls, call: ToolCall, error: ToolError) -> ToolCallResult:
+        return cls(tool_call_id=call.id, tool_name=call.name, status="error", error=error)
+
+    def to_json(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"toolCallId": self.tool_call_id, "toolName": self.tool_name, "status": self.status}
+        if self.error is not None:
+            return told | {"error": self.error.to_json()}
+        return told | ({"output": self.output} if self.handle is None else {"handle": self.handle})
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ToolCallResult:
+        """Parse the output of `to_json`."""
+        error = ToolError.from_json(data["error"]) if "error" in data else None
+        ids = {"tool_call_id": data["toolCallId"], "tool_name": data["toolName"], "status": data["status"]}
+        return cls(**ids, output=data.get("output"), handle=data.get("handle"), error=error)
+
+
+def truncated(message: str, limit: int) -> str:
+    """Cut a message to `limit` characters, `... (truncated)` included (002 section 10.4)."""
+    if len(message) <= limit:
+        return message
+    return (message[: max(0, limit - len(TRUNCATED))] + TRUNCATED)[:limit]
