@@ -8,15 +8,16 @@ from operator import ge, gt, le, lt
 from typing import Any, Final
 
 from oauthbroker.gateway.spec import STAGES, ActionSchemaSpec, ActionSpec, ConditionSpec, Failure, FieldSpec, matcher
-from oauthbroker.gateway.values import FORMATS, MAX_DEPTH, MOST_VALUES, is_json, is_number, key_of, shown, type_of
+from oauthbroker.gateway.values import AMONG, FORMATS, NO_JSON, NUMBERS, is_json, key_of, shown, type_of
 
 TYPE_FIELD: Final = "action_type"
 _ORDERS: Final[Mapping[str, Any]] = {"below": lt, "atMost": le, "above": gt, "atLeast": ge}
 _MOST_AVERAGED: Final = 1e15
-_NO_JSON: Final = f"Action must be JSON: {MAX_DEPTH} levels and {MOST_VALUES} values at most, finite numbers, Unicode"
+_MOST_LISTED: Final = 20  # allowed values in a message
+_NEARLY: Final = 1 - 2**-40  # so that 0.3 is three times 0.1
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Inputs:
     """The inputs of a call beside its actions. The other side of a condition is found once."""
 
@@ -28,28 +29,26 @@ class Inputs:
     def other_side(self, rule: ConditionSpec) -> Any:
         """Return the other side of a condition that does not name a field: a scalar, the keys of a list, or None."""
         if id(rule) not in self._known:
-            found = self.lists[rule.list] if rule.list else rule.value
+            found: Any = self.lists[rule.list] if rule.list else rule.value
             if rule.context:
                 found = self.context.get(rule.context)
             if rule.times_average is not None:
-                found = rule.times_average * average if (average := self._average(rule.field)) else None
-            is_listed = rule.is_among and type(found) in {list, tuple}
-            self._known[id(rule)] = frozenset(_keys(found, rule.field)) if is_listed else found
+                found = rule.times_average * average * _NEARLY if (average := self._average(rule.field)) else None
+            if rule.op in AMONG and type(found) in {list, tuple}:  # entries are scalars, or objects with a member of
+                names = rule.field, rule.field.rpartition("_")[2]  # the field's name or its last word
+                plain = (each.get(names[0], each.get(names[1])) if type(each) is dict else each for each in found)
+                found = frozenset(map(key_of, plain))
+            self._known[id(rule)] = found
         return self._known[id(rule)]
 
     def _average(self, name: str) -> float:
         """Return the average of a field among the available products, else among the valid actions; else 0."""
         for listed in (self.lists["available_products"], self.valid):
-            entries = [it.get(name) for it in listed if type(it) is dict] if type(listed) in {list, tuple} else []
-            if values := [each for each in entries if is_number(each) and 0 <= each <= _MOST_AVERAGED]:
+            entries = listed if type(listed) in {list, tuple} else ()
+            found: list[Any] = [each.get(name) for each in entries if type(each) is dict]
+            if values := [each for each in found if type_of(each) in NUMBERS and 0 <= each <= _MOST_AVERAGED]:
                 return float(sum(values) / len(values))
         return 0.0
-
-
-def _keys(listed: Any, name: str) -> Iterator[Any]:
-    """Yield the keys of a list's entries: scalars, or objects with a member of the field's name or its last word."""
-    for each in listed:
-        yield key_of(each.get(name, each.get(name.rpartition("_")[2])) if type(each) is dict else each)
 
 
 def holds(rule: ConditionSpec, action: Mapping[str, Any], inputs: Inputs) -> bool | None:
@@ -59,10 +58,10 @@ def holds(rule: ConditionSpec, action: Mapping[str, Any], inputs: Inputs) -> boo
     right = action[rule.other_field] if rule.other_field else inputs.other_side(rule)
     if right is None and rule.list:
         return None
-    left, other = key_of(action[rule.field]), right if rule.is_among else key_of(right)
+    left, other = key_of(action[rule.field]), right if rule.op in AMONG else key_of(right)
     if left is None or other is None:
         return False
-    if rule.is_among:
+    if rule.op in AMONG:
         return isinstance(other, frozenset) and (left in other) is (rule.op == "in")
     if rule.op in _ORDERS:
         return left[0] == other[0] != "boolean" and bool(_ORDERS[rule.op](left[1], other[1]))
@@ -75,38 +74,33 @@ class ActionRules:
     def __init__(self, spec: ActionSpec, domain: ActionSchemaSpec) -> None:
         self._spec, self._rules = spec, (*domain.rules, *spec.rules)
         typed = {name: FieldSpec(type=wanted) for name, wanted in spec.field_types.items()}
-        self._forms: dict[str, list[FieldSpec]] = {}
+        self._forms: dict[str, list[tuple[FieldSpec, frozenset[Any]]]] = {}  # with the keys of its enum
         for forms in (typed, spec.constraints, domain.fields):
             for name, form in forms.items():
-                self._forms.setdefault(name, []).append(form)
-        self._schema = matcher(spec.json_schema) if spec.json_schema is not None else None
+                self._forms.setdefault(name, []).append((form, frozenset(map(key_of, form.enum or ()))))
+        self._schema = (lambda _: ()) if spec.json_schema is None else matcher(spec.json_schema)
 
     def failures(self, action: dict[str, Any], inputs: Inputs) -> Iterator[Failure]:
         """Yield the failures in order: (c) required (d) types (e) formats (f) ranges, then (g) business rules."""
-        if self._schema is None:
-            yield from self._in_form(action)
-        else:
-            every = [*self._in_form(action), *(self._schema(action) if is_json(action) else ())]
-            yield from sorted(every, key=lambda each: STAGES.index(each.tag))
+        if in_form := list(self._in_form(action)):
+            yield from sorted(in_form, key=lambda each: STAGES.index(each.tag))
         yield from self._in_business(action, inputs)
 
     def _in_form(self, action: dict[str, Any]) -> Iterator[Failure]:
+        """Yield the failures of (c) to (f), those of one stage in their order."""
         for name in self._spec.required_fields:
             if name not in action:
                 yield Failure(STAGES[0], f"Missing required field: {shown(name)}", name)
-        forms = [(name, value, form) for name, value in action.items() for form in self._forms.get(name, ())]
-        for name, value, form in forms:
-            actual = type_of(value)
-            if form.type and actual != form.type and (form.type, actual) != ("number", "integer"):
-                yield Failure(STAGES[1], f"Field {shown(name)} must be {form.type}, got {actual}", name)
-        if not is_json(action):
-            yield Failure(STAGES[1], _NO_JSON)
-        for name, value, form in forms:
-            if form.format and type(value) is str and not FORMATS[form.format].fullmatch(value):
-                yield Failure(STAGES[2], f"Field {shown(name)} must match format {form.format}", name)
-        for name, value, form in forms:
-            if text := _beyond(form, value):
-                yield Failure(STAGES[3], f"Field {shown(name)} must {text}", name)
+        for name, value in action.items():
+            for form, allowed in self._forms.get(name, ()):
+                actual = type_of(value)
+                if form.type and actual != form.type and (form.type, actual) != ("number", "integer"):
+                    yield Failure(STAGES[1], f"Field {shown(name)} must be {form.type}, got {actual}", name)
+                if form.format and actual == "string" and not FORMATS[form.format].fullmatch(value):
+                    yield Failure(STAGES[2], f"Field {shown(name)} must match format {form.format}", name)
+                if text := _beyond(form, value, allowed):
+                    yield Failure(STAGES[3], f"Field {shown(name)} must {text}", name)
+        yield from self._schema(action) if is_json(action) else [Failure(STAGES[1], NO_JSON)]
 
     def _in_business(self, action: dict[str, Any], inputs: Inputs) -> Iterator[Failure]:
         """Yield the failures of rules that need a list, then of the user's rights, then of all other rules."""
@@ -120,17 +114,17 @@ class ActionRules:
         yield from (it for it, is_listed in failed if not is_listed)
 
 
-def _beyond(form: FieldSpec, value: Any) -> str:
+def _beyond(form: FieldSpec, value: Any, allowed: frozenset[Any]) -> str:
     """Return the bound that a value breaks, as the end of a sentence, or an empty text."""
     low, high, verb, size, unit = form.min, form.max, "be", value, ""
     if type(value) is str:
         low, high, verb, size, unit = form.min_length, form.max_length, "have", len(value), " characters"
-    if is_number(size) and ((low is not None and size < low) or (high is not None and size > high)):
+    if type_of(size) in NUMBERS and ((low is not None and size < low) or (high is not None and size > high)):
         either = f"at least {low}" if high is None else f"between {low} and {high}"
         bounds = f"at most {high}" if low is None else either
         return f"{verb} {bounds}{unit}, got {shown(size)}"
-    if form.enum is not None and key_of(value) not in map(key_of, form.enum):
-        return f"be one of {', '.join(map(shown, form.enum))}"
+    if form.enum is not None and key_of(value) not in allowed:
+        return f"be one of {', '.join(map(shown, form.enum[:_MOST_LISTED]))}{', …' * (len(form.enum) > _MOST_LISTED)}"
     return ""
 
 
@@ -146,7 +140,7 @@ class Rulebook:
         name = action.get(TYPE_FIELD) if type(action) is dict else None
         if type(name) is not str or name not in self._allowed:
             more = f". Allowed types: {', '.join(self._allowed)}"
-            return Failure("UNKNOWN_ACTION_TYPE", f"Unknown action_type: {shown(name)}", TYPE_FIELD, more)
+            return Failure("UNKNOWN_ACTION_TYPE", f"Unknown action_type: {shown(name)}", TYPE_FIELD, more=more)
         if name not in self._actions:
             return Failure("SCHEMA_NOT_FOUND", f"No schema defined for action_type: {name}", TYPE_FIELD)
         return next(self._actions[name].failures(action, inputs), None)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from oauthbroker import Broker, BrokerError, Code, OpenRoom, RequestModel, RoomCall, RoomResources, RoomRoute
 from oauthbroker.gateway.validation import rulebook, validate
-
-DEFAULT: Final = "ActionSchema/default"  # where a configuration has it, it replaces the built-in one
-OwnForm = Literal["required_fields", "field_types", "constraints"]
 
 
 class ValidateRequest(RequestModel):
@@ -20,7 +17,7 @@ class ValidateRequest(RequestModel):
     for operators: evaluating one may cost more than its size."""
 
     action_requests: Annotated[list[Any], Field(min_length=1, max_length=1000)]
-    action_schema: str | dict[str, dict[OwnForm, Any]] | None = None
+    action_schema: str | dict[str, dict[Literal["required_fields", "field_types", "constraints"], Any]] | None = None
     user_context: dict[str, Any] | None = None
     available_products: list[Any] | None = None
     available_coupons: list[Any] | None = None
@@ -37,7 +34,7 @@ class Gateway:
         if not isinstance(wanted := inputs["action_schema"], dict):
             if wanted is not None and wanted not in self._books:
                 raise BrokerError(Code.NOT_FOUND)
-            inputs["action_schema"] = self._books.get(wanted or DEFAULT)
+            inputs["action_schema"] = self._books.get(wanted or "ActionSchema/default")
         return validate(**inputs, details=True)
 
 

@@ -3,27 +3,30 @@ schema is JSON Schema 2020-12, with linear regexes and without remote references
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
-from itertools import islice
+from itertools import chain
 from operator import getitem
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field, FiniteFloat
 
 from oauthbroker import ResourceKind, Strict, WrittenResource, WrittenResources
-from oauthbroker.gateway.values import shown, type_of
+from oauthbroker.gateway.values import AMONG, NUMBERS, shown, size_of, type_of
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Line = Annotated[str, Field(min_length=1, max_length=300)]
 Number = int | FiniteFloat
 Scalar = bool | Number | Annotated[str, Field(max_length=1024)]
-Scalars = Annotated[list[Scalar], Field(max_length=1000)]
+Scalars = Annotated[list[Scalar], Field(min_length=1, max_length=1000)]
 JsonType = Literal["string", "number", "integer", "boolean", "array", "object"]
 Place = tuple[str | int, ...]
-AMONG = frozenset({"in", "notIn"})
-_MOST_ERRORS: Final = 1000
+_MOST_WORK: Final = 10_000  # values of an action times those of its schema, up to which all errors are listed
 _REGEX_SIZE: Final = 1 << 20
+_BOUNDS: Final[Mapping[str, Sequence[str]]] = {
+    **dict.fromkeys(("min", "max"), NUMBERS),
+    **dict.fromkeys(("minLength", "maxLength", "format"), ("string",)),
+}
 STAGES: Final = ("MISSING_REQUIRED_FIELD", "TYPE_MISMATCH", "INVALID_FORMAT", "VALUE_OUT_OF_RANGE")
 _STAGE_OF: Final = {"required": STAGES[0], "type": STAGES[1], "pattern": STAGES[2], "format": STAGES[2]}
 
@@ -53,10 +56,6 @@ class ConditionSpec(Strict):
     times_average: Number | None = None
     text: Line
 
-    @property
-    def is_among(self) -> bool:
-        return self.op in AMONG
-
 
 class SameActionsSpec(Strict):
     count: Annotated[int, Field(ge=2)]
@@ -71,7 +70,7 @@ class ActionSpec(Strict):
     constraints: dict[Name, FieldSpec] = Field(default_factory=dict)
     json_schema: dict[str, Any] | None = None
     login: bool = False
-    user_types: list[Name] | None = None
+    user_types: Annotated[list[Name], Field(min_length=1)] | None = None
     rules: list[ConditionSpec] = Field(default_factory=list)
 
 
@@ -95,14 +94,25 @@ class Failure(NamedTuple):
 
 
 def matcher(schema: Mapping[str, Any]) -> Callable[[Any], list[Failure]]:
-    """Return a function that lists an action's failures. Raises ImportError, and ValueError for a wrong schema."""
+    """Return a function that lists an action's failures, or one if that takes long. Raises ImportError, ValueError."""
     import jsonschema_rs as engine
 
     linear = engine.RegexOptions(size_limit=_REGEX_SIZE, dfa_size_limit=_REGEX_SIZE)
     judge = engine.Draft202012Validator(
         dict(schema), offline=True, validate_formats=True, ignore_unknown_formats=False, pattern_options=linear
     )
-    return lambda action: [_failure(each, action) for each in islice(judge.iter_errors(action), _MOST_ERRORS)]
+    size = size_of(schema)
+
+    def failures(action: Any) -> list[Failure]:
+        if size * size_of(action) <= _MOST_WORK:
+            return [_failure(each, action) for each in judge.iter_errors(action)]
+        try:
+            judge.validate(action)  # it ends at the first error; `iter_errors` makes all before it returns one
+        except engine.ValidationError as error:
+            return [_failure(error, action)]
+        return []
+
+    return failures
 
 
 def _failure(error: Any, action: Any) -> Failure:
@@ -115,8 +125,7 @@ def _failure(error: Any, action: Any) -> Failure:
     elif keyword == "type":
         text += f" must be {' or '.join(facts['types'])}, got {type_of(value)}"
     else:
-        limit = facts.get("limit", facts.get("format", ""))
-        text += f" must satisfy {keyword} {shown(limit)}".rstrip()
+        text += f" must satisfy {keyword} {shown(facts.get('limit', facts.get('format', '')))}".rstrip()
     return Failure(_STAGE_OF.get(keyword, STAGES[3]), text, name or None)
 
 
@@ -128,14 +137,41 @@ def flaws(spec: ActionSchemaSpec) -> Iterator[tuple[Place, str, str]]:
         for index, each in enumerate(conditions):
             sides = (each.value, each.other_field, each.context, each.list, each.times_average)
             if sum(side is not None for side in sides) != 1:
-                known = "value, otherField, context, list, timesAverage"
-                yield (*path, index), "not one other side", f"write exactly one of {known}"
-            elif not each.context and (isinstance(each.value, list) or bool(each.list)) is not each.is_among:
+                todo = "write exactly one of value, otherField, context, list, timesAverage"
+                yield (*path, index), "not one other side", todo
+            elif not each.context and (isinstance(each.value, list) or bool(each.list)) is not (each.op in AMONG):
                 todo = "write in or notIn for a list, and only for one"
                 yield (*path, index, "op"), "does not fit the other side", todo
     for name, action in spec.actions.items():
         for flaw in _in_json_schema(action, action.json_schema):
             yield ("actions", name, "jsonSchema"), *flaw
+
+
+def contradictions(spec: ActionSchemaSpec) -> Iterator[tuple[Place, str, str]]:
+    """Yield what no value can fulfil, as `flaws` does, and names that stand twice."""
+    for name, form in spec.fields.items():
+        yield from _in_form(("fields", name), form, {form.type})
+    for action, it in spec.actions.items():
+        place = ("actions", action)
+        for index, name in enumerate(it.required_fields):
+            if name in it.required_fields[:index]:
+                yield (*place, "requiredFields", index), "the same name again", "name it once"
+        for name in {**it.field_types, **it.constraints}:
+            form, common = it.constraints.get(name, FieldSpec()), spec.fields.get(name, FieldSpec())
+            member = "constraints" if name in it.constraints else "fieldTypes"
+            yield from _in_form((*place, member, name), form, {form.type, common.type, it.field_types.get(name)})
+
+
+def _in_form(path: Place, form: FieldSpec, types: set[JsonType | None]) -> Iterator[tuple[Place, str, str]]:
+    wanted, written = types - {None}, form.model_dump(by_alias=True, exclude_none=True)
+    if len(wanted) > 1 and wanted != set(NUMBERS):
+        yield path, "types that exclude each other", "write one type for the field"
+    for low, high in (("min", "max"), ("minLength", "maxLength")):
+        if low in written and high in written and written[low] > written[high]:
+            yield (*path, low), f"greater than {high}", f"write {shown(written[high])} or less"
+    for bound, fitting in _BOUNDS.items():
+        if bound in written and wanted and wanted.isdisjoint(fitting):
+            yield (*path, bound), "not for this type", f"remove it, or write type: {fitting[-1]}"
 
 
 def _in_json_schema(action: ActionSpec, schema: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
@@ -151,7 +187,7 @@ def _in_json_schema(action: ActionSpec, schema: dict[str, Any] | None) -> Iterat
 
 
 def _check(schema: WrittenResource, _resources: WrittenResources) -> None:
-    for path, what, todo in flaws(schema.spec) if schema.whole() else ():
+    for path, what, todo in chain(flaws(schema.spec), contradictions(schema.spec)) if schema.whole() else ():
         schema.refuse(path, what, todo)
 
 

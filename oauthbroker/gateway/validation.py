@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from oauthbroker.gateway.rules import TYPE_FIELD, Inputs, Rulebook, holds
-from oauthbroker.gateway.spec import ActionSchemaSpec, ActionSpec, flaws
+from oauthbroker.gateway.spec import ActionSchemaSpec, ActionSpec, contradictions, flaws
 from oauthbroker.gateway.values import is_json, type_of
 
 _TEXT: Final = json.JSONEncoder(sort_keys=True, check_circular=False)
-EMPTY: Final = "action_requests must be a non-empty array"
 
 
 def validate(
@@ -37,7 +37,7 @@ def validate(
     """
     book = action_schema if isinstance(action_schema, Rulebook) else _book(action_schema)
     lists = {"available_products": available_products, "available_coupons": available_coupons}
-    inputs = Inputs(user_context if type(user_context) is dict else {}, lists)
+    inputs = Inputs(context=user_context if type(user_context) is dict else {}, lists=lists)
     actions = action_requests if type(action_requests) in {list, tuple} else ()
     failures = [book.failure(each, inputs) for each in actions]
     inputs.valid = [each for each, failure in zip(actions, failures, strict=True) if failure is None]
@@ -56,10 +56,10 @@ def validate(
     }
     if details:
         answer["details"] = [{"action_index": index, "tag": it.tag, "field": it.field} for index, it in rejected]
-    return answer if actions else {**answer, "error": EMPTY}
+    return answer if actions else {**answer, "error": "action_requests must be a non-empty array"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GateVerdict:
     """Whether a tool call may run. `reason` is a sentence for the model, `tag` a failure tag."""
 
@@ -70,20 +70,20 @@ class GateVerdict:
 
 
 def gate(tool: str, arguments: Any, action_schema: Any = None, **inputs: Any) -> GateVerdict:
-    """Judge one tool call before it runs. `inputs` are those of `validate`. The tool is the action's type; an
-    `action_type` among the arguments cannot replace it."""
+    """Judge one tool call before it runs. `inputs` as for `validate`. `arguments` cannot change the action's type."""
     if type(arguments) is not dict:
-        return GateVerdict(False, f"Arguments must be object, got {type_of(arguments)}", "TYPE_MISMATCH")
+        reason = f"Arguments must be object, got {type_of(arguments)}"
+        return GateVerdict(allowed=False, reason=reason, tag="TYPE_MISMATCH")
     answer = validate([{**arguments, TYPE_FIELD: tool}], action_schema, **inputs, details=True)
-    if answer["rejected_actions"]:
-        return GateVerdict(False, answer["rejected_actions"][0]["reason"], answer["details"][0]["tag"])
-    return GateVerdict(True, warnings=tuple(answer["validation_results"][0]["warnings"]))
+    if rejected := answer["rejected_actions"]:
+        return GateVerdict(allowed=False, reason=rejected[0]["reason"], tag=answer["details"][0]["tag"])
+    return GateVerdict(allowed=True, warnings=tuple(answer["validation_results"][0]["warnings"]))
 
 
 def rulebook(spec: ActionSchemaSpec | Mapping[str, Any]) -> Rulebook:
     """Make a rulebook of the `spec` of an ActionSchema, written as in YAML or read from a bundle. Raises ValueError."""
     parsed = spec if isinstance(spec, ActionSchemaSpec) else ActionSchemaSpec.model_validate(spec)
-    for path, what, todo in flaws(parsed):
+    for path, what, todo in chain(flaws(parsed), contradictions(parsed)):
         raise ValueError(f"{'.'.join(map(str, path))}: {what}, {todo}")
     return Rulebook(parsed)
 
@@ -104,7 +104,8 @@ def _book(schemas: Any) -> Rulebook:
         entry = schemas.get(name) if type(schemas) is dict else None
         with suppress(ValueError):
             spec = ActionSpec.model_validate(entry if is_json(entry) else None, by_name=True, by_alias=False)
-            rulebook(ActionSchemaSpec(actions={name: spec}))
+            if any(flaws(ActionSchemaSpec(actions={name: spec}))):
+                continue
             found[name] = spec.model_copy(update={"login": spec.login or ours.login})
     return Rulebook(default.spec.model_copy(update={"actions": found}), tuple(default.spec.actions))
 

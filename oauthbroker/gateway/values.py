@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from math import isfinite
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 MAX_DEPTH: Final = 32
 MOST_VALUES: Final = 10_000  # of one action, names of members included
+NO_JSON: Final = f"Action must be JSON: {MAX_DEPTH} levels and {MOST_VALUES} values at most, finite numbers, Unicode"
+AMONG: Final = ("in", "notIn")  # the comparisons with a list
+NUMBERS: Final = ("integer", "number")
 _MOST_BITS: Final = 4096  # of an integer
 _MOST_SHOWN: Final = 64  # characters of a value in a message
 _SCALARS: Final = {str: "string", bool: "boolean", int: "integer", float: "number"}
@@ -31,14 +34,10 @@ def type_of(value: Any) -> str:
     return "no finite number" if name == "number" and not isfinite(value) else name
 
 
-def is_number(value: Any) -> TypeGuard[float]:
-    return type_of(value) in {"integer", "number"}
-
-
 def key_of(value: Any) -> tuple[str, Any] | None:
     """Return a scalar as a key that tells true from 1, and None for other values."""
-    kind = "number" if is_number(value) else type_of(value)
-    return (kind, value) if kind in _SCALARS.values() else None
+    kind = type_of(value)
+    return ("number" if kind in NUMBERS else kind, value) if kind in _SCALARS.values() else None
 
 
 def is_json(value: Any, depth: int = MAX_DEPTH, left: Iterator[int] | None = None) -> bool:
@@ -54,6 +53,12 @@ def is_json(value: Any, depth: int = MAX_DEPTH, left: Iterator[int] | None = Non
     if type(value) is str:
         return value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value)
     return value.bit_length() <= _MOST_BITS if type(value) is int else not type_of(value).startswith("no ")
+
+
+def size_of(value: Any) -> int:
+    """Count the values in a JSON value, itself included."""
+    parts = value.values() if type(value) is dict else value if type(value) is list else ()
+    return 1 + sum(map(size_of, parts))
 
 
 def shown(value: Any) -> str:
