@@ -1,0 +1,43 @@
+"""Flow tools, an add-on room: tools written as data, checked before anything is deployed. See README.md."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from oauthbroker import Room, RoomCommand
+
+if TYPE_CHECKING:
+    from oauthbroker.flowtools.judging import FlowVerdict, judge
+    from oauthbroker.flowtools.policies import load_policy
+    from oauthbroker.flowtools.source import FlowRefused
+    from oauthbroker.flowtools.spec import load_tool, refuse_changed
+    from oauthbroker.flowtools.versions import DeployedFlow, FlowVersions
+
+__all__ = [
+    "ROOM",
+    "DeployedFlow",
+    "FlowRefused",
+    "FlowVerdict",
+    "FlowVersions",
+    "judge",
+    "load_policy",
+    "load_tool",
+    "refuse_changed",
+]
+
+ROOM = Room(
+    name="flowtools",
+    commands={
+        "flow": RoomCommand(help="Flow tools: check, deploy, draw, run.", app="oauthbroker.flowtools.commands:app")
+    },
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a part when it is first used: `oauthbroker --help` imports only the declaration."""
+    if name not in __all__:
+        raise AttributeError(name)
+    from oauthbroker.flowtools import judging, policies, source, spec, versions
+
+    parts = (judging, policies, source, spec, versions)
+    return next(getattr(part, name) for part in parts if hasattr(part, name))

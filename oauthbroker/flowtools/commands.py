@@ -1,0 +1,114 @@
+"""The commands `oauthbroker flow`: those that only read are here, those for versions beside it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from oauthbroker import BrokerError, Code
+from oauthbroker.flowtools.deploying_commands import acknowledge, activate, deploy, versions
+from oauthbroker.flowtools.drawing import draw
+from oauthbroker.flowtools.given_files import Policies, given_files, given_policies, read_given
+from oauthbroker.flowtools.judging import FlowVerdict, judge
+from oauthbroker.flowtools.rules import findings
+from oauthbroker.flowtools.running_commands import run, runs
+from oauthbroker.flowtools.source import FlowRefused
+from oauthbroker.flowtools.spec import FlowTool, load_tool, published_schema, refuse_changed
+
+_WORDS: Final = {"no": "not deployable", "acknowledge": "deployable with acknowledgement", "yes": "deployable"}
+Tools = Annotated[list[Path], typer.Argument(help="JSON or YAML files, or folders of them.")]
+app = typer.Typer(add_completion=False, help="Flow tools: check, deploy, draw, run.")
+for _command in (acknowledge, activate, deploy, run, runs, versions):
+    app.command()(_command)
+
+
+@app.callback()
+def _extra() -> None:
+    if not all(map(find_spec, ("cel_expr_python", "cronsim", "jsonschema_rs"))):
+        raise BrokerError(Code.CONFIG_INVALID, note="flow tools need the extra: install oauthbroker[flowtools]")
+
+
+@app.command("check")
+def check(
+    tools: Tools,
+    policy: Policies = [],  # noqa: B006  (typer copies it)
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Judge tools: their flaws, their risk and why. The status is 1 if one cannot be deployed."""
+    own, flaws = given_policies(policy)
+    judged: list[tuple[FlowTool, FlowVerdict]] = []
+    seen: dict[tuple[str, int], str] = {}
+    for file in given_files(tools):
+        try:
+            tool = load_tool(read_given(file), str(file))
+            refuse_changed(tool, seen.setdefault((tool.name, tool.version), tool.source.digest))
+            judged.append((tool, judge(tool, own)))
+        except FlowRefused as refused:
+            flaws += refused.flaws
+    flaws += [flaw for _, verdict in judged for flaw in verdict.flaws]
+    if as_json:
+        answer = {"tools": [_as_json(*each) for each in judged], "flaws": [asdict(each) for each in flaws]}
+        typer.echo(json.dumps(answer, ensure_ascii=False))
+    else:
+        for tool, verdict in judged:
+            typer.echo("\n".join(_lines(tool, verdict)))
+        for flaw in flaws:
+            typer.echo(str(flaw))
+    raise typer.Exit(1 if flaws or any(each.deployable == "no" for _, each in judged) else 0)
+
+
+@app.command("graph")
+def graph(
+    file: Annotated[Path, typer.Argument(help="A JSON or YAML file with one tool.")],
+    out: Annotated[Path | None, typer.Option(help="Write the SVG here. Left out: print it.")] = None,
+) -> None:
+    """Draw a tool's flow as SVG, its findings in colour."""
+    try:
+        tool = load_tool(read_given(file), str(file))
+    except FlowRefused as refused:
+        typer.echo(str(refused))
+        raise typer.Exit(1) from None
+    drawn = draw(tool, findings(tool))
+    if out is None:
+        typer.echo(drawn, nl=False)
+        return
+    try:
+        out.write_text(drawn, "utf-8")
+    except OSError as error:
+        raise BrokerError(Code.REQUEST_INVALID, note=f"{out}: {error.strerror}") from None
+
+
+@app.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of a tool, for editors."""
+    typer.echo(json.dumps(published_schema(), indent=2, ensure_ascii=False))
+
+
+def _lines(tool: FlowTool, verdict: FlowVerdict) -> list[str]:
+    head = f"{tool.name} version {tool.version}: {verdict.risk}, {_WORDS[verdict.deployable]}"
+    lines = [head, *(f"  note: {note}" for note in verdict.notes)]
+    for each in verdict.findings:
+        lines.append(f"  {each.risk}  rule {each.rule}  {each.node or 'startNode'}: {each.what}; {each.todo}")
+        if len(each.path) > 1:
+            lines.append(f"    path: {' -> '.join(each.path)}")
+    return lines
+
+
+def _as_json(tool: FlowTool, verdict: FlowVerdict) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "version": tool.version,
+        "file": tool.source.file,
+        "digest": tool.source.digest,
+        "risk": verdict.risk,
+        "deployable": verdict.deployable,
+        "concurrencyStrategy": verdict.concurrency,
+        "notes": list(verdict.notes),
+        "findings": [asdict(each) for each in verdict.findings],
+    }

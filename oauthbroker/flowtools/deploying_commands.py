@@ -1,0 +1,162 @@
+"""The commands `oauthbroker flow acknowledge`, `flow deploy`, `flow activate` and `flow versions`."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from oauthbroker import SystemClock
+from oauthbroker.flowtools.acknowledgements import finding_key
+from oauthbroker.flowtools.given_files import Policies, given_policies, read_given
+from oauthbroker.flowtools.judging import judge
+from oauthbroker.flowtools.policies import Policy
+from oauthbroker.flowtools.source import FlowRefused, printable
+from oauthbroker.flowtools.spec import load_tool
+from oauthbroker.flowtools.versions import DeployedFlow, FlowVersions
+
+Tool = Annotated[Path, typer.Argument(help="A JSON or YAML file with one tool.")]
+Flows = Annotated[Path, typer.Option("--flows", help="The folder of the deployed versions.")]
+By = Annotated[str, typer.Option("--by", help="Your name, for the record. Left out: the account of this process.")]
+Name = Annotated[str, typer.Argument(help="The name of a tool.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+_FOLDER = Path("flows")
+
+
+def acknowledge(
+    file: Tool,
+    by: Annotated[str, typer.Option("--by", help="The name of the person who accepts the findings.")],
+    finding: Annotated[list[str], typer.Option("--finding", help="RULE:NODE. Left out: all yellow ones.")] = [],  # noqa: B006
+    policy: Policies = [],  # noqa: B006
+    flows: Flows = _FOLDER,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Record that a person accepts the yellow findings of exactly these bytes."""
+    with flaws_told(as_json=as_json):
+        tool = load_tool(read_given(file), str(file))
+        verdict = judge(tool, _policies(policy))
+        new = _versions(flows).acknowledgements.record(tool, verdict, by=by, chosen=finding)
+    if as_json:
+        typer.echo(json.dumps({"digest": tool.source.digest, "acknowledged": [finding_key(each) for each in new]}))
+        return
+    for each in new:
+        typer.echo(f"{finding_key(each)}: {each.what}")
+    typer.echo(f"{tool.name} version {tool.version}: {len(new) or 'no'} finding{'s' * (len(new) != 1)} acknowledged")
+
+
+def deploy(
+    file: Tool,
+    by: By = "",
+    policy: Policies = [],  # noqa: B006
+    flows: Flows = _FOLDER,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Deploy a version. Red is refused, yellow needs `acknowledge`. The first version of a tool serves at once."""
+    kept = _versions(flows)
+    with flaws_told(as_json=as_json):
+        flow = kept.deploy(read_given(file), str(file), by=by or account(), policies=_policies(policy))
+        serving = kept.serving(flow.tool.name)
+    _tell(flow, serving, "deployed", as_json=as_json)
+
+
+def activate(
+    name: Name,
+    version: Annotated[int, typer.Argument(help="A deployed version, older or newer.")],
+    by: By = "",
+    flows: Flows = _FOLDER,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Let a deployed version serve, forward or back. The others stay deployed."""
+    with flaws_told(as_json=as_json):
+        flow = _versions(flows).activate(name, version, by=by or account())
+    _tell(flow, version, "activated", as_json=as_json)
+
+
+def versions(
+    name: Annotated[str, typer.Argument(help="The name of a tool. Left out: all.")] = "",
+    flows: Flows = _FOLDER,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List versions: digest, risk, who deployed them when, and which one serves. Status 1: one cannot be used."""
+    kept, flaws, rows = _versions(flows), list[Any](), list[dict[str, Any]]()
+    for each in [name] if name else kept.names():
+        try:
+            serving = kept.serving(each)
+        except FlowRefused as refused:
+            serving, flaws = None, [*flaws, *refused.flaws]
+        for number in kept.numbers(each):
+            try:
+                rows.append(_row(kept.deployed(f"{each}@{number}"), serving))
+            except FlowRefused as refused:
+                flaws += refused.flaws
+    if as_json:
+        typer.echo(json.dumps({"versions": rows, "flaws": [asdict(each) for each in flaws]}, ensure_ascii=False))
+    for row in () if as_json else rows:
+        mark = ", serves" if row["serves"] else ""
+        about = f"{row['risk']}, {row['digest'][:12]}, by {row['by']} at {row['at']}{mark}"
+        typer.echo(f"{row['name']}@{row['version']}  {about}")
+    for flaw in () if as_json else flaws:
+        typer.echo(str(flaw))
+    raise typer.Exit(1 if flaws else 0)
+
+
+def _row(flow: DeployedFlow, serving: int | None) -> dict[str, Any]:
+    return {
+        "name": flow.tool.name,
+        "version": flow.tool.version,
+        "digest": flow.tool.source.digest,
+        "risk": flow.verdict.risk,
+        "by": printable(flow.by),
+        "at": printable(flow.at),
+        "serves": serving == flow.tool.version,
+    }
+
+
+def _tell(flow: DeployedFlow, serving: int | None, done: str, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(_row(flow, serving), ensure_ascii=False))
+        return
+    name, version = flow.tool.name, flow.tool.version
+    more = "" if serving == version else f"; to let it serve, run oauthbroker flow activate {name} {version}"
+    typer.echo(f"{name} version {version}: {done}; version {serving} serves{more}")
+
+
+@contextmanager
+def flaws_told(*, as_json: bool) -> Iterator[None]:
+    """Print the flaws of a refusal, and end with status 1."""
+    try:
+        yield
+    except FlowRefused as refused:
+        flaws = [asdict(each) for each in refused.flaws]
+        typer.echo(json.dumps({"flaws": flaws}, ensure_ascii=False) if as_json else str(refused))
+        raise typer.Exit(1) from None
+
+
+def _policies(paths: list[Path]) -> list[Policy]:
+    own, flaws = given_policies(paths)
+    if flaws:
+        raise FlowRefused(flaws)
+    return own
+
+
+def _versions(flows: Path) -> FlowVersions:
+    return FlowVersions(flows, SystemClock())
+
+
+def account() -> str:
+    """Return the name of this process's account."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"

@@ -1,0 +1,145 @@
+"""The declaration of an entity: fields, status machine, invariants and row policy, loaded with all flaws at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any, Final
+
+from oauthbroker.flowtools.expressions import NUMBER, TEXT, TRUTH, Expression, ExpressionRefused, Names, Scope
+from oauthbroker.flowtools.source import FlowRefused, Keys, read_source
+from oauthbroker.flowtools.spec import RESERVED, lower_camel, schema_judge, shape_flaws
+
+# Fields that every entity has. A flow reads them and does not write them.
+OWN_FIELDS: Final = ("id", "version", "deletedAt")
+LARGEST_INTEGER: Final = 2**53 - 1
+_LONGEST_NAME: Final = 50
+_SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "string": {"type": "string", "maxLength": 65_536},
+    "number": {"type": "number"},
+    "integer": {"type": "integer", "minimum": -LARGEST_INTEGER, "maximum": LARGEST_INTEGER},
+    "boolean": {"type": "boolean"},
+    "uuid": {"type": "string", "format": "uuid"},
+    "date": {"type": "string", "format": "date"},
+    "date-time": {"type": "string", "format": "date-time"},
+}
+_KINDS: Final = {"number": NUMBER, "integer": NUMBER, "boolean": TRUTH}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityField:
+    type: str
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusMachine:
+    """The statuses of an entity. A status without transitions is final."""
+
+    initial: str
+    transitions: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPolicy:
+    """A caller reads and writes the rows whose `field` is their id. Callers with one of `all_rows` reach all rows."""
+
+    field: str
+    all_rows: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entity:
+    """A declared entity. `written` is the document, by which a change of the schema is planned."""
+
+    name: str
+    fields: Mapping[str, EntityField]
+    status: StatusMachine | None = None
+    invariants: tuple[Mapping[str, str], ...] = ()
+    row_policy: RowPolicy | None = None
+    written: Mapping[str, Any] = field(repr=False)
+
+    @cached_property
+    def conditions(self) -> tuple[tuple[Expression, str], ...]:
+        """The checked invariants, each with its message. Raises ExpressionRefused."""
+        types = {name: _KINDS.get(each.type, TEXT) for name, each in self.fields.items()}
+        types |= {"id": TEXT, "version": NUMBER} | ({"status": TEXT} if self.status else {})
+        optional = frozenset(name for name, each in self.fields.items() if not each.required)
+        prefix = lower_camel(self.name)
+        names = Names(
+            types={f"{prefix}.{name}": kind for name, kind in types.items()},
+            optional=frozenset(f"{prefix}.{name}" for name in optional),
+        )
+        scope = Scope(names)
+        return tuple(
+            (scope.compile(each["expression"], TRUTH), each.get("message", each["expression"]))
+            for each in self.invariants
+        )
+
+
+@cache
+def judge_of(kind: str) -> Any:
+    """Return the validator of the values of a type."""
+    return schema_judge(_SCHEMAS[kind])
+
+
+def load_entity(raw: bytes, file: str) -> Entity:
+    """Load an entity from the bytes of a JSON or YAML file. Raises FlowRefused with every flaw."""
+    source = read_source(raw, file)
+    flaws = list(shape_flaws(source, "EntityDefinition"))
+    if flaws:
+        raise FlowRefused(flaws)
+    data: dict[str, Any] = source.data
+    status, policy = data.get("status"), data.get("rowPolicy")
+    moves = {name: tuple(to) for name, to in status["transitions"].items()} if status else {}
+    entity = Entity(
+        name=data["name"],
+        fields={name: EntityField(**each) for name, each in data["fields"].items()},
+        status=status and StatusMachine(initial=status["initial"], transitions=moves),
+        invariants=tuple(data.get("invariants", ())),
+        row_policy=RowPolicy(field=policy["field"], all_rows=frozenset(policy.get("allRows", ()))) if policy else None,
+        written=data,
+    )
+    flaws = [source.flaw(*each) for each in _flaws(entity)]
+    if not flaws:
+        try:
+            _ = entity.conditions
+        except ExpressionRefused as error:
+            flaws.append(source.flaw(("invariants",), f"{error.what} (character {error.column})", error.todo))
+    if flaws:
+        raise FlowRefused(flaws)
+    return entity
+
+
+def entities_by_name(entities: Iterable[Entity]) -> dict[str, Entity]:
+    """Return entities by name. Raises ValueError for a name that two of them have."""
+    found: dict[str, Entity] = {}
+    for each in entities:
+        if found.setdefault(each.name.lower(), each) is not each:
+            raise ValueError(f"two entities are named {each.name}")
+    return {each.name: each for each in found.values()}
+
+
+def _flaws(entity: Entity) -> Iterator[tuple[Keys, str, str]]:
+    if len(entity.name) > _LONGEST_NAME:
+        yield ("name",), "too long for a table", f"use at most {_LONGEST_NAME} characters"
+    folded = set[str]()
+    for name in entity.fields:
+        taken = name in OWN_FIELDS or (name == "status" and entity.status is not None)
+        if taken or name in RESERVED or name.lower() in folded:
+            yield ("fields", name), "a name that is taken", "rename the field"
+        folded.add(name.lower())
+    if entity.status is not None:
+        known = entity.status.transitions
+        if entity.status.initial not in known:
+            yield ("status", "initial"), "no status of the machine", f"write one of {', '.join(sorted(known))}"
+        for source, targets in known.items():
+            for target in targets:
+                if target not in known:
+                    todo = "list it in transitions, with [] if it is final"
+                    yield ("status", "transitions", source), "leads to an unknown status", todo
+    if entity.row_policy is not None:
+        owner = entity.fields.get(entity.row_policy.field)
+        if owner is None or owner.type not in {"string", "uuid"} or not owner.required:
+            yield ("rowPolicy", "field"), "no required field with a text", "name the field with the id of the owner"

@@ -1,0 +1,160 @@
+"""The tables of entities, and the plan of a change of their schema. The plan compares documents: the one with which a
+table was made, and the one that is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import BigInteger, Boolean, Column, Connection, Double, Integer, MetaData, Table, Text
+
+from oauthbroker.flowtools.entities.database import Database
+from oauthbroker.flowtools.entities.definition import Entity, EntityField
+
+_TYPES: Final[Mapping[str, Any]] = {"number": Double, "integer": BigInteger, "boolean": Boolean}
+_DECLARED = Table(
+    "flow_entity", MetaData(), Column("name", Text, primary_key=True), Column("document", Text, nullable=False)
+)
+
+
+class ChangeRefused(ValueError):
+    """The tables do not fit the entities, or a change of them would lose data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One step of a plan. `refused` says which data it would lose; empty if it loses none."""
+
+    what: str
+    refused: str = ""
+    statement: str | None = None
+
+    def __str__(self) -> str:
+        return f"refused: {self.what}: {self.refused}" if self.refused else self.what
+
+
+def table_of(entity: Entity) -> Table:
+    """Return the table of an entity. A soft-deleted row keeps its values and has `deletedAt`."""
+    own: list[Column[Any]] = [
+        Column("id", Text, primary_key=True),
+        Column("version", Integer, nullable=False),
+        Column("deletedAt", Text),
+    ]
+    status: list[Column[Any]] = [Column("status", Text, nullable=False)] if entity.status else []
+    return Table(
+        f"entity_{entity.name.lower()}", MetaData(), *own, *status, *[_column(*each) for each in entity.fields.items()]
+    )
+
+
+def _column(name: str, declared: EntityField) -> Column[Any]:
+    return Column(name, _TYPES.get(declared.type, Text))
+
+
+def plan(database: Database, entities: Iterable[Entity]) -> list[Change]:
+    """Return the changes that make the tables fit the entities; empty if they do. Changes nothing."""
+    with database.transaction() as connection:
+        return [change for entity in entities for change in _changes(connection, entity)]
+
+
+def apply(database: Database, entities: Iterable[Entity]) -> list[Change]:
+    """Make the tables fit, all of them or none. Raises ChangeRefused if data would be lost."""
+    entities = list(entities)
+    with database.transaction() as connection:
+        _DECLARED.create(connection, checkfirst=True)
+        done = []
+        for entity in entities:
+            changes = list(_changes(connection, entity))
+            if refused := [str(each) for each in changes if each.refused]:
+                raise ChangeRefused("\n".join(refused))
+            if not changes:
+                continue
+            if _declared(connection, entity) is None:
+                table_of(entity).create(connection)
+            for each in changes:
+                if each.statement is not None:
+                    connection.exec_driver_sql(each.statement)
+            connection.execute(sa.delete(_DECLARED).where(_DECLARED.c.name == entity.name))
+            document = json.dumps(entity.written, sort_keys=True)
+            connection.execute(sa.insert(_DECLARED).values(name=entity.name, document=document))
+            done += changes
+    return done
+
+
+def _declared(connection: Connection, entity: Entity) -> dict[str, Any] | None:
+    if not sa.inspect(connection).has_table(_DECLARED.name):
+        return None
+    found = connection.execute(sa.select(_DECLARED.c.document).where(_DECLARED.c.name == entity.name)).scalar()
+    return None if found is None else dict(json.loads(found))
+
+
+def _changes(connection: Connection, entity: Entity) -> Iterator[Change]:
+    before = _declared(connection, entity)
+    if before is None:
+        yield Change(what=f"{entity.name}: create the table")
+        return
+    if before == json.loads(json.dumps(entity.written)):
+        return
+    table = connection.dialect.identifier_preparer.format_table(table_of(entity))
+    rows = _Rows(connection, table)
+    fields: Mapping[str, Mapping[str, Any]] = before["fields"]
+    for name, old in fields.items():
+        new = entity.fields.get(name)
+        if new is None:
+            kept = "rows have values in it" if rows.any_value(name) else ""
+            yield Change(what=f"{entity.name}: remove the field {name}", refused=kept, statement=rows.drop(name))
+        elif new.type != old["type"]:
+            kept = "rows have values of the other type" if rows.any_value(name) else ""
+            what = f"{entity.name}: change the field {name} from {old['type']} to {new.type}"
+            yield Change(what=what, refused=kept, statement=rows.drop(name))
+            yield Change(
+                what=f"{entity.name}: add the field {name} again", statement=rows.add(name, _column(name, new))
+            )
+        if new is not None and new.required and not old.get("required", False):
+            lacking = "rows lack it" if rows.any(f"{rows.quoted(name)} IS NULL") else ""
+            yield Change(what=f"{entity.name}: require the field {name}", refused=lacking)
+    for name, added in entity.fields.items():
+        if name not in fields:
+            lacking = "rows would lack it; add it without `required` first" if added.required and rows.any() else ""
+            statement = rows.add(name, _column(name, added))
+            yield Change(what=f"{entity.name}: add the field {name}", refused=lacking, statement=statement)
+    yield from _status_changes(entity, before.get("status"), rows)
+    yield Change(what=f"{entity.name}: keep the new declaration")
+
+
+def _status_changes(entity: Entity, before: Mapping[str, Any] | None, rows: _Rows) -> Iterator[Change]:
+    if (before is None) != (entity.status is None):
+        yield Change(what=f"{entity.name}: add or remove the status", refused="declare another entity")
+    for name in before["transitions"] if before and entity.status else ():
+        if entity.status and name not in entity.status.transitions:
+            kept = "rows have it" if rows.any_value("status", name) else ""
+            yield Change(what=f"{entity.name}: remove the status {name}", refused=kept)
+
+
+class _Rows:
+    """Questions about the rows of a table, soft-deleted rows included, and the statements that change its columns."""
+
+    def __init__(self, connection: Connection, table: str) -> None:
+        self._connection, self._table = connection, table
+
+    def any(self, condition: str = "1 = 1", *values: str) -> bool:
+        statement = f"SELECT 1 FROM {self._table} WHERE {condition} LIMIT 1"  # noqa: S608  (quoted names)
+        return self._connection.exec_driver_sql(statement, values or None).first() is not None
+
+    def any_value(self, name: str, value: str | None = None) -> bool:
+        if value is None:
+            return self.any(f"{self.quoted(name)} IS NOT NULL")
+        mark = "?" if self._connection.dialect.name == "sqlite" else "%s"
+        return self.any(f"{self.quoted(name)} = {mark}", value)
+
+    def drop(self, name: str) -> str:
+        return f"ALTER TABLE {self._table} DROP COLUMN {self.quoted(name)}"
+
+    def add(self, name: str, added: Column[Any]) -> str:
+        kind = added.type.compile(self._connection.dialect)
+        return f"ALTER TABLE {self._table} ADD COLUMN {self.quoted(name)} {kind}"
+
+    def quoted(self, name: str) -> str:
+        return self._connection.dialect.identifier_preparer.quote(name)

@@ -1,0 +1,319 @@
+"""Expressions: CEL with the documents' functions, checked against types, and bounded.
+
+All numbers are doubles, as in JSON: `2` means `2.0`. A node's id may have hyphens, without spaces around them. A member
+that may be absent is null then. The evaluation stops at the library's iteration budget; no function builds a list that
+is longer than its source.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import isfinite
+from typing import Any, Final
+
+LONGEST_TEXT: Final = 65_536
+_MOST_PROPERTIES: Final = 500
+_FUNCTIONS: Final = (
+    "all", "concat", "contains", "diffDays", "double", "endsWith", "exists", "exists_one", "filter", "length",
+    "matches", "startsWith", "string",
+)  # fmt: skip
+_OPEN: Final = frozenset({"$ref", "$dynamicRef", "anyOf", "oneOf", "allOf", "patternProperties", "if", "nullable"})
+_MACROS: Final = frozenset({"all", "exists", "exists_one", "filter"})
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)|(?P<text>[rRbB]{0,2}(?:\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'))"""
+    r"""|(?P<number>(?:[0-9]+\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?[A-Za-z_0-9]*)"""
+    r"""|(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*)|(?P<sign>&&|\|\||[=!<>]=|.)""",
+    re.DOTALL,
+)
+_PROBLEM = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
+_UNDECLARED = re.compile(r"undeclared reference to '([^']*)'.*")
+_TYPES: Final = {
+    "string": "STRING",
+    "number": "DOUBLE",
+    "integer": "DOUBLE",
+    "boolean": "BOOL",
+    "null": "NULL",
+    "array": "LIST",
+    "object": "MAP",
+}
+_OPTIONAL: Final = {
+    "STRING": "google.protobuf.StringValue",
+    "DOUBLE": "google.protobuf.DoubleValue",
+    "BOOL": "google.protobuf.BoolValue",
+}
+# How types are called in messages, in place of CEL's words.
+DYNAMIC, TEXT, NUMBER, TRUTH = "DYN", "STRING", "DOUBLE", "BOOL"
+
+
+class ExpressionRefused(ValueError):
+    """An expression was refused. `column` counts from 1 within its text; `unknown` is a name that nothing binds."""
+
+    def __init__(self, what: str, todo: str, *, column: int = 1, unknown: str = "") -> None:
+        super().__init__(what)
+        self.what, self.todo, self.column, self.unknown = what, todo, column, unknown
+
+
+class EvaluationFailed(ValueError):
+    """An expression has no value for this input, or reached a bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What expressions can read: types by dotted name. `input.amount` is one name. A type is the name of a type of
+    CEL, `LIST` or `MAP`; `optional` are those names that may be null."""
+
+    types: Mapping[str, str]
+    optional: frozenset[str] = frozenset()
+
+    def __or__(self, other: Names) -> Names:
+        return Names(types={**self.types, **other.types}, optional=self.optional | other.optional)
+
+    @property
+    def roots(self) -> list[str]:
+        return sorted({name.partition(".")[0] for name in self.types})
+
+    def used_in(self, texts: Iterable[str]) -> Names:
+        """Return the names whose first word stands in one of the texts. Each declared name costs the library time."""
+        words = {word for text in texts for form in (text, folded(text)) for word in re.findall(r"\w+", form)}
+        types = {name: kind for name, kind in self.types.items() if folded(name.partition(".")[0]) in words}
+        return Names(types=types, optional=frozenset(self.optional & types.keys()))
+
+
+NO_NAMES: Final = Names(types={})
+
+
+def names_of_schema(schema: Mapping[str, Any], root: str) -> Names:
+    """Return the names below `root` of what a JSON Schema describes. Parts that it leaves open are dynamic."""
+    types: dict[str, str] = {}
+    optional = set[str]()
+    waiting: list[tuple[str, Any, bool]] = [(root, schema, False)]
+    while waiting and len(types) < _MOST_PROPERTIES:
+        name, part, may_lack = waiting.pop(0)
+        part = part if isinstance(part, Mapping) else {}
+        kind, properties = part.get("type"), part.get("properties", {})
+        whole = kind in {"object", None} and properties and not set(part) & _OPEN
+        if whole and all(_is_name(each) for each in properties):
+            required = part.get("required", ())
+            waiting += [(f"{name}.{key}", each, may_lack or key not in required) for key, each in properties.items()]
+            continue
+        known = isinstance(kind, str) and not set(part) & _OPEN and name != root
+        types[name] = _TYPES[str(kind)] if known else DYNAMIC
+        if may_lack:
+            optional.add(name)
+    return Names(types=types, optional=frozenset(optional))
+
+
+def _is_name(word: str) -> bool:
+    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", word) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expression:
+    """A checked expression. `type` is the name of its type."""
+
+    type: str
+    _compiled: Any = field(repr=False)
+    _names: Names = field(repr=False)
+
+    def value(self, values: Mapping[str, Any]) -> Any:
+        """Return its value for JSON values by root name. Raises EvaluationFailed."""
+        data = {folded(name): _looked_up(values, name) for name in self._names.types}
+        try:
+            result = self._compiled.eval(data=data)
+            found = result.plain_value()
+        except RuntimeError as error:
+            raise EvaluationFailed(_first_line(str(error))) from None
+        if str(result.type()) == "ERROR":
+            raise EvaluationFailed(_first_line(str(found)))
+        if isinstance(found, float) and not isfinite(found):
+            raise EvaluationFailed("not a finite number")
+        if isinstance(found, str) and len(found) > LONGEST_TEXT:
+            raise EvaluationFailed(f"a text of more than {LONGEST_TEXT} characters")
+        return found
+
+
+class Scope:
+    """Where expressions are written: the names that they can read. `ids` are those with hyphens."""
+
+    def __init__(self, names: Names, ids: Sequence[str] = ()) -> None:
+        from cel_expr_python import cel
+
+        self._names, self._ids = names, frozenset(ids)
+        strict = {folded(name): _cel_type(cel, kind, name in names.optional) for name, kind in names.types.items()}
+        loose = strict | {folded(name): cel.Type.DYN for name in names.optional}
+        functions = _functions(cel)
+        # The first one checks types, the second one evaluates: Python's None fits no nullable type of the library.
+        self._strict = cel.NewEnv(variables=strict, functions=functions)
+        self._loose = cel.NewEnv(variables=loose, functions=functions) if names.optional else self._strict
+
+    def compile(self, text: str, wanted: str = "") -> Expression:
+        """Check an expression. `wanted` is the type that it must have. Raises ExpressionRefused."""
+        rewritten, places = _rewritten(text, self._ids)
+        try:
+            kind = _type_name(self._strict.compile(rewritten).return_type())
+            compiled = self._loose.compile(rewritten)
+        except RuntimeError as error:
+            raise _refusal(str(error), places, {folded(each): each for each in self._ids}) from None
+        if wanted and kind not in {wanted, DYNAMIC}:
+            words = {TEXT: "a text", NUMBER: "a number", TRUTH: "true or false"}
+            raise ExpressionRefused(f"its value is not {words[wanted]}", f"write one that is {words[wanted]}")
+        return Expression(type=kind, _compiled=compiled, _names=self._names)
+
+
+def folded(name: str) -> str:
+    """Return the form of a name that CEL reads: `_` in place of `-`."""
+    return name.replace("-", "_")
+
+
+def _cel_type(cel: Any, kind: str, optional: bool) -> Any:  # noqa: FBT001  (of the type)
+    if optional:
+        return cel.Type(_OPTIONAL[kind]) if kind in _OPTIONAL else cel.Type.DYN
+    if kind == "LIST":
+        return cel.Type.List(cel.Type.DYN)
+    if kind == "MAP":
+        return cel.Type.Map(cel.Type.STRING, cel.Type.DYN)
+    return getattr(cel.Type, kind)
+
+
+def _type_name(kind: Any) -> str:
+    name = str(kind)
+    wrapped = {"string_wrapper": TEXT, "double_wrapper": NUMBER, "bool_wrapper": TRUTH}
+    return wrapped.get(name, name.partition("<")[0])
+
+
+def _looked_up(values: Mapping[str, Any], name: str) -> Any:
+    found: Any = values
+    for step in name.split("."):
+        found = found.get(step) if isinstance(found, Mapping) else None
+    return _as_doubles(found)
+
+
+def _as_doubles(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, Mapping):
+        return {key: _as_doubles(each) for key, each in value.items()}
+    return [_as_doubles(each) for each in value] if isinstance(value, list) else value
+
+
+def _rewritten(text: str, ids: frozenset[str]) -> tuple[str, list[tuple[int, int]]]:
+    """Return the text as CEL reads it, and pairs (place there, place here) in ascending order."""
+    tokens = list(_split(text, ids))
+    parts: list[str] = []
+    places: list[tuple[int, int]] = []
+    size = 0
+    closing: list[str] = []
+    for at, (kind, word, start) in enumerate(tokens):
+        before = tokens[at - 1][1] if at else ""
+        after = tokens[at + 1][1] if at + 1 < len(tokens) else ""
+        new = word
+        if kind == "number":
+            new = _number(
+                word, start, is_index=before == "[" and after == "]" and at > 1 and _ends_value(tokens[at - 2])
+            )
+        elif kind == "name":
+            new = folded(word)
+            if after == "(" and word not in _FUNCTIONS:
+                todo = f"known here: {', '.join(_FUNCTIONS)}"
+                raise ExpressionRefused(f"the function {word[:64]} is not known", todo, column=start + 1)
+            if after == "(" and word in _MACROS and before != ".":
+                raise ExpressionRefused(f"{word} without a list", f"write list.{word}(x, ...)", column=start + 1)
+        elif word == "(":
+            closing.append("])" if before == "concat" else ")")
+            new = "([" if before == "concat" else "("
+        elif word == ")" and closing:
+            new = closing.pop()
+        parts.append(new)
+        places.append((size, start))
+        size += len(new) + 1
+    return " ".join(parts), places
+
+
+def _split(text: str, ids: frozenset[str]) -> Iterator[tuple[str, str, int]]:
+    """Yield (kind, word, start). A word with hyphens is one name if it is an id, else a subtraction."""
+    at = 0
+    while found := _TOKEN.match(text, at):
+        kind, word = str(found.lastgroup), found[0]
+        if kind == "name" and "-" in word:
+            steps = [each.start() for each in re.finditer("-", word)] + [len(word)]
+            word = next((word[:end] for end in reversed(steps) if word[:end] in ids), word[: steps[0]])
+        if word in {'"', "'", "`", "\\"}:
+            raise ExpressionRefused("a text without its end", "close the quotes", column=at + 1)
+        if kind != "space":
+            yield kind, word, at
+        at += len(word)
+
+
+def _ends_value(token: tuple[str, str, int]) -> bool:
+    return token[0] == "name" or token[1] in {")", "]"}
+
+
+def _number(word: str, start: int, *, is_index: bool) -> str:
+    if is_index and word.isdigit():
+        return word
+    if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,17})?([eE][-+]?[0-9]{1,2})?", word):
+        raise ExpressionRefused("a number of another form", "write digits, such as 12 or 1.5", column=start + 1)
+    return word if re.search("[.eE]", word) else f"{word}.0"
+
+
+def _functions(cel: Any) -> list[Any]:
+    kinds = cel.Type
+    listed, mapped = kinds.List(kinds.DYN), kinds.Map(kinds.DYN, kinds.DYN)
+    lengths = [("text", kinds.STRING), ("list", listed), ("map", mapped)]
+    return [
+        cel.FunctionDecl("concat", [cel.Overload("concat_list", kinds.STRING, [listed], False, _concat)]),
+        cel.FunctionDecl(
+            "diffDays",
+            [cel.Overload("diff_days_texts", kinds.DOUBLE, [kinds.STRING, kinds.STRING], False, _diff_days)],
+        ),
+        cel.FunctionDecl(
+            "length",
+            [cel.Overload(f"length_{name}", kinds.DOUBLE, [kind], False, _length) for name, kind in lengths],
+        ),
+    ]
+
+
+def _concat(parts: Sequence[Any]) -> str:
+    """Join texts and numbers. A whole number has no point: concat(2, 'x') is `2x`."""
+    words = []
+    for each in parts:
+        if isinstance(each, bool) or not isinstance(each, str | int | float):
+            raise ValueError("concat takes texts and numbers")  # noqa: TRY004  (of the expression's author)
+        words.append(str(int(each)) if isinstance(each, float) and each.is_integer() else str(each))
+    if sum(map(len, words)) > LONGEST_TEXT:
+        raise ValueError(f"a text of more than {LONGEST_TEXT} characters")
+    return "".join(words)
+
+
+def _diff_days(start: str, end: str) -> float:
+    """Return the days between two ISO 8601 times, as a double; negative if the second is earlier."""
+    first, second = datetime.fromisoformat(start), datetime.fromisoformat(end)
+    return (second - first).total_seconds() / 86_400
+
+
+def _length(value: Any) -> float:
+    return float(len(value))
+
+
+def _refusal(text: str, places: list[tuple[int, int]], ids: Mapping[str, str]) -> ExpressionRefused:
+    found = _PROBLEM.search(text)
+    if not found:
+        return ExpressionRefused("too deep, or too long", "split it over several transform nodes")
+    at = max(int(found[2]) - 1, 0)
+    column = places[max(bisect_right(places, at, key=lambda pair: pair[0]) - 1, 0)][1] + 1 if places else 1
+    undeclared = _UNDECLARED.match(found[3])
+    if undeclared:
+        name = undeclared[1]
+        head, dot, rest = name.partition(".")
+        shown = f"{ids.get(head, head)}{dot}{rest}"
+        return ExpressionRefused(f"{shown} is not bound here", "correct the name", column=column, unknown=shown)
+    words = _first_line(found[3]).replace("found no matching overload for", "no operator fits")
+    return ExpressionRefused(words, "correct the expression", column=column)
+
+
+def _first_line(text: str) -> str:
+    return text.splitlines()[0][:300] if text else "failed"

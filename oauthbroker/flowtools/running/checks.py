@@ -1,0 +1,63 @@
+"""Steps 1, 2 and 9 of the contract: the input, the caller, the output."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from oauthbroker.flowtools.failures import Actor, FlowFailed
+from oauthbroker.flowtools.running.flow import ReadyFlow
+
+
+def validate_input(flow: ReadyFlow, data: Any) -> None:
+    """Step 1: judge the input by its schema. The refusal names places and no values."""
+    try:
+        json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
+        error = next(iter(flow.input.iter_errors(data)), None)
+    except (TypeError, ValueError):
+        raise FlowFailed("inputInvalid", "the input is no JSON") from None
+    if error is not None:
+        where = ".".join(map(str, error.instance_path)) or "the input"
+        raise FlowFailed("inputInvalid", f"{where}: breaks {error.kind.name}")
+    if not isinstance(data, dict):
+        raise FlowFailed("inputInvalid", "the input is no object")
+
+
+def authorise(flow: ReadyFlow, actor: Actor | None) -> None:
+    """Step 2: demand an authenticated caller with an allowed role. An empty list allows each role."""
+    if actor is None:
+        if flow.tool.auth_required or flow.tool.allowed_roles:
+            raise FlowFailed("unauthenticated", "the tool needs an authenticated caller")
+    elif flow.tool.allowed_roles and not actor.roles & set(flow.tool.allowed_roles):
+        raise FlowFailed("forbidden", "the caller has none of the allowed roles")
+
+
+def idempotency_key(flow: ReadyFlow, data: Any) -> str | None:
+    """Return the hash of a call's idempotency key; None for a tool without one."""
+    if flow.tool.idempotency_key is None:
+        return None
+    return hashlib.sha256(str(flow.value(("idempotencyKey",), {"input": data})).encode()).hexdigest()
+
+
+def normalised(flow: ReadyFlow, value: Any) -> Any:
+    """Step 9: return the result of the last node that has one, with the members of the output's schema alone, whole
+    numbers where it asks for integers, and without nulls that it does not demand. Raises FlowFailed if it does not fit.
+    """
+    properties = flow.tool.output.get("properties")
+    output = value if isinstance(value, dict) else {} if value is None else {"result": value}
+    if properties is not None:
+        required = flow.tool.output.get("required", ())
+        output = {
+            name: _fitting(output[name], schema)
+            for name, schema in properties.items()
+            if name in output and (output[name] is not None or name in required)
+        }
+    if not flow.output.is_valid(output):
+        raise FlowFailed("outputInvalid", "the result does not fit the output's schema")
+    return output
+
+
+def _fitting(value: Any, schema: Any) -> Any:
+    whole = isinstance(schema, dict) and schema.get("type") == "integer"
+    return int(value) if whole and isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,259 @@
+"""The execution contract: nine steps, in this order, for each call of a tool. No model takes part in any of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from oauthbroker import AuthorizationRequired
+from oauthbroker.flowtools.entities.database import Database, is_lost_race
+from oauthbroker.flowtools.entities.definition import Entity, entities_by_name
+from oauthbroker.flowtools.entities.tables import plan
+from oauthbroker.flowtools.failures import Actor, FlowFailed
+from oauthbroker.flowtools.policies import Policy
+from oauthbroker.flowtools.running import journal
+from oauthbroker.flowtools.running.checks import authorise, idempotency_key, normalised, validate_input
+from oauthbroker.flowtools.running.flow import ReadyFlow, ready
+from oauthbroker.flowtools.running.journal import (
+    ESCALATED,
+    FAILED,
+    PARKED,
+    RUNNING,
+    SUCCEEDED,
+    UNKNOWN,
+    LeaseLost,
+    RunRecord,
+)
+from oauthbroker.flowtools.running.policing import Escalated, Facts, judge_policies
+from oauthbroker.flowtools.running.ports import ConsentNeeded, Ports
+from oauthbroker.flowtools.running.walk import MOST_TRIES, EffectUnknown, Walk
+from oauthbroker.flowtools.spec import FlowTool
+
+T = TypeVar("T")
+_GRACE_SECONDS = 30.0  # in which the caller of a new run takes it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """The end of a call. `state` is succeeded, failed, escalated (a person has to decide), unknown (an answer was
+    lost), parked (a user has to consent) or running (in another process). `authorization` has the link of a parked run,
+    for its user alone; it is not stored."""
+
+    run: str | None
+    state: str
+    output: Any = field(default=None, repr=False)
+    code: str | None = None
+    message: str | None = None
+    notes: tuple[str, ...] = ()
+    authorization: AuthorizationRequired | None = None
+
+
+class FlowRuns:
+    """Runs flows on one database. Its calls block: call them from a thread, where an event loop runs."""
+
+    def __init__(
+        self,
+        database: Database,
+        entities: Iterable[Entity],
+        ports: Ports | None = None,
+        *,
+        policies: Iterable[Policy] = (),
+        lease_seconds: float = 60.0,
+        sleep: Callable[[float], object] | None = None,
+    ) -> None:
+        """Raises ValueError if the tables do not fit the entities."""
+        self._database, self._entities = database, entities_by_name(entities)
+        if changes := plan(database, self._entities.values()):
+            raise ValueError(f"the tables do not fit the entities: {changes[0]}")
+        self._ports, self._policies = ports or Ports(), tuple(policies)
+        self._lease_seconds, self._sleep = lease_seconds, sleep or threading.Event().wait
+        with database.transaction() as connection:
+            journal.META.create_all(connection)
+
+    def ready(self, tool: FlowTool, policies: Iterable[Policy] = ()) -> ReadyFlow:
+        """Check a tool against entities, policies and ports. `policies` are more of them, such as those that a version
+        was deployed with. Raises FlowRefused with every flaw."""
+        return ready(tool, entities=self._entities, ports=self._ports, policies=(*self._policies, *policies))
+
+    def call(self, flow: ReadyFlow, data: Any, actor: Actor | None) -> RunResult:
+        """Run a tool. A repeated call with the same idempotency key gets the first answer, or goes on with its run."""
+        try:
+            validate_input(flow, data)  # 1
+            authorise(flow, actor)  # 2, and the row policy in each read and write
+            run = self._serially(lambda: self._accept(flow, data, actor))  # 3
+        except FlowFailed as error:
+            return self._refuse(flow, actor, error)
+        return self._go_on(flow, run)
+
+    def resume(self, flow: ReadyFlow, run: str, *, refused: str | None = None) -> RunResult:
+        """Go on with a run that is parked, or was abandoned by its process. Its version must be the same. `refused`
+        says why the consent that it waits for does not come: it fails."""
+        found = self.find(run)
+        if found.digest != flow.tool.source.digest:
+            raise ValueError("the run is of another tool or version")
+        return self._go_on(flow, found, refused=refused)
+
+    def left(self) -> list[tuple[RunRecord, str]]:
+        """Return runs that no process works on, each with the auth session that it waits for, or an empty text."""
+        with self._database.transaction() as connection:
+            return journal.left_runs(connection, self._database.now(connection) - _GRACE_SECONDS)
+
+    def find(self, run: str) -> RunRecord:
+        with self._database.transaction() as connection:
+            found = journal.find_run(connection, id=run)
+        if found is None:
+            raise ValueError("no run with this id")
+        return found
+
+    def _accept(self, flow: ReadyFlow, data: Any, actor: Actor | None) -> RunRecord:
+        """Step 3: evaluate the policies, and store the run. Return the stored one for a repeated key."""
+        tool, key = flow.tool, idempotency_key(flow, data)
+        with self._database.transaction() as connection:
+            if key is not None and (first := journal.find_run(connection, tool=tool.name, key=key)):
+                if (first.input, first.actor and first.actor.id) != (data, actor and actor.id):
+                    raise FlowFailed("idempotencyConflict", "the key belongs to another call")
+                return first
+            now = self._database.now(connection)
+            facts = Facts(input=data, requests_per_minute=journal.runs_since(connection, tool.name, now - 60) + 1)
+            state, message, notes = RUNNING, None, list[str]()
+            try:
+                notes = judge_policies(flow, facts, tool.policies)
+            except Escalated as error:
+                state, message = ESCALATED, str(error)
+            values = {"id": self._database.random_id(connection), "tool": tool.name, "version": tool.version}
+            values |= {"digest": tool.source.digest, "key": key, "input": data, "started": now}
+            values |= {"state": state, "message": message, "notes": notes}
+            journal.insert_run(connection, values, actor)
+            if state == ESCALATED:
+                self._audit(connection, flow, actor, (values["id"], state, None))
+            found = journal.find_run(connection, id=values["id"])
+        assert found is not None  # noqa: S101  (just written)
+        return found
+
+    def _go_on(self, flow: ReadyFlow, run: RunRecord, *, refused: str | None = None) -> RunResult:
+        """Steps 4 to 9, behind the last commit of the run. A transaction that lost a race starts again there."""
+        taken = self._serially(lambda: self._take(run.id)) if run.digest == flow.tool.source.digest else None
+        try:
+            if taken is not None:
+                return self._serially(lambda: self._attempt(flow, taken, refused))
+        except LeaseLost:
+            pass
+        return _told(self.find(run.id))
+
+    def _attempt(self, flow: ReadyFlow, run: RunRecord, refused: str | None) -> RunResult:
+        walk = Walk(
+            database=self._database,
+            entities=self._entities,
+            flow=flow,
+            run=run,
+            lease_seconds=self._lease_seconds,
+            sleep=self._sleep,
+            notes=dict.fromkeys(run.notes),
+            refused=refused,
+        )
+        try:
+            walk.begin()  # 4
+            walk.run_nodes()  # 5: a commit node, and an external one, do 6 and 7 for the nodes before them
+            walk.enforce()  # 6
+            output = normalised(flow, walk.output)  # 9, first half: nothing is committed whose answer is not valid
+            walk.commit()  # 7
+        except (EffectUnknown, Escalated, ConsentNeeded) as pause:
+            walk.close()
+            return self._pause(walk, pause)
+        except FlowFailed as error:
+            walk.close()
+            return self._finish(walk, FAILED, error=error)  # 8
+        finally:
+            walk.close()
+        return self._finish(walk, SUCCEEDED, output=output)  # 8, 9
+
+    def _take(self, run: str) -> RunRecord | None:
+        """Take a run for this process. None if it ended, or another process has its lease."""
+        with self._database.transaction() as connection:
+            found = journal.find_run(connection, id=run)
+            now = self._database.now(connection)
+            if found is None or found.state in journal.ENDED or found.lease_until > now:
+                return None
+            mine: dict[str, Any] = {
+                "taken": found.taken + 1,
+                "lease_until": now + self._lease_seconds,
+                "state": RUNNING,
+            }
+            journal.change_run(connection, found, **mine)
+            return replace(found, **mine)
+
+    def _finish(self, walk: Walk, state: str, *, output: Any = None, error: FlowFailed | None = None) -> RunResult:
+        """Step 8: write how the run ended, and the audit entry with it. Step 9: return the answer.
+
+        A failed run of which nothing was committed gives its key free, so that the call can be made again.
+        """
+        notes = [*walk.notes, *(self._of_failure(walk) if state == FAILED else ())]
+        end: dict[str, Any] = {"state": state, "output": output, "notes": notes, "lease_until": 0.0}
+        end |= {"code": error.code if error else None, "message": error.message if error else None}
+        end["key"] = walk.run.key if state == SUCCEEDED or walk.committed else None
+        return self._end(walk, end)
+
+    def _pause(self, walk: Walk, pause: EffectUnknown | Escalated | ConsentNeeded) -> RunResult:
+        """Write why a run stops here. One whose answer was lost has ended, and its key stays taken. A parked one goes
+        on: after the consent, or with the repeated call."""
+        asked = pause.asked if isinstance(pause, ConsentNeeded) else None
+        state = PARKED if asked else UNKNOWN if isinstance(pause, EffectUnknown) else ESCALATED
+        notes = [*walk.notes, *(self._of_failure(walk) if state == UNKNOWN else ())]
+        lease = journal.PARKED_LEASE if asked else 0.0
+        end: dict[str, Any] = {"state": state, "message": str(pause), "notes": notes, "lease_until": lease}
+        return replace(self._end(walk, end), authorization=asked)
+
+    def _of_failure(self, walk: Walk) -> list[str]:
+        """Return what the policies say about the payments of a run that did not succeed."""
+        facts = walk.facts(failing=True)
+        if not facts.payments_to_roll_back:
+            return []
+        try:
+            return judge_policies(walk.flow, facts, walk.flow.tool.policies, may_stop=False)
+        except FlowFailed as error:
+            return [error.message]
+
+    def _end(self, walk: Walk, end: dict[str, Any]) -> RunResult:
+        def ended() -> None:
+            with self._database.transaction() as connection:
+                journal.change_run(connection, walk.run, **end)
+                self._audit(connection, walk.flow, walk.run.actor, (walk.run.id, end["state"], end.get("code")))
+
+        self._serially(ended)
+        return _told(replace(walk.run, **end))
+
+    def _refuse(self, flow: ReadyFlow, actor: Actor | None, error: FlowFailed) -> RunResult:
+        """Write the audit entry of a call that was refused before it began."""
+
+        def refused() -> None:
+            with self._database.transaction() as connection:
+                self._audit(connection, flow, actor, (None, "refused", error.code))
+
+        self._serially(refused)
+        return RunResult(run=None, state=FAILED, code=error.code, message=error.message)
+
+    def _audit(self, connection: Connection, flow: ReadyFlow, actor: Actor | None, end: tuple[Any, str, Any]) -> None:
+        who = {"tool": flow.tool.name, "version": flow.tool.version, "actor": actor.id if actor else None}
+        at = self._database.now(connection)
+        journal.write_audit(connection, **who, run=end[0], outcome=end[1], code=end[2], at=at)
+
+    def _serially(self, work: Callable[[], T]) -> T:
+        """Do work in transactions of its own, again while it loses races against others."""
+        for tries in range(MOST_TRIES):
+            try:
+                return work()
+            except DBAPIError as error:
+                if tries + 1 == MOST_TRIES or not (is_lost_race(error) or isinstance(error, IntegrityError)):
+                    raise
+                self._sleep(0.005 * 2**tries)
+        raise AssertionError
+
+
+def _told(run: RunRecord) -> RunResult:
+    shown = {"output": run.output, "code": run.code, "message": run.message, "notes": tuple(run.notes)}
+    return RunResult(run=run.id, state=run.state, **shown)

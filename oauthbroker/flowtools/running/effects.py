@@ -1,0 +1,86 @@
+"""What a run sends: the effect of an external node, and the names and keys that stay the same in each attempt."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from oauthbroker import Turn
+from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.running.journal import RunRecord
+from oauthbroker.flowtools.running.ports import AGENT, Adapter, Effect
+from oauthbroker.flowtools.running.values import address, plain_text, whole
+from oauthbroker.flowtools.spec import Node, has_effect
+
+
+def effect_of(
+    flow: ReadyFlow,
+    run: RunRecord,
+    node: Node,
+    *,
+    values: Mapping[str, Any],
+    mapped: Mapping[str, Any],
+    seconds: float,
+    at: str,
+) -> Effect:
+    """Return what an external node sends. `mapped` are the fields that the edge before it maps. Raises FlowFailed."""
+    operation, turn = node.operation, None
+    if node.type == "httpRequest":
+        operation, turn = node.config.get("method", "GET"), _turn(run)
+        fields = _request(flow, node, values, mapped)
+    elif node.type == "payment":
+        operation = operation or "charge"
+        fields = {**mapped, **flow.values(node, "fields", values)} or dict(run.input)
+    else:
+        members = [name for name in ("to", "subject", "body") if name in node.config]
+        fields = {name: flow.value((*node.path, "config", name), values) for name in members}
+    base = f"{run.tool}\n{run.key}" if run.key is not None else run.id
+    key = hashlib.sha256(f"{base}\n{node.id}".encode()).hexdigest()[:40]
+    return Effect(kind=node.type, operation=operation, fields=fields, key=key, seconds=seconds, at=at, turn=turn)
+
+
+def _request(flow: ReadyFlow, node: Node, values: Mapping[str, Any], mapped: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request. A null of `query` is left out; a request without an effect has no body."""
+    path, query, body = (flow.values(node, name, values) for name in ("path", "query", "body"))
+    body = {**mapped, **body} if has_effect(node) else {}
+    return {
+        "app": node.config["oauthAppRef"],
+        "url": address(node.config["url"], path),
+        "query": {name: plain_text(value) for name, value in query.items() if value is not None},
+        "body": whole(body) if body or "body" in node.config else None,
+    }
+
+
+def _turn(run: RunRecord) -> Turn | None:
+    """Return the turn of a request: the caller's subjects, and this run as the place to go on."""
+    given = run.actor.turn if run.actor else None
+    return given and Turn(AGENT, run.id, origin=given.origin, auth=given.auth, locale=given.locale)
+
+
+def adapter_of(flow: ReadyFlow, node: Node) -> Adapter:
+    """Return the adapter of a payment, email or SMS."""
+    if node.type == "payment":
+        return flow.ports.payments[node.config["provider"]]
+    found: Adapter = getattr(flow.ports, node.type)
+    return found
+
+
+def repeatable(flow: ReadyFlow, node: Node) -> bool:
+    """Tell whether an effect may be sent again after its answer was lost."""
+    if node.type == "httpRequest":
+        return not has_effect(node) or bool(node.config.get("takesKeys"))
+    return adapter_of(flow, node).takes_keys
+
+
+def case_of(value: Any) -> str:
+    """Return the label of a switch for a value: texts as they are, whole numbers without a point."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def row_id(run: str, node: str) -> str:
+    """Return the id of a row that a node creates: the same in each attempt, so that it cannot be created twice."""
+    digits = hashlib.sha256(f"{run}\n{node}".encode()).hexdigest()
+    return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"

@@ -1,0 +1,112 @@
+"""A flow that is ready to run. One that cannot run here is refused: an unknown entity, a port without an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from oauthbroker.flowtools.entities.definition import Entity
+from oauthbroker.flowtools.entities.rows import known_fields
+from oauthbroker.flowtools.expressions import EvaluationFailed, Expression
+from oauthbroker.flowtools.failures import FlowFailed
+from oauthbroker.flowtools.judging import FlowVerdict, judge
+from oauthbroker.flowtools.policies import Policy, check_condition, policies_by_name
+from oauthbroker.flowtools.running.ports import Ports
+from oauthbroker.flowtools.source import Flaw, FlowRefused, Keys
+from oauthbroker.flowtools.spec import Edge, FlowTool, Node, sample_url, schema_judge
+
+_WRITES: Final = frozenset({"create", "update", "transition", "softDelete"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyFlow:
+    """A flow that can run. `edges` has the edge that leaves a node, by its label."""
+
+    tool: FlowTool
+    verdict: FlowVerdict = field(repr=False)
+    ports: Ports = field(repr=False)
+    policies: Mapping[str, tuple[Policy, Expression]] = field(repr=False)
+    edges: Mapping[tuple[str, str | None], Edge] = field(repr=False)
+    input: Any = field(repr=False)
+    output: Any = field(repr=False)
+
+    def value(self, path: Keys, values: Mapping[str, Any]) -> Any:
+        """Return the value of an expression. Raises FlowFailed."""
+        try:
+            return self.verdict.expressions[path].value(values)
+        except EvaluationFailed as error:
+            raise FlowFailed("expressionFailed", f"{'.'.join(map(str, path))} has no value: {error}") from None
+
+    def values(self, node: Node, member: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of a member of a node's config that maps names to expressions."""
+        written = node.config.get(member, {})
+        return {name: self.value((*node.path, "config", member, name), values) for name in written}
+
+
+def ready(
+    tool: FlowTool, *, entities: Mapping[str, Entity], ports: Ports, policies: Iterable[Policy] = ()
+) -> ReadyFlow:
+    """Check a tool against the entities and the configured ports. Raises FlowRefused with every flaw."""
+    known = policies_by_name(policies)
+    verdict = judge(tool, known.values())
+    flaws = list(verdict.flaws)
+    flaws += [
+        tool.source.flaw(("flow", "nodes", each.node) if each.node else ("flow",), each.what, each.todo)
+        for each in verdict.findings
+        if each.risk == "red"
+    ]
+    for node in tool.nodes.values():
+        flaws += _node_flaws(tool, node, entities, ports)
+    if flaws:
+        raise FlowRefused(flaws)
+    named = {*tool.policies, *(node.config["policy"] for node in tool.nodes.values() if node.type == "policyCheck")}
+    return ReadyFlow(
+        tool=tool,
+        verdict=verdict,
+        ports=ports,
+        policies={name: (known[name], check_condition(known[name])) for name in sorted(named)},
+        edges={(edge.source, edge.label): edge for edge in tool.edges},
+        input=schema_judge(tool.input),
+        output=schema_judge(tool.output),
+    )
+
+
+def _node_flaws(tool: FlowTool, node: Node, entities: Mapping[str, Entity], ports: Ports) -> Iterator[Flaw]:
+    config, missing = node.config, ""
+    if node.type in {"email", "sms"} and getattr(ports, node.type) is None:
+        missing = f"{node.type} is not configured"
+    elif node.type == "payment" and config["provider"] not in ports.payments:
+        missing = "no configured provider of payments"
+    elif node.type == "httpRequest" and ports.requests is None:
+        missing = "requests are not configured: they need a broker"
+    elif "composite" in config:
+        missing = "composites cannot be read yet"
+    if missing:
+        yield tool.source.flaw(node.path, missing, "configure an adapter where there is one, or remove the node")
+    if node.type == "httpRequest" and ports.requests is not None:
+        why = ports.requests.flaw(config["oauthAppRef"], config.get("method", "GET"), sample_url(config["url"]))
+        if why:
+            yield tool.source.flaw((*node.path, "config", "url"), why, "add it to the `api` of the app, or correct it")
+    if node.type in {"read", "write"} and "entity" in config:
+        yield from _entity_flaws(tool, node, entities)
+
+
+def _entity_flaws(tool: FlowTool, node: Node, entities: Mapping[str, Entity]) -> Iterator[Flaw]:
+    config, place = node.config, (*node.path, "config")
+    entity = entities.get(config["entity"])
+    if entity is None:
+        yield tool.source.flaw(
+            (*place, "entity"), "no declared entity", f"declare it, or name one of {', '.join(sorted(entities))}"
+        )
+        return
+    for member, names in (("filter", known_fields(entity)), ("fields", frozenset(entity.fields))):
+        for name in config.get(member, {}):
+            if name not in names:
+                yield tool.source.flaw((*place, member, name), f"no field of {entity.name}", "correct the name")
+    if node.operation == "transition":
+        targets = {to for all_ in entity.status.transitions.values() for to in all_} if entity.status else set()
+        if config["to"] not in targets:
+            yield tool.source.flaw(
+                (*place, "to"), f"{entity.name} has no transition to it", "name a status of its machine"
+            )

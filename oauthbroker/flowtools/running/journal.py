@@ -1,0 +1,168 @@
+"""The journal: runs, their steps and the audit log, in the database of the entities.
+
+A step is written in the transaction of its writes. A run has a lease, and each taking of it a number: a process that
+lost its lease can commit nothing more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Column, Connection, Double, Integer, Table, Text
+
+from oauthbroker import Turn
+from oauthbroker.flowtools.failures import Actor
+
+META = sa.MetaData()
+RUN = Table(
+    "flow_run",
+    META,
+    Column("id", Text, primary_key=True),
+    *(Column(name, Text, nullable=False) for name in ("tool", "digest", "input", "state", "notes")),
+    *(Column(name, Text) for name in ("key", "actor", "output", "code", "message")),
+    *(Column(name, Integer, nullable=False) for name in ("version", "taken")),
+    *(Column(name, Double, nullable=False, index=True) for name in ("lease_until", "started")),
+    sa.UniqueConstraint("tool", "key"),
+)
+STEP = Table(
+    "flow_step",
+    META,
+    *(Column(name, Text, primary_key=True) for name in ("run", "node")),
+    *(Column(name, Text, nullable=False) for name in ("state", "value")),
+    *(Column(name, Integer, nullable=False) for name in ("attempts", "rows")),
+)
+AUDIT = Table(
+    "flow_audit",
+    META,
+    Column("number", Integer, primary_key=True),
+    *(Column(name, Text, nullable=False) for name in ("tool", "outcome")),
+    *(Column(name, Text) for name in ("run", "actor", "code")),
+    Column("version", Integer, nullable=False),
+    Column("at", Double, nullable=False),
+)
+RUNNING, SUCCEEDED, FAILED = "running", "succeeded", "failed"
+ESCALATED, UNKNOWN, PARKED = "escalated", "unknown", "parked"
+# A run that ended has the lease 0. One that has not is found by the index of leases.
+PARKED_LEASE: Final = 1.0
+_MOST_LEFT: Final = 500  # in one look
+DONE, SENT, RETRY, WAITS = "done", "sent", "retry", "waits"
+ENDED: Final = frozenset({SUCCEEDED, FAILED, ESCALATED, UNKNOWN})
+
+
+class LeaseLost(Exception):
+    """Another process has taken the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStep:
+    """A step of a run. An external one is `sent` before it is sent, and `done` with its answer; `retry` is known
+    to have had no effect; `unknown` may have had one; `waits` was not sent, its value is `{session, app}`."""
+
+    state: str
+    value: Any = field(repr=False)
+    attempts: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """A run as it is stored."""
+
+    id: str
+    tool: str
+    version: int
+    digest: str
+    key: str | None
+    actor: Actor | None
+    input: Any = field(repr=False)
+    state: str
+    output: Any = field(repr=False)
+    code: str | None
+    message: str | None
+    notes: tuple[str, ...]
+    taken: int
+    lease_until: float
+    started: float
+
+
+def insert_run(connection: Connection, values: Mapping[str, Any], actor: Actor | None) -> None:
+    turn = actor.turn.resume_target.to_json() if actor and actor.turn else None
+    told = None if actor is None else json.dumps({"id": actor.id, "roles": sorted(actor.roles), "turn": turn})
+    stored = {name: _stored(name, each) for name, each in values.items()}
+    connection.execute(sa.insert(RUN).values(taken=0, lease_until=values["started"], actor=told, **stored))
+
+
+def find_run(connection: Connection, **where: Any) -> RunRecord | None:
+    found = connection.execute(sa.select(RUN).filter_by(**where)).mappings().first()
+    return None if found is None else _record(found)
+
+
+def list_runs(connection: Connection, limit: int, **where: Any) -> list[RunRecord]:
+    """Return the newest runs; none from a database without runs."""
+    if not sa.inspect(connection).has_table(RUN.name):
+        return []
+    wanted = sa.select(RUN).filter_by(**where).order_by(RUN.c.started.desc(), RUN.c.id).limit(limit)
+    return [_record(each) for each in connection.execute(wanted).mappings()]
+
+
+def runs_since(connection: Connection, tool: str, when: float) -> int:
+    wanted = sa.select(sa.func.count()).select_from(RUN).where(RUN.c.tool == tool, RUN.c.started > when)
+    return int(connection.execute(wanted).scalar_one())
+
+
+def left_runs(connection: Connection, before: float) -> list[tuple[RunRecord, str]]:
+    """Return the oldest runs that no process works on: those whose lease ended before a time, and parked ones, each
+    with the auth session that it waits for."""
+    wanted = sa.select(RUN).where(RUN.c.lease_until > 0.0, RUN.c.lease_until < before)
+    found = [_record(each) for each in connection.execute(wanted.order_by(RUN.c.started).limit(_MOST_LEFT)).mappings()]
+    return [(run, _waits_for(steps_of(connection, run.id)) if run.state == PARKED else "") for run in found]
+
+
+def _waits_for(steps: Mapping[str, RunStep]) -> str:
+    return next((str(step.value["session"]) for step in steps.values() if step.state == WAITS), "")
+
+
+def change_run(connection: Connection, run: RunRecord, **values: Any) -> None:
+    """Change a run that this process has taken. Raises LeaseLost if another one has taken it since."""
+    mine = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken)
+    changed = connection.execute(mine.values(**{name: _stored(name, each) for name, each in values.items()}))
+    if changed.rowcount != 1:
+        raise LeaseLost(run.id)
+
+
+def steps_of(connection: Connection, run: str) -> dict[str, RunStep]:
+    found = connection.execute(sa.select(STEP).where(STEP.c.run == run))
+    return {
+        each.node: RunStep(state=each.state, value=json.loads(each.value), attempts=each.attempts, rows=each.rows)
+        for each in found
+    }
+
+
+def write_step(connection: Connection, run: str, node: str, step: RunStep, *, new: bool) -> None:
+    values = {"state": step.state, "value": json.dumps(step.value), "attempts": step.attempts, "rows": step.rows}
+    statement = sa.insert(STEP).values(run=run, node=node, **values)
+    if not new:
+        statement = sa.update(STEP).where(STEP.c.run == run, STEP.c.node == node).values(**values)  # type: ignore[assignment]
+    connection.execute(statement)
+
+
+def write_audit(connection: Connection, **values: Any) -> None:
+    """Add an entry: who called which tool, when, and how it ended. It has no input and no output."""
+    connection.execute(sa.insert(AUDIT).values(**values))
+
+
+def _stored(name: str, value: Any) -> Any:
+    return json.dumps(value) if name in {"input", "output", "notes"} else value
+
+
+def _record(row: Any) -> RunRecord:
+    read = {name: row[name] and json.loads(row[name]) for name in ("actor", "input", "output", "notes")}
+    said, actor = read["actor"], None
+    if said is not None:
+        turn = Turn.from_json(said["turn"]) if said.get("turn") else None
+        actor = Actor(id=said["id"], roles=frozenset(said["roles"]), turn=turn)
+    return RunRecord(**{**row, **read, "actor": actor, "notes": tuple(read["notes"])})

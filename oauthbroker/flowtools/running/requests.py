@@ -1,0 +1,154 @@
+"""Requests to the APIs of OAuthApps, by the broker's injecting client: a flow never gets the token."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import httpx2
+
+from oauthbroker import (
+    AuthorizationNeeded,
+    AuthorizationRequired,
+    BrokerError,
+    Code,
+    Failed,
+    RequestRefused,
+    Turn,
+    TurnAuth,
+    decode_json,
+)
+from oauthbroker.flowtools.running.ports import (
+    AGENT,
+    ASK_SECONDS,
+    AnswerLost,
+    ConsentNeeded,
+    Effect,
+    EffectRefused,
+    NotSent,
+)
+
+if TYPE_CHECKING:
+    from oauthbroker import Broker
+
+MOST_BYTES: Final = 1024 * 1024  # of an answer: the journal keeps it
+_SLACK_SECONDS: Final = 30.0  # beyond a request's own time, for the event loop
+_SERVER_ERRORS: Final = 500
+_ASKS_AGAIN: Final = frozenset({408, 425, 429})  # the API did not take the request (RFC 9110, 8470, 6585)
+T = TypeVar("T")
+
+
+class BrokerRequests:
+    """Sends the requests of runs. Make it on the broker's event loop; runs call it from other threads."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker, self._loop = broker, asyncio.get_running_loop()
+
+    def flaw(self, app: str, method: str, url: str) -> str:
+        """Return why the app's token cannot be sent there: the host or method is not one of its `api`."""
+        probe = Turn(AGENT, "check", auth=TurnAuth(subjects={"user": "check", "global": "check"}))
+        try:
+            self._broker.oauth(probe).client_calls(app, None).target(method, url)
+        except BrokerError as error:
+            return f"{error.code.value}: {error.message()}"
+        except RequestRefused as error:
+            return f"{error.result.code.value}: {error.for_model}"
+        return ""
+
+    def ask(self, effect: Effect) -> None:
+        """Look for a token, and send nothing. Raises ConsentNeeded, NotSent and EffectRefused."""
+        asked = self._wait(lambda: self._ask(effect), ASK_SECONDS, NotSent)
+        if isinstance(asked, AuthorizationRequired):
+            raise ConsentNeeded(asked)
+        if isinstance(asked, Failed):
+            raise (NotSent if asked.retryable else EffectRefused)(asked.code.value)
+
+    def send(self, effect: Effect) -> Any:
+        """Send a request and return `{status, body}`: the body as JSON, or as text. A GET or HEAD has no effect that
+        could be lost. Raises the exceptions of the port."""
+        lost = NotSent if effect.operation in {"GET", "HEAD"} else AnswerLost
+        return self._wait(lambda: self._send(effect, lost), effect.seconds + _SLACK_SECONDS, lost)
+
+    async def _ask(self, effect: Effect) -> AuthorizationRequired | Failed | None:
+        return await self._broker.oauth(_turn(effect)).missing_consent(effect.fields["app"])
+
+    async def _send(self, effect: Effect, lost: type[Exception]) -> Any:
+        fields, body = effect.fields, bytearray()
+        headers = {} if lost is NotSent else {"Idempotency-Key": effect.key}
+        client = self._broker.oauth(_turn(effect)).client(fields["app"])
+        request = client.build_request(
+            effect.operation,
+            fields["url"],
+            params=fields["query"] or None,
+            json=fields["body"],
+            headers=headers,
+            timeout=effect.seconds,
+        )
+        try:
+            async with asyncio.timeout(effect.seconds), client:
+                answer = await client.send(request, stream=True)
+                try:
+                    async for piece in answer.aiter_bytes():
+                        body += piece
+                        if len(body) > MOST_BYTES:
+                            raise lost(f"an answer of more than {MOST_BYTES} bytes")
+                finally:
+                    await answer.aclose()
+        except AuthorizationNeeded as error:
+            raise ConsentNeeded(error.result) from None
+        except RequestRefused as error:
+            raise _refusal(error.result, lost) from None
+        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            raise NotSent("the API cannot be reached") from None
+        except (httpx2.TransportError, TimeoutError):
+            raise lost("no whole answer in time") from None
+        return _answer(answer.status_code, answer.headers.get("content-type", ""), bytes(body), lost)
+
+    def _wait(self, work: Callable[[], Coroutine[Any, Any, T]], seconds: float, lost: type[Exception]) -> T:
+        if _is_here(self._loop):
+            raise RuntimeError("a run was called on the broker's event loop: call it from a thread")
+        if not self._loop.is_running():
+            raise NotSent("the broker has ended")
+        future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        try:
+            return future.result(seconds)
+        except (TimeoutError, CancelledError):
+            raise lost("the broker gave no answer in time") from None
+        finally:
+            future.cancel()
+
+
+def _turn(effect: Effect) -> Turn:
+    """Return the turn for which a token is asked; one without subjects gets none."""
+    return effect.turn or Turn(AGENT, "check")
+
+
+def _refusal(failed: Failed, lost: type[Exception]) -> Exception:
+    """Return the exception of a request that the broker did not finish. Only codes of the caller or the configuration,
+    and those that ask for another try, are certain to come before the request."""
+    if failed.code.status >= _SERVER_ERRORS:
+        return lost(failed.code.value)
+    return NotSent(failed.code.value) if failed.retryable else EffectRefused(failed.code.value)
+
+
+def _answer(status: int, kind: str, body: bytes, lost: type[Exception]) -> dict[str, Any]:
+    """Return the answer to a flow. Raises for another status than 2xx: an API that fails may have acted before."""
+    if status >= _SERVER_ERRORS:
+        raise lost(f"the API answered {status}")
+    if not 200 <= status < 300:
+        raise EffectRefused(f"the API answered {status}", again=status in _ASKS_AGAIN)
+    text: Any = body.decode("utf-8", "replace") or None
+    if "json" in kind and body:
+        with suppress(BrokerError):  # it stays a text
+            text = decode_json(body, Code.REQUEST_INVALID)
+    return {"status": status, "body": text}
+
+
+def _is_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

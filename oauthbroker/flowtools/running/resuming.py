@@ -1,0 +1,96 @@
+"""Go on with the runs that wait for a user, and with those that a killed process left.
+
+The database says which runs those are. The events of the broker only say when to look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from oauthbroker import BrokerError, Code
+from oauthbroker.flowtools.running.contract import FlowRuns
+from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.running.journal import RunRecord
+from oauthbroker.flowtools.running.ports import AGENT
+
+if TYPE_CHECKING:
+    from oauthbroker import Broker
+
+_LOG: Final = logging.getLogger("oauthbroker.flowtools")
+LOOK_SECONDS: Final = 30.0
+_SETTLES: Final = 10.0  # seconds from an event to the end of its session, which is written after it
+_AT_ONCE: Final = 16  # runs of one process
+FlowOf = Callable[[RunRecord], ReadyFlow | None]
+
+
+@asynccontextmanager
+async def resuming(
+    broker: Broker, runs: FlowRuns, flow_of: FlowOf, *, seconds: float = LOOK_SECONDS
+) -> AsyncIterator[None]:
+    """Go on with runs while the block runs: parked ones whose authorization has ended, and abandoned ones.
+
+    `flow_of` returns the flow of a run, or None for a run that is not ours. It and the runs work in threads. `seconds`
+    is the time between two looks; an event makes it look at once. Several processes may do this on one database.
+    Raises `agentForwarded` if the configuration forwards the events of `flowtools`.
+    """
+    resumer = _Resumer(broker, runs, flow_of, seconds=seconds)
+    async with broker.on_granted(AGENT, resumer.told):
+        task = asyncio.create_task(resumer.work())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+class _Resumer:
+    def __init__(self, broker: Broker, runs: FlowRuns, flow_of: FlowOf, *, seconds: float) -> None:
+        self._broker, self._runs, self._flow_of, self._seconds = broker, runs, flow_of, seconds
+        self._look, self._free = asyncio.Event(), asyncio.Semaphore(_AT_ONCE)
+        self._under_way, self._told = set[str](), set[str]()
+
+    async def told(self, event: Any) -> None:
+        """Look at once: an authorization has ended."""
+        self._told.add(event.to_json()["payload"].get("authSessionId", ""))
+        self._look.set()
+
+    async def work(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            while not self._broker.life.stopping:
+                self._look.clear()
+                told, self._told = self._told, set()
+                try:
+                    for run, session in await asyncio.to_thread(self._runs.left):
+                        if run.id not in self._under_way:
+                            self._under_way.add(run.id)
+                            group.create_task(self._go_on(run, session, _SETTLES if session in told else 0.0))
+                except Exception as error:  # noqa: BLE001  (of the database: the next look comes)
+                    _LOG.error("no look for runs: %s", type(error).__name__)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._look.wait(), self._seconds)
+
+    async def _go_on(self, run: RunRecord, session: str, patience: float) -> None:
+        try:
+            async with self._free:
+                refused = None
+                if session:
+                    outcome = await self._broker.wait(session, timeout=patience)
+                    if outcome.status == "pending":
+                        return
+                    if outcome.status != "completed":
+                        refused = (outcome.code or Code.STATE_EXPIRED).value
+                await asyncio.to_thread(self._resume, run, refused)
+        except Exception as error:  # noqa: BLE001  (of one run: the others go on)
+            word = error.code.value if isinstance(error, BrokerError) else type(error).__name__
+            _LOG.error("the run %s did not go on: %s", run.id, word)
+        finally:
+            self._under_way.discard(run.id)
+
+    def _resume(self, run: RunRecord, refused: str | None) -> None:
+        flow = self._flow_of(run)
+        if flow is not None:
+            self._runs.resume(flow, run.id, refused=refused)

@@ -1,0 +1,290 @@
+"""The walk of a run through its graph: step 5 of the contract, and the transactions around it.
+
+One transaction is open at a time. A commit node and each external node end it, with the invariants checked and the
+steps journaled in it; so a run that is killed goes on behind its last commit, and repeats nothing that was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NoReturn
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from oauthbroker.flowtools.entities.database import Database, is_lost_race, iso
+from oauthbroker.flowtools.entities.definition import Entity
+from oauthbroker.flowtools.entities.rows import MOST_ROWS, Rows
+from oauthbroker.flowtools.failures import FlowFailed
+from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, repeatable, row_id
+from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.running.journal import (
+    DONE,
+    RETRY,
+    SENT,
+    UNKNOWN,
+    WAITS,
+    RunRecord,
+    RunStep,
+    change_run,
+    steps_of,
+    write_step,
+)
+from oauthbroker.flowtools.running.policing import Facts, judge_policies
+from oauthbroker.flowtools.running.ports import ASK_SECONDS, AnswerLost, ConsentNeeded, Effect, EffectRefused, NotSent
+from oauthbroker.flowtools.spec import EXTERNAL, Node, lower_camel
+
+MOST_TRIES: Final = 8  # of a transaction that lost a race against another one
+
+
+class EffectUnknown(Exception):
+    """The answer of an effect was lost: it may have happened, and is not sent again."""
+
+
+@dataclass(kw_only=True)
+class _Wrappers:
+    """What retry and timeout nodes say about the next external node."""
+
+    attempts: int = 1
+    backoff: float = 0.0
+    seconds: float = 30.0
+
+
+@dataclass(kw_only=True)
+class Walk:
+    """One run, as far as this process takes it."""
+
+    database: Database
+    entities: Mapping[str, Entity]
+    flow: ReadyFlow
+    run: RunRecord
+    lease_seconds: float
+    sleep: Callable[[float], object]
+    notes: dict[str, None]
+    refused: str | None = None  # why the consent that it waits for does not come
+    output: Any = None
+    committed: bool = False
+    _connection: Connection = field(init=False)
+    _rows: Rows = field(init=False)
+    _steps: dict[str, RunStep] = field(init=False)
+    _values: dict[str, Any] = field(init=False)
+    _fields: dict[str, Any] = field(default_factory=dict)  # that edges map into the next node
+    _wrappers: _Wrappers = field(default_factory=_Wrappers)
+
+    def begin(self) -> None:
+        """Open a transaction, and read the steps that are committed. Raises FlowFailed after a refused consent."""
+        self._connection = self.database.engine.connect()
+        self._rows = Rows(self._connection, self.entities, self.run.actor)
+        self._steps = steps_of(self._connection, self.run.id)
+        self.committed = bool(self._steps)
+        self._values = {"input": self.run.input}
+        if self.refused is not None:
+            raise FlowFailed("consentRefused", self.refused)
+
+    def run_nodes(self) -> None:
+        """Take the nodes one by one along the edges. A step that is done is not done again."""
+        at: str | None = self.flow.tool.start
+        while at is not None:
+            node = self.flow.tool.nodes[at]
+            step = self._steps.get(at)
+            if step is None or step.state != DONE:
+                touched = self._rows.touched
+                value = self._do(node)
+                if node.type not in EXTERNAL:
+                    self._write(node, RunStep(state=DONE, value=value, rows=self._rows.touched - touched))
+                if node.type == "transaction" and node.operation == "commit":
+                    self.enforce()
+                    self.commit()
+            at = self._leave(node, self._steps[at].value)
+
+    def enforce(self) -> None:
+        """Check the invariants of the rows that were changed, then the policies against the touched rows."""
+        self._rows.check_invariants()
+        self.notes |= dict.fromkeys(judge_policies(self.flow, self.facts(), self.flow.tool.policies))
+
+    def commit(self, seconds: float = 0.0) -> None:
+        """Commit rows and steps together, if the run is still ours. The lease then lasts for another call outside."""
+        until = self.database.now(self._connection) + self.lease_seconds + seconds
+        change_run(self._connection, self.run, lease_until=until, notes=list(self.notes))
+        self._connection.commit()
+        self.committed = True
+
+    def close(self) -> None:
+        """Roll back the open transaction, and let the connection go."""
+        if hasattr(self, "_connection"):
+            self._connection.close()
+
+    def facts(self, *, failing: bool = False) -> Facts:
+        """Return what policies may read of the run so far."""
+        sent = [name for name, step in self._steps.items() if step.state in {DONE, SENT, UNKNOWN}]
+        paid = sum(self.flow.tool.nodes[name].type == "payment" for name in sent) if failing else 0
+        rows = sum(step.rows for step in self._steps.values())
+        return Facts(rows=rows, input=self.run.input, payments_to_roll_back=paid)
+
+    def _leave(self, node: Node, value: Any) -> str | None:
+        """Bind a node's value, and return the next node."""
+        label = None
+        match node.type:
+            case "read":
+                self._values |= dict.fromkeys((node.id, lower_camel(node.config["entity"])), value)
+                self.output = value
+            case "if" | "switch":
+                label = value if (node.id, value) in self.flow.edges else "default"
+            case "retry":
+                self._wrappers.attempts = int(node.config.get("attempts", 3))
+                self._wrappers.backoff = node.config.get("backoffSeconds", 1.0)
+            case "timeout":
+                self._wrappers.seconds = node.config["seconds"]
+            case "transaction" | "assert" | "policyCheck":
+                pass
+            case _:
+                self._values[node.id] = {"result": value}
+                self.output = value
+        if node.type not in {"retry", "timeout"}:
+            self._wrappers = _Wrappers()
+        edge = self.flow.edges.get((node.id, label))
+        if edge is None:
+            return None
+        mapped = edge.data_mapping.items()
+        self._fields = {there: value.get(here) if isinstance(value, dict) else None for here, there in mapped}
+        return edge.target
+
+    def _do(self, node: Node) -> Any:
+        """Do what a node says, and return its value."""
+        match node.type:
+            case "read":
+                return self._read(node)
+            case "write":
+                return self._change_rows(node)
+            case "transform":
+                return self._expression(node)
+            case "if":
+                return "true" if self._expression(node) else "false"
+            case "switch":
+                return case_of(self._expression(node))
+            case "assert":
+                if self._expression(node) is not True:
+                    raise FlowFailed("assertFailed", node.config.get("message", f"the assertion {node.id} failed"))
+            case "policyCheck":
+                found = judge_policies(self.flow, self.facts(), [node.config["policy"]])
+                self.notes |= dict.fromkeys(found)
+            case "payment" | "email" | "sms" | "httpRequest":
+                return self._external(node)
+        return None
+
+    def _expression(self, node: Node) -> Any:
+        return self.flow.value((*node.path, "config", "expression"), self._values)
+
+    def _read(self, node: Node) -> Any:
+        config = node.config
+        filter_ = self.flow.values(node, "filter", self._values) | self._fields
+        lock = self.flow.verdict.concurrency == "pessimistic"
+        found = self._rows.read(config["entity"], filter_, config.get("limit", MOST_ROWS), lock=lock)
+        if _is_one(config):
+            return found[0] if found else None
+        return found
+
+    def _change_rows(self, node: Node) -> Any:
+        config, name = node.config, node.config["entity"]
+        fields = self._fields | self.flow.values(node, "fields", self._values)
+        if node.operation == "create":
+            if not fields:  # as 001 prints it: the members of the input that the entity has
+                known = self.entities[name].fields
+                fields = {key: value for key, value in self.run.input.items() if key in known}
+            return self._rows.create(name, fields, row_id(self.run.id, node.id))
+        filter_, limit = self.flow.values(node, "filter", self._values), config.get("limit", MOST_ROWS)
+        if node.operation == "update":
+            found = self._rows.update(name, filter_, fields, limit)
+        elif node.operation == "transition":
+            found = self._rows.transition(name, filter_, config["to"], fields, limit)
+        else:
+            at = iso(self.database.now(self._connection))
+            found = self._rows.soft_delete(name, filter_, at, limit)
+        if not _is_one(config):
+            return found
+        if not found:
+            raise FlowFailed("notFound", f"no row of {name} fits the filter of {node.id}")
+        return found[0]
+
+    def _external(self, node: Node) -> Any:
+        """Send an effect behind the commit of all before it."""
+        at = iso(self.database.now(self._connection))
+        seconds = float(self._wrappers.seconds)
+        given: dict[str, Any] = {"values": self._values, "mapped": self._fields, "seconds": seconds, "at": at}
+        effect, again = effect_of(self.flow, self.run, node, **given), repeatable(self.flow, node)
+        before = self._steps.get(node.id)
+        if before is not None and before.state in {SENT, UNKNOWN} and not again:
+            self._unknown(node, before.attempts)
+        if node.type == "payment":
+            amount = effect.fields.get("amount")
+            facts = replace(self.facts(), amount=amount) if isinstance(amount, int | float) else self.facts()
+            found = judge_policies(self.flow, facts, self.flow.tool.policies)
+            self.notes |= dict.fromkeys(found)
+        self.enforce()
+        attempt = before.attempts if before else 0
+        while True:
+            attempt += 1
+            try:
+                value = self._send(node, effect, attempt)
+            except (NotSent, EffectRefused, AnswerLost) as error:
+                self._failed_attempt(node, error, attempt, repeatable=again)
+            except ConsentNeeded as pause:
+                waits = {"session": pause.asked.auth_session_id, "app": effect.fields["app"]}
+                self._record(node, RunStep(state=WAITS, value=waits, attempts=attempt - 1))
+                raise
+            else:
+                self._record(node, RunStep(state=DONE, value=value, attempts=attempt))
+                return value
+
+    def _send(self, node: Node, effect: Effect, attempt: int) -> Any:
+        """Journal that an effect is sent, and send it. A request looks for its token before that, outside of any
+        transaction: one that has to wait for a user was certainly not sent."""
+        requests = self.flow.ports.requests if node.type == "httpRequest" else None
+        if requests is not None:
+            self.commit(ASK_SECONDS)
+            requests.ask(effect)
+        self._write(node, RunStep(state=SENT, value=None, attempts=attempt))
+        self.commit(effect.seconds)
+        return requests.send(effect) if requests is not None else adapter_of(self.flow, node).send(effect)
+
+    def _failed_attempt(self, node: Node, error: Exception, attempt: int, *, repeatable: bool) -> None:
+        """Wait before another attempt, or raise. A lost answer is an unknown end, unless it can be asked for again."""
+        lost = isinstance(error, AnswerLost)
+        again = repeatable if lost else not isinstance(error, EffectRefused) or error.again
+        if lost and (not repeatable or attempt >= self._wrappers.attempts):
+            self._unknown(node, attempt)
+        if not again or attempt >= self._wrappers.attempts:
+            self._record(node, RunStep(state=RETRY, value=None, attempts=0))
+            raise FlowFailed("externalFailed", f"{node.id}: {error}")
+        wait = min(self._wrappers.backoff * 2 ** (attempt - 1), 3600.0)
+        self._record(node, RunStep(state=SENT if lost else RETRY, value=None, attempts=attempt), wait)
+        self.sleep(wait)
+
+    def _unknown(self, node: Node, attempts: int) -> NoReturn:
+        self._record(node, RunStep(state=UNKNOWN, value=None, attempts=attempts))
+        raise EffectUnknown(f"{node.id}: the answer was lost, and the effect may have happened")
+
+    def _record(self, node: Node, step: RunStep, seconds: float = 0.0) -> None:
+        """Journal the outcome of an attempt at once. It is tried again by itself if it loses a race: the answer of an
+        effect must not be lost by another transaction."""
+        for tries in range(MOST_TRIES):
+            try:
+                self._write(node, step)
+                return self.commit(seconds)
+            except DBAPIError as error:
+                self._connection.rollback()
+                if tries + 1 == MOST_TRIES or not is_lost_race(error):
+                    raise
+                self.sleep(0.005 * 2**tries)
+        raise AssertionError
+
+    def _write(self, node: Node, step: RunStep) -> None:
+        """Journal a step in the open transaction."""
+        write_step(self._connection, self.run.id, node.id, step, new=node.id not in self._steps)
+        self._steps[node.id] = step
+
+
+def _is_one(config: Mapping[str, Any]) -> bool:
+    """Tell whether a read or write means one row: by id alone, or a limit of 1."""
+    return set(config.get("filter", ())) == {"id"} or config.get("limit") == 1

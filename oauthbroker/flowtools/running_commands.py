@@ -1,0 +1,218 @@
+"""The commands `oauthbroker flow run` and `oauthbroker flow runs`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from oauthbroker import BrokerError, Code, SystemClock, Turn, TurnAuth, decode_json, open_broker
+from oauthbroker.flowtools.deploying_commands import AsJson, Flows, account, flaws_told
+from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.given_files import given_files, read_given
+from oauthbroker.flowtools.source import MOST_BYTES, printable
+from oauthbroker.flowtools.versions import DeployedFlow, FlowVersions
+
+if TYPE_CHECKING:
+    from oauthbroker.flowtools.running.contract import FlowRuns, RunResult
+    from oauthbroker.flowtools.running.journal import RunRecord
+    from oauthbroker.flowtools.running.ports import Ports
+
+Database = Annotated[
+    str, typer.Option(envvar="OAUTHBROKER_FLOWS_DATABASE", help="The database of entities and runs, as a URL.")
+]
+_ASK_A_PERSON: Final = 75  # EX_TEMPFAIL of sysexits.h
+_SQLITE: Final = "sqlite:///flows.db"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RunWanted:
+    """What the command line asks for."""
+
+    flow: DeployedFlow
+    database: str
+    entities: Sequence[Path]
+    apply: bool
+    sandbox: bool
+    data: Any
+    actor: Actor
+    resume: str | None
+
+
+def run(  # noqa: PLR0913  (options)
+    name: Annotated[
+        str, typer.Argument(metavar="NAME[@VERSION]", help="A deployed tool. NAME: the version that serves.")
+    ],
+    *,
+    given: Annotated[str, typer.Option("--input", help="A file with the input as JSON, or - for stdin.")] = "",
+    entities: Annotated[list[Path], typer.Option("--entity", help="Entities: files, or folders of them.")] = [],  # noqa: B006
+    database: Database = _SQLITE,
+    caller: Annotated[str, typer.Option("--as", help="The caller's id. Left out: the account of this process.")] = "",
+    role: Annotated[list[str], typer.Option("--role", help="A role of the caller.")] = [],  # noqa: B006
+    user: Annotated[str, typer.Option(help="The subject of the caller's own tokens, such as slack:user:T1:U1.")] = "",
+    team: Annotated[str, typer.Option(help="The subject of tokens for all, such as slack:team:T1.")] = "",
+    config: Annotated[Path | None, typer.Option(help="The broker's configuration, for httpRequest nodes.")] = None,
+    resume: Annotated[str | None, typer.Option(help="Go on with this run; --input and the caller are its own.")] = None,
+    flows: Flows = Path("flows"),
+    apply: Annotated[bool, typer.Option("--apply", help="Make the tables fit the entities; no data is lost.")] = False,
+    sandbox: Annotated[bool, typer.Option("--sandbox", help="Play payments and SMS, which reach nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a deployed tool once. Status 1: it did not succeed. Status 75: a user has to consent first."""
+    subjects = {mode: subject for mode, subject in (("user", user), ("global", team)) if subject}
+    turn = Turn("flowtools", "command", auth=TurnAuth(subjects=subjects)) if subjects else None
+    with flaws_told(as_json=as_json), _told():
+        asked = _RunWanted(
+            flow=FlowVersions(flows, SystemClock()).deployed(name),
+            database=database,
+            entities=entities,
+            apply=apply,
+            sandbox=sandbox,
+            data=_input(given),
+            actor=Actor(id=caller or account(), roles=frozenset(role), turn=turn),
+            resume=resume,
+        )
+        result = _call(asked, None) if config is None else asyncio.run(_with_broker(asked, config))
+    _tell(result, as_json=as_json)
+    raise typer.Exit({"succeeded": 0, "parked": _ASK_A_PERSON}.get(result.state, 1))
+
+
+def runs(
+    run_id: Annotated[str, typer.Argument(metavar="[RUN]", help="One run, with its steps. Left out: a list.")] = "",
+    tool: Annotated[str, typer.Option(help="Runs of this tool.")] = "",
+    state: Annotated[str, typer.Option(help="Runs in this state, such as failed, parked, unknown or escalated.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="So many at most, the newest first.")] = 100,
+    database: Database = _SQLITE,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List runs, the newest first, or show the steps of one. It shows no input and no result."""
+    from oauthbroker.flowtools.entities.database import Database as Opened
+    from oauthbroker.flowtools.running import journal
+
+    where = {name: value for name, value in (("id", run_id), ("tool", tool), ("state", state)) if value}
+    with _told(), Opened(database).transaction() as connection:
+        rows = [_row(each) for each in journal.list_runs(connection, limit, **where)]
+        steps = journal.steps_of(connection, run_id) if run_id and rows else {}
+    if run_id and not rows:
+        raise BrokerError(Code.NOT_FOUND, note="no run with this id")
+    if run_id:
+        rows[0]["steps"] = [
+            {"node": node, "state": step.state, "attempts": step.attempts, "rows": step.rows}
+            for node, step in steps.items()
+        ]
+    if as_json:
+        typer.echo(json.dumps({"runs": rows}, ensure_ascii=False))
+        return
+    for row in rows:
+        why = f": {printable(row['code'] or '')} {printable(row['message'])}" if row["message"] else ""
+        by = printable(row["actor"] or "no caller")
+        typer.echo(f"{row['run']}  {row['tool']}@{row['version']}  {row['state']}  {row['started']}  by {by}{why}")
+        for note in row["notes"]:
+            typer.echo(f"  note: {printable(note)}")
+        for step in row.get("steps", ()):
+            typer.echo(f"  {step['node']}  {step['state']}  attempts {step['attempts']}, rows {step['rows']}")
+
+
+def _input(given: str) -> Any:
+    raw = b"{}"
+    if given:
+        raw = sys.stdin.buffer.read(MOST_BYTES + 1) if given == "-" else read_given(Path(given))
+    if len(raw) > MOST_BYTES:
+        raise BrokerError(Code.REQUEST_TOO_LARGE)
+    return decode_json(raw, Code.REQUEST_INVALID)
+
+
+async def _with_broker(asked: _RunWanted, config: Path) -> RunResult:
+    from oauthbroker.flowtools.running.requests import BrokerRequests
+
+    async with open_broker(config, background=False) as broker:
+        requests = BrokerRequests(broker)
+        return await asyncio.to_thread(_call, asked, requests)
+
+
+def _call(asked: _RunWanted, requests: Any) -> RunResult:
+    runs = _runs(asked, requests)
+    flow = runs.ready(asked.flow.tool, asked.flow.policies)
+    return runs.resume(flow, asked.resume) if asked.resume else runs.call(flow, asked.data, asked.actor)
+
+
+def _runs(asked: _RunWanted, requests: Any) -> FlowRuns:
+    from oauthbroker.flowtools.entities import tables
+    from oauthbroker.flowtools.entities.database import Database as Opened
+    from oauthbroker.flowtools.entities.definition import load_entity
+    from oauthbroker.flowtools.running.contract import FlowRuns
+
+    database = Opened(asked.database)
+    entities = [load_entity(read_given(each), str(each)) for each in given_files(list(asked.entities))]
+    if asked.apply:
+        tables.apply(database, entities)
+    return FlowRuns(database, entities, _ports(asked, requests))
+
+
+def _ports(asked: _RunWanted, requests: Any) -> Ports:
+    from oauthbroker.flowtools.running.ports import Ports, SandboxAdapter
+
+    if not asked.sandbox:
+        return Ports(requests=requests)
+    nodes = asked.flow.tool.nodes.values()
+    payments = {node.config["provider"]: SandboxAdapter() for node in nodes if node.type == "payment"}
+    return Ports(sms=SandboxAdapter(), payments=payments, requests=requests, sandbox=True)
+
+
+def _row(run: RunRecord) -> dict[str, Any]:
+    from oauthbroker.flowtools.entities.database import iso
+
+    return {
+        "run": run.id,
+        "tool": run.tool,
+        "version": run.version,
+        "state": run.state,
+        "code": run.code,
+        "message": run.message,
+        "notes": list(run.notes),
+        "actor": run.actor.id if run.actor else None,
+        "started": iso(run.started),
+    }
+
+
+def _tell(result: RunResult, *, as_json: bool) -> None:
+    asked = result.authorization
+    if as_json:
+        told = {"run": result.run, "state": result.state, "output": result.output, "code": result.code}
+        told |= {"message": result.message, "notes": list(result.notes), "authorization": asked and asked.to_json()}
+        typer.echo(json.dumps(told, ensure_ascii=False))
+        return
+    why = f": {result.code or ''} {result.message}" if result.message else ""
+    typer.echo(printable(f"run {result.run}: {result.state}{why}"), err=True)
+    for note in result.notes:
+        typer.echo(printable(f"note: {note}"), err=True)
+    if asked is not None:
+        typer.echo(f"{printable(asked.message)}\n{asked.authorization_url}", err=True)
+    if result.state == "succeeded":
+        typer.echo(json.dumps(result.output, ensure_ascii=False))
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Pass on refusals of the database and its tables as a command's refusal. No text of a driver is shown: it may
+    quote the URL."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from oauthbroker.flowtools.source import FlowRefused
+
+    try:
+        yield
+    except (BrokerError, FlowRefused):
+        raise
+    except ValueError as error:
+        raise BrokerError(Code.REQUEST_INVALID, note=str(error)) from None
+    except SQLAlchemyError as error:
+        raise BrokerError(Code.REQUEST_INVALID, note=f"the database: {type(error).__name__}") from None

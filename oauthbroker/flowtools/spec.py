@@ -1,0 +1,388 @@
+"""A tool's specification: loaded with all its flaws at once, both dialects of graphs in one form."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from oauthbroker.flowtools.source import Flaw, FlowRefused, FlowSource, Keys, nearest, printable, read_source
+
+SCHEMA_FILE: Final = "flow-tool.schema.json"
+EXTERNAL: Final = frozenset({"payment", "email", "sms", "httpRequest"})
+_NODE_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_HOST = re.compile(r"(?=.{4,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]")
+_SLOT = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
+_PATH = re.compile(r"(/[A-Za-z0-9._~!$'()*+,;=:@-]*)*")
+_INNER: Final = frozenset((
+    "arpa", "corp", "home", "internal", "invalid", "lan", "local", "localdomain", "localhost", "onion", "test",
+))  # fmt: skip
+# Words that an expression cannot use as a name; `input` is the tool's input.
+RESERVED: Final = frozenset((
+    "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "input", "let",
+    "loop", "namespace", "null", "package", "parameters", "return", "true", "var", "void", "while",
+))  # fmt: skip
+_ONLY_FOR: Final = {"method": "http", "path": "http", "schedule": "cron", "webhookSecret": "webhook"}
+_REGEX_SIZE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node in the one form: `type` as the schema spells it, `operation` for both `operation` and `action`. `path` is
+    its place in the document."""
+
+    id: str
+    type: str
+    operation: str
+    config: Mapping[str, Any] = field(repr=False)
+    path: Keys = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """An edge. `label` is None where none is written."""
+
+    source: str
+    target: str
+    label: str | None = None
+    data_mapping: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    type: str
+    method: str | None = None
+    path: str | None = None
+    schedule: str | None = None
+    webhook_secret: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowTool:
+    """A tool's specification. `written_risk` is what its author wrote, which decides nothing."""
+
+    name: str
+    version: int
+    description: str
+    trigger: Trigger
+    input: Mapping[str, Any] = field(repr=False)
+    output: Mapping[str, Any] = field(repr=False)
+    nodes: Mapping[str, Node] = field(repr=False)
+    edges: tuple[Edge, ...] = field(repr=False)
+    start: str
+    policies: tuple[str, ...] = ()
+    auth_required: bool = True
+    allowed_roles: tuple[str, ...] = ()
+    written_risk: str | None = None
+    written_concurrency: str | None = None
+    idempotency_key: str | None = None
+    source: FlowSource = field(repr=False)
+
+
+def load_tool(raw: bytes, file: str) -> FlowTool:
+    """Load a tool's specification from the bytes of a JSON or YAML file. Raises FlowRefused with every flaw."""
+    source = read_source(raw, file)
+    flaws = list(shape_flaws(source, ""))
+    data = source.data if isinstance(source.data, dict) else {}
+    flaws += [source.flaw(*each) for each in _trigger_flaws(data.get("trigger"))]
+    for member in ("input", "output"):
+        if isinstance(data.get(member), dict):
+            flaws += [source.flaw((member,), *each) for each in _schema_flaws(data[member])]
+    nodes = _nodes(data)
+    for node in nodes:
+        flaws += [source.flaw((*node.path, *path), *rest) for path, *rest in _node_flaws(node)]
+    flaws += [source.flaw(*each) for each in _graph_flaws(nodes, data.get("flow"))]
+    if flaws:
+        raise FlowRefused(flaws)
+    auth, trigger = data.get("auth", {}), data["trigger"]
+    return FlowTool(
+        name=data["name"],
+        version=int(data["version"]),
+        description=data["description"],
+        trigger=Trigger(
+            type=trigger["type"],
+            method=trigger.get("method"),
+            path=trigger.get("path"),
+            schedule=trigger.get("schedule"),
+            webhook_secret=trigger.get("webhookSecret"),
+        ),
+        input=data["input"],
+        output=data["output"],
+        nodes={node.id: node for node in nodes},
+        edges=tuple(
+            Edge(
+                source=each["from"],
+                target=each["to"],
+                label=each.get("label"),
+                data_mapping=each.get("dataMapping", {}),
+            )
+            for each in data["flow"]["edges"]
+        ),
+        start=data["flow"]["startNode"],
+        policies=tuple(data.get("policies", ())),
+        auth_required=auth.get("required", True),
+        allowed_roles=tuple(auth.get("allowedRoles", ())),
+        written_risk=data.get("riskLevel"),
+        written_concurrency=data.get("concurrencyStrategy"),
+        idempotency_key=data.get("idempotencyKey"),
+        source=source,
+    )
+
+
+def lower_camel(name: str) -> str:
+    """Return the name by which expressions know an entity: `vehicle` for `Vehicle`."""
+    return name[:1].lower() + name[1:]
+
+
+def refuse_changed(tool: FlowTool, known_digest: str | None) -> None:
+    """Refuse other bytes under a version that is known. A version is immutable. Raises FlowRefused."""
+    if known_digest not in {None, tool.source.digest}:
+        todo = f"write version {tool.version + 1}"
+        raise FlowRefused([tool.source.flaw(("version",), "this version exists with other bytes", todo)])
+
+
+@cache
+def published_schema() -> Mapping[str, Any]:
+    """Return the JSON Schema that editors and `load_tool` use."""
+    loaded: Mapping[str, Any] = json.loads(files(__package__).joinpath(SCHEMA_FILE).read_text("utf-8"))
+    return loaded
+
+
+@cache
+def _judge(definition: str) -> Any:
+    whole = dict(published_schema())
+    if definition:
+        whole = {"$schema": whole["$schema"], "$ref": f"#/$defs/{definition}", "$defs": whole["$defs"]}
+    return schema_judge(whole)
+
+
+def schema_judge(schema: Mapping[str, Any]) -> Any:
+    """Return a validator without remote references, and with regexes of linear time. Raises ValueError."""
+    import jsonschema_rs as engine
+
+    linear = engine.RegexOptions(size_limit=_REGEX_SIZE, dfa_size_limit=_REGEX_SIZE)
+    return engine.Draft202012Validator(
+        dict(schema), offline=True, validate_formats=True, ignore_unknown_formats=False, pattern_options=linear
+    )
+
+
+def shape_flaws(source: FlowSource, definition: str) -> Iterator[Flaw]:
+    """Yield the flaws by the published schema, or by one of its definitions. No text of the values is shown."""
+    for error in _judge(definition).iter_errors(source.data):
+        keyword, facts, path = error.kind.name, error.kind.as_dict(), tuple(error.instance_path)
+        if keyword == "required":
+            yield source.flaw((*path, facts["property"]), "missing", "write it")
+        elif keyword == "additionalProperties":
+            known = _known(list(error.schema_path)[:-1])
+            for name in facts["unexpected"]:
+                todo = nearest(name, known) or f"known here: {', '.join(sorted(known))}"
+                yield source.flaw((*path, name), "unknown field", todo)
+        else:
+            yield source.flaw(path, *_words(keyword, facts))
+
+
+def _known(path: list[str | int]) -> list[str]:
+    """Return the members that the published schema knows at a schema path, which steps through references."""
+    whole: Any = published_schema()
+    found = whole
+    for step in path:
+        found = found if step == "$ref" else found[step]
+        while "$ref" in found:
+            found = whole["$defs"][str(found["$ref"]).rpartition("/")[2]]
+    return list(found["properties"])
+
+
+def _words(keyword: str, facts: Mapping[str, Any]) -> tuple[str, str]:
+    match keyword:
+        case "type":
+            return "of another type", f"write {' or '.join(map(str, facts['types']))}"
+        case "enum":
+            options = facts["options"]
+            options = json.loads(options) if isinstance(options, str) else options
+            return "not one of the words known here", f"write one of {', '.join(map(str, options))}"
+        case "pattern":
+            return "not in the form that is asked for", f"it has to match {facts['pattern']}"
+        case "minimum" | "exclusiveMinimum" | "minLength" | "minItems" | "minProperties":
+            return "too small or too short", f"the bound is {keyword} {facts['limit']}"
+        case "maximum" | "exclusiveMaximum" | "maxLength" | "maxItems" | "maxProperties":
+            return "too large or too long", f"the bound is {keyword} {facts['limit']}"
+        case "not":
+            return "not allowed here", "write a path without . and .. as segments"
+        case "propertyNames":
+            return "a name of another form", "use letters, digits and _"
+    return "not valid here", "correct it, or remove it"
+
+
+def _trigger_flaws(trigger: Any) -> Iterator[tuple[Keys, str, str]]:
+    if not isinstance(trigger, dict) or not isinstance(kind := trigger.get("type"), str):
+        return
+    for member, owner in _ONLY_FOR.items():
+        if member in trigger and kind != owner:
+            what = f"not for the trigger {printable(kind[:16])}"
+            yield ("trigger", member), what, f"remove it, or write type: {owner}"
+        elif owner == kind in {"cron", "webhook"} and member not in trigger:
+            yield ("trigger", member), "missing", f"a {kind} trigger requires it"
+    if kind == "cron" and isinstance(schedule := trigger.get("schedule"), str) and not _is_schedule(schedule):
+        yield ("trigger", "schedule"), "no cron expression that ever fires", "write five fields, such as 0 */6 * * *"
+
+
+def _is_schedule(text: str) -> bool:
+    from datetime import UTC, datetime
+
+    from cronsim import CronSim, CronSimError
+
+    try:
+        return len(text.split()) == 5 and bool(next(CronSim(text, datetime(2026, 1, 1, tzinfo=UTC))))
+    except (CronSimError, StopIteration):
+        return False
+
+
+def _schema_flaws(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    try:
+        schema_judge(schema)
+    except ValueError:
+        yield "not a usable JSON Schema 2020-12", "correct it: known formats, no other documents, linear regexes"
+
+
+def _nodes(data: Mapping[str, Any]) -> list[Node]:
+    """Return the nodes of either dialect that have the shape of one."""
+    flow = data.get("flow")
+    written = flow.get("nodes") if isinstance(flow, dict) else None
+    items: list[tuple[str | int, Any, Any]] = []
+    if isinstance(written, dict):
+        items = [(name, name, node) for name, node in written.items()]
+    elif isinstance(written, list):
+        items = [(at, node.get("id"), node) for at, node in enumerate(written) if isinstance(node, dict)]
+    found = []
+    for at, name, node in items:
+        kind, config = (node.get("type"), node.get("config", {})) if isinstance(node, dict) else (None, None)
+        if isinstance(name, str) and isinstance(kind, str) and kind and isinstance(config, dict):
+            operation = config.get("operation", config.get("action", ""))
+            one = {key: value for key, value in config.items() if key not in {"operation", "action"}}
+            found.append(
+                Node(
+                    id=name,
+                    type=kind[0].lower() + kind[1:],
+                    operation=operation if isinstance(operation, str) else "",
+                    config=one | ({"both": True} if {"operation", "action"} <= config.keys() else {}),
+                    path=("flow", "nodes", at),
+                )
+            )
+    return found
+
+
+def _node_flaws(node: Node) -> Iterator[tuple[Keys, str, str]]:
+    config = node.config
+    if not _NODE_ID.fullmatch(node.id) or node.id in RESERVED:
+        yield (), "an id that expressions cannot use", "use letters, digits, _ and -, and no word of the language"
+    if config.get("both"):
+        yield ("config", "action"), "beside `operation`, which means the same", "keep one of them"
+    if node.type == "read" and ("entity" in config) == ("composite" in config):
+        yield ("config",), "not exactly one of entity and composite", "name the entity, or the composite"
+    if node.type == "write" and "sql" not in config:
+        for member, there in (("entity", "entity" in config), ("operation", bool(node.operation))):
+            if not there:
+                yield ("config", member), "missing", "write it"
+        if (node.operation == "transition") != ("to" in config):
+            yield ("config", "to"), "does not fit the operation", "a transition has `to`, and no other write has it"
+        if node.operation == "create" and "filter" in config:
+            yield ("config", "filter"), "not for the operation create", "remove it"
+    if node.type == "httpRequest" and isinstance(url := config.get("url"), str):
+        yield from _request_flaws(node, url)
+
+
+def _request_flaws(node: Node, url: str) -> Iterator[tuple[Keys, str, str]]:
+    if not is_public_url(sample_url(url)):
+        todo = "write a literal https URL: a public host name, no user, port, query or fragment, no . or .. segments"
+        yield ("config", "url"), "not a URL that a flow may call", todo
+    if sorted(url_slots(url)) != sorted(f"{{{name}}}" for name in node.config.get("path", ())):
+        yield ("config", "path"), "does not fit the url", "write one expression for each {name} of the url"
+    if "body" in node.config and not has_effect(node):
+        yield ("config", "body"), "not for this method", "write method: POST, or use query"
+
+
+def sample_url(url: str) -> str:
+    """Return a URL with a plain segment in place of each slot."""
+    slots = url_slots(url)
+    return "/".join("x" if each in slots else each for each in url.split("/"))
+
+
+def url_slots(url: str) -> list[str]:
+    """Return the segments `{name}` of a URL's path, for which a run has values."""
+    return [each for each in url.split("/")[3:] if _SLOT.fullmatch(each)]
+
+
+def has_effect(node: Node) -> bool:
+    """Tell whether a write or external node changes something (RFC 9110 section 9.2.1)."""
+    return node.type != "httpRequest" or node.config.get("method", "GET") not in {"GET", "HEAD"}
+
+
+def is_public_url(url: str) -> bool:
+    """Tell whether a URL is https, to a public host name, and reads the same for every parser."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    host, segments = parts.netloc, parts.path.split("/")
+    return bool(
+        url == f"https://{host}{parts.path}"
+        and _HOST.fullmatch(host)
+        and host.rpartition(".")[2] not in _INNER
+        and _PATH.fullmatch(parts.path)
+        and not {".", ".."} & set(segments)
+        and "" not in segments[1:-1]
+    )
+
+
+def _graph_flaws(nodes: list[Node], flow: Any) -> Iterator[tuple[Keys, str, str]]:
+    """Yield the flaws of the graph as a text: names that stand twice or for nothing, labels at wrong places."""
+    if not isinstance(flow, dict):
+        return
+    folded = Counter(node.id.replace("-", "_") for node in nodes)
+    for node in nodes:
+        if folded[node.id.replace("-", "_")] > 1:
+            yield (*node.path, "id"), "an id twice", "rename one; - and _ are one letter in expressions"
+    by_id = {node.id: node for node in nodes}
+    edges = flow.get("edges")
+    cases = Counter[tuple[str, str | None]]()
+    leaving = Counter[str]()
+    for at, edge in enumerate(edges if isinstance(edges, list) else ()):
+        path: Keys = ("flow", "edges", at)
+        ends = (edge.get("from"), edge.get("to")) if isinstance(edge, dict) else (None, None)
+        for member, end in zip(("from", "to"), ends, strict=True):
+            if isinstance(end, str) and end not in by_id:
+                yield (*path, member), "no node of this flow", nearest(end, by_id) or "name a node"
+        if not isinstance(ends[0], str) or ends[0] not in by_id:
+            continue
+        label, source = edge.get("label"), by_id[ends[0]]
+        cases[source.id, label] += 1
+        leaving[source.id] += 1
+        flaw = _label_flaw(source, label, cases, leaving)
+        if flaw:
+            yield (*path, "label") if "label" in edge else path, *flaw
+        targets = Counter(map(str, edge["dataMapping"].values())) if isinstance(edge.get("dataMapping"), dict) else {}
+        if any(count > 1 for count in targets.values()):
+            yield (*path, "dataMapping"), "two fields lead to one", "map each field of the target once"
+
+
+def _label_flaw(
+    source: Node, label: Any, cases: Mapping[tuple[str, str | None], int], leaving: Mapping[str, int]
+) -> tuple[str, str] | None:
+    if source.type == "if" and label not in {"true", "false"}:
+        return "an edge of an if node without `true` or `false`", "write label: true or label: false, quoted in YAML"
+    if source.type == "switch" and label is None:
+        return "an edge of a switch node without a label", "write the case, or default"
+    if source.type not in {"if", "switch"} and label is not None:
+        return "a label, and its node does not branch", "remove it, or branch with an if or switch node"
+    if source.type not in {"if", "switch"} and leaving[source.id] > 1:
+        todo = "put the nodes one after another, or branch with an if or switch node"
+        return "a second edge from a node that does not branch", todo
+    if label is not None and cases[source.id, label] > 1:
+        return "a label twice", "write each case once"
+    return None

@@ -1,0 +1,153 @@
+"""Deployed versions of tools: immutable, several at once, and the one of each tool that serves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from oauthbroker import BrokerError, Clock, Code
+from oauthbroker.flowtools.acknowledgements import Acknowledgements, person, refuse_undeployable
+from oauthbroker.flowtools.judging import FlowVerdict, judge
+from oauthbroker.flowtools.kept_files import DAMAGED, KeptFiles, refused
+from oauthbroker.flowtools.policies import Policy, load_policy
+from oauthbroker.flowtools.source import FlowRefused
+from oauthbroker.flowtools.spec import FlowTool, load_tool, refuse_changed
+
+_VERSIONS, _ACTIVATIONS = "versions", "activations"
+_MEMBERS: Final = {
+    "version": int,
+    "digest": str,
+    "yaml": bool,
+    "specification": str,
+    "policies": list,
+    "by": str,
+    "at": str,
+}
+_ACTIVATED: Final = {"version": int, "by": str, "at": str}
+_REFERENCE = re.compile(r"([A-Za-z0-9.]{1,128})(?:@([1-9][0-9]{0,17}))?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployedFlow:
+    """A deployed version: its specification in the one form, its own policies, and who deployed it when."""
+
+    tool: FlowTool
+    verdict: FlowVerdict
+    policies: tuple[Policy, ...]
+    by: str
+    at: str
+
+
+class FlowVersions:
+    """The versions in a folder. The methods that write take the lock of the folder."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._files, self._clock = KeptFiles(folder), clock
+        self.acknowledgements = Acknowledgements(self._files, clock)
+
+    def deploy(self, raw: bytes, file: str, *, by: str, policies: Iterable[Policy] = ()) -> DeployedFlow:
+        """Deploy a specification. Idempotent: the same bytes again change nothing. The first version of a tool serves.
+
+        Raises FlowRefused for flaws, red findings, yellow ones that are not acknowledged, and a version that is there
+        with other bytes.
+        """
+        tool, given = load_tool(raw, file), list(policies)
+        verdict = judge(tool, given)
+        refuse_undeployable(tool, verdict)
+        by, named = person(by), named_policies(tool)
+        own = [asdict(each) for each in given if each.name in named]
+        with self._files.writing():
+            if tool.version in self.numbers(tool.name):
+                self._refuse_other(tool, own)
+            else:
+                self.acknowledgements.refuse_missing(tool, verdict)
+                document = {
+                    "version": tool.version,
+                    "digest": tool.source.digest,
+                    "yaml": file.endswith((".yaml", ".yml")),
+                    "specification": raw.decode(),
+                    "policies": own,
+                    "by": by,
+                    "at": self._clock.now().isoformat(),
+                }
+                self._files.write(tool.name, _VERSIONS, tool.version, document)
+            if self.serving(tool.name) is None:
+                self._activate(tool.name, tool.version, by)
+        return self.deployed(f"{tool.name}@{tool.version}")
+
+    def activate(self, name: str, version: int, *, by: str) -> DeployedFlow:
+        """Let a deployed version serve, an older or a newer one. Raises BrokerError if it is not deployed."""
+        by = person(by)
+        with self._files.writing():
+            flow = self.deployed(f"{name}@{version}")
+            if self.serving(name) != version:
+                self._activate(name, version, by)
+        return flow
+
+    def deployed(self, reference: str) -> DeployedFlow:
+        """Return the version `NAME@VERSION`, or with `NAME` the one that serves. It is checked and judged again.
+
+        Raises BrokerError if it is not deployed, and FlowRefused if its file is damaged or this program judges it red.
+        """
+        found = _REFERENCE.fullmatch(reference)
+        if not found:
+            raise BrokerError(Code.REQUEST_INVALID, note="a version is named NAME or NAME@VERSION")
+        name, number = found[1], int(found[2]) if found[2] else self.serving(found[1])
+        if number is None or number not in self.numbers(name):
+            there = ", ".join(map(str, self.numbers(name))) or "none"
+            raise BrokerError(Code.REQUEST_INVALID, note=f"{reference} is not deployed; deployed versions: {there}")
+        return self._load(name, number)
+
+    def names(self) -> list[str]:
+        """Return the names of all tools that have versions."""
+        return [name for name in self._files.tools() if self.numbers(name)]
+
+    def numbers(self, name: str) -> list[int]:
+        """Return the deployed versions of a tool, ascending."""
+        return self._files.numbers(name, _VERSIONS)
+
+    def serving(self, name: str) -> int | None:
+        """Return the version of a tool that serves; None if it has none. Raises FlowRefused if a record is missing."""
+        numbers = self._files.numbers(name, _ACTIVATIONS)
+        if gap := set(range(1, len(numbers) + 1)) - set(numbers):
+            raise refused(self._files.path(name, _ACTIVATIONS, min(gap)), "missing", "restore it")
+        if not numbers:
+            return None
+        version: int = self._files.read(name, _ACTIVATIONS, numbers[-1], _ACTIVATED)["version"]
+        return version
+
+    def _activate(self, name: str, version: int, by: str) -> None:
+        number = len(self._files.numbers(name, _ACTIVATIONS)) + 1
+        document = {"version": version, "by": by, "at": self._clock.now().isoformat()}
+        self._files.write(name, _ACTIVATIONS, number, document)
+
+    def _refuse_other(self, tool: FlowTool, own: list[Any]) -> None:
+        there = self._files.read(tool.name, _VERSIONS, tool.version, _MEMBERS)
+        refuse_changed(tool, there["digest"])
+        if there["policies"] != own:
+            todo = f"write version {tool.version + 1}, or deploy it with the policies of before"
+            raise FlowRefused([tool.source.flaw(("policies",), "this version exists with other policies", todo)])
+
+    def _load(self, name: str, number: int) -> DeployedFlow:
+        document = self._files.read(name, _VERSIONS, number, _MEMBERS)
+        path, raw = self._files.path(name, _VERSIONS, number), document["specification"].encode()
+        if hashlib.sha256(raw).hexdigest() != document["digest"]:
+            raise refused(path, *DAMAGED)
+        tool = load_tool(raw, f"{path}.{'yaml' if document['yaml'] else 'json'}")
+        if (tool.name, tool.version, document["version"]) != (name, number, number):
+            raise refused(path, *DAMAGED)
+        policies = tuple(load_policy(json.dumps(each).encode(), str(path)) for each in document["policies"])
+        verdict = judge(tool, policies)
+        refuse_undeployable(tool, verdict)
+        return DeployedFlow(tool=tool, verdict=verdict, policies=policies, by=document["by"], at=document["at"])
+
+
+def named_policies(tool: FlowTool) -> set[str]:
+    """Return the names of the policies that a tool or one of its nodes names."""
+    checks = (node for node in tool.nodes.values() if node.type == "policyCheck")
+    return {*tool.policies, *(str(node.config["policy"]) for node in checks)}
