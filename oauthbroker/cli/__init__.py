@@ -22,13 +22,13 @@ import typer
 from typer.completion import completion_init  # type: ignore[attr-defined]  # no public name registers the shells
 from typer.core import TyperGroup
 
-from oauthbroker.cli import answers
-from oauthbroker.cli.refusals import in_json, tell, tell_crash
+from oauthbroker.cli import json_output
+from oauthbroker.cli.error_output import in_json, tell, tell_crash
 from oauthbroker.cli.room_commands import RoomCommands, plain_command, room_commands
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused, described
 from oauthbroker.core.version import VERSION
-from oauthbroker.serving.process import harden
+from oauthbroker.serving.hardening import harden
 
 COMPLETE = "_OAUTHBROKER_COMPLETE"
 COMMANDS = {
@@ -38,6 +38,8 @@ COMMANDS = {
     "doctor": "Check keys, store, disk, clock, providers and grants, and say what to do.",
     "health": "Ask the running broker whether it is well.",
     "secrets": "Client secrets in the sealed store: set, list, remove.",
+    "keys": "Seeds and keys of the store: status, rotate, reseal, retire, rewrap.",
+    "store": "The store: copy, verify, export, import, accept-restore, reopen, migrate.",
     "serve": "Serve the pages and the API until told to stop.",
     "token": "Print an access token of this turn on stdout.",
     "exec": "Run a command with an access token of this turn.",
@@ -126,10 +128,10 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit status. With `--json` stdout then holds the one document, also after a
     failure. A room's command that chose its status has printed the document itself."""
-    answers.begin()
+    json_output.begin()
     status, refusal = _run(arguments)
     chosen = refusal is None and status != STOPPED and next(iter(arguments), "") not in COMMANDS
-    if answers.wanted(arguments) and status != 0 and not chosen:
+    if json_output.wanted(arguments) and status != 0 and not chosen:
         _refuse_in_json(status, refusal)
     return status
 
@@ -167,8 +169,8 @@ def _refuse_in_json(status: int, why: BaseException | None) -> None:
     if isinstance(why, (BrokerError, Refused)):
         in_json(why)
     elif isinstance(why, typer.TyperException):
-        answers.refuse("usage", why.format_message())
+        json_output.refuse("usage", why.format_message())
     elif status == STOPPED:
-        answers.refuse("stopped", "Stopped before it was done.")
+        json_output.refuse("stopped", "Stopped before it was done.")
     else:
-        answers.refuse("crash", described(why) if why is not None else "The command ended without an answer.")
+        json_output.refuse("crash", described(why) if why is not None else "The command ended without an answer.")

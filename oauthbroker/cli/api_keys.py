@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oauthbroker.cli.error_output import confirm
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.refusals import confirm
-from oauthbroker.cli.stored import by_id, change, read, say, show_all
+from oauthbroker.cli.stored_records import by_id, change, read, say, show_all
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oauthbroker.cli.answers import answer, begin_stream, one_of_many
+from oauthbroker.cli.completion_words import all_entry_types, app_option, entry_types
+from oauthbroker.cli.json_output import answer, begin_stream, one_of_many
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
-from oauthbroker.cli.stored import read, show_all, vault_of
-from oauthbroker.cli.text import counted, shown, table
-from oauthbroker.cli.words import all_entry_types, app_option, entry_types
+from oauthbroker.cli.stored_records import read, show_all, vault_of
+from oauthbroker.cli.tables import counted, shown, table
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ async def _tail(
 ) -> None:
     from oauthbroker.audit.lines import Sought
 
-    sought = Sought(app_name, entry_type)
+    sought = Sought(app=app_name, type=entry_type)
     async with vault_of(config, upgrading=False) as vault:
         people = GrantNames(vault)
         coming = vault.audit.follow() if follow else None

@@ -14,14 +14,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from oauthbroker.cli.answers import answer
-from oauthbroker.cli.lacking import NOTHING, Lacking, lacking, tell_lacking
+from oauthbroker.cli.json_output import answer
+from oauthbroker.cli.missing_values import NOTHING, Lacking, lacking, tell_lacking
 from oauthbroker.cli.options import AsJson
-from oauthbroker.cli.text import counted, table
+from oauthbroker.cli.tables import counted, table
 from oauthbroker.config import ConfigProblem, ConfigRefused, Loaded, load
-from oauthbroker.config.drafts import AppDraft, LoginDraft
 from oauthbroker.config.problems import Problems
 from oauthbroker.config.skipped import LeftAlone
+from oauthbroker.config.unresolved_bundle import AppDraft, LoginDraft
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.scope_ceiling import NO_RIGHTS
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.completion import get_completion_script  # type: ignore[attr-defined]  # typer exports it by no list
 
-from oauthbroker.cli.answers import answer
+from oauthbroker.cli.json_output import answer
 from oauthbroker.cli.options import AsJson
 
 PROGRAM, VARIABLE = "oauthbroker", "_OAUTHBROKER_COMPLETE"

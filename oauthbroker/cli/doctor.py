@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oauthbroker.cli.answers import answer
+from oauthbroker.cli.json_output import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
-from oauthbroker.cli.text import counted, shown, table
+from oauthbroker.cli.tables import counted, shown, table
 
 if TYPE_CHECKING:
     from oauthbroker.cli.doctor_checks import Doctor
@@ -65,7 +65,7 @@ async def _examine(config: Path, *, offline: bool) -> tuple[Doctor, list[Finding
     from oauthbroker.observability.logging import json_log
 
     clock = SystemClock()
-    doctor = Doctor(config, os.environ, clock, json_log(sys.stderr, clock).bind())
+    doctor = Doctor(config=config, env=os.environ, clock=clock, log=json_log(sys.stderr, clock).bind())
     try:
         findings = await doctor.here()
         if not offline:

@@ -16,10 +16,10 @@ from oauthbroker.audit.folder import NAME as AUDIT_LOG
 from oauthbroker.audit.folder import slots_with_lines
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.cli.doctor_place import MOST_NAMED, data_of, disk, guarded, locks, permissions, rooms, sentence
-from oauthbroker.cli.text import counted
+from oauthbroker.cli.tables import counted
 from oauthbroker.config import ConfigProblem, ConfigRefused, Loaded, load, load_settings, resolve
 from oauthbroker.config.problems import Problems
-from oauthbroker.config.values import is_unread_secret
+from oauthbroker.config.value_sources import is_unread_secret
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
@@ -31,14 +31,15 @@ from oauthbroker.operations.checkup.findings import Check, Finding
 from oauthbroker.operations.checkup.forecast import AppFacts, Forecast, forecast
 from oauthbroker.operations.checkup.inspection import Inspection
 from oauthbroker.operations.checkup.probing import probing
+from oauthbroker.operations.checkup.receivers import receivers
 from oauthbroker.providers import presets
 from oauthbroker.records.grant_view import GrantView
-from oauthbroker.store.keys import Keyring
+from oauthbroker.store.keyring import Keyring
 from oauthbroker.store.port import Store
 from oauthbroker.wiring import KEY_ENV, key_origin, look_into, unlocked, upgrade_state, with_keys
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Doctor:
     """One run of the checks. Later checks use the results of earlier ones; a missing result is None."""
 
@@ -62,13 +63,19 @@ class Doctor:
         if self.settings is None:
             return found
         root = self.settings.store_root
-        steps: list[tuple[Check, Callable[[], Awaitable[list[Finding]]]]] = [
-            ("keys", self._keys),
+        in_files: list[tuple[Check, Callable[[], Awaitable[list[Finding]]]]] = [
             ("permissions", lambda: permissions(root)),
             ("disk", lambda: disk(root)),
             ("locks", lambda: locks(root)),
+        ]
+        in_database: list[tuple[Check, Callable[[], Awaitable[list[Finding]]]]] = [("database", self._database)]
+        steps: list[tuple[Check, Callable[[], Awaitable[list[Finding]]]]] = [
+            ("keys", self._keys),
+            *([] if self.settings.store_url_env else in_files),
             ("secrets", self._values),
+            ("age", self._age),
             ("audit", self._audit),
+            *(in_database if self.settings.store_url_env else []),
             ("apiKeys", self._api_keys),
             ("work", self._work),
             ("grants", self._grants),
@@ -86,7 +93,14 @@ class Doctor:
             found = await guarded("providers", lambda: probe.providers(asked))
             clock = findings.of_clock(probe.skews)
             public = await guarded("address", lambda: probe.address(self._settings.public_base_url))
-            return [*found, clock, *public, *await guarded("rooms", lambda: rooms(self._settings))]
+            forwarded = await guarded("forwarders", self._forwarders)
+            return [*found, clock, *public, *forwarded, *await guarded("rooms", lambda: rooms(self._settings))]
+
+    async def _forwarders(self) -> list[Finding]:
+        """Check the receivers of forwarded events. Missing secrets are reported elsewhere."""
+        secrets = await self.seen.secrets() if self.seen is not None else {}
+        drafts = self.loaded.forwarders if self.loaded is not None else ()
+        return await receivers([each.resolved(self.env, secrets, Problems()) for each in drafts], self._settings)
 
     async def close(self) -> None:
         if self.store is not None:
@@ -112,13 +126,22 @@ class Doctor:
         except ConfigRefused as refused:
             problems = refused.problems
         found = [
-            Finding("configuration", "failure", sentence(problem.what), sentence(problem.todo), str(problem.place))
+            Finding(
+                "configuration",
+                "failure",
+                sentence(problem.what),
+                todo=sentence(problem.todo),
+                about=str(problem.place),
+            )
             for problem in problems[:MOST_NAMED]
         ]
         if len(problems) > MOST_NAMED:
             found.append(
                 Finding(
-                    "configuration", "failure", f"{len(problems) - MOST_NAMED} more.", "`oauthbroker check` has all."
+                    "configuration",
+                    "failure",
+                    f"{len(problems) - MOST_NAMED} more.",
+                    todo="`oauthbroker check` has all.",
                 )
             )
         if self.loaded is None:
@@ -127,10 +150,10 @@ class Doctor:
             return found
         todo = "Turn it on for real accounts."
         weaken = sorted(self.loaded.settings.weaken)
-        found += [Finding("configuration", "warning", f"A check is off: {name}.", todo) for name in weaken]
+        found += [Finding("configuration", "warning", f"A check is off: {name}.", todo=todo) for name in weaken]
         if self._settings.public_base_url.startswith("http:"):
             plain = "publicBaseUrl is http: links and pages go without TLS."
-            found.append(Finding("configuration", "warning", plain, "Use https for real accounts."))
+            found.append(Finding("configuration", "warning", plain, todo="Use https for real accounts."))
         found += self._keyless()
         apps, tools = len(self.loaded.apps), len(self.loaded.tools)
         return [*found, Finding("configuration", "ok", f"{counted(apps, 'app')}, {counted(tools, 'caller')}.")]
@@ -140,24 +163,30 @@ class Doctor:
         found = []
         if self._settings.admin_loopback:
             todo = "Remove `admin.loopback` where tools run on this machine, and behind any proxy."
-            found.append(Finding("configuration", "warning", "Operators on this machine need no key.", todo))
+            found.append(Finding("configuration", "warning", "Operators on this machine need no key.", todo=todo))
         socket = self._settings.api_socket
         for caller in socket.callers if socket is not None else ():
             roles = " and ".join(sorted(caller.roles))
             what = f"Every process of uid {caller.uid} is {roles} over the Unix socket, without a key."
-            found.append(Finding("configuration", "warning", what, "Run tools as another user, or use API keys."))
+            found.append(Finding("configuration", "warning", what, todo="Run tools as another user, or use API keys."))
         return found
 
     async def _keys(self) -> list[Finding]:
         """Check that the key exists, is readable by us alone, lies outside the store, and opens the keyring."""
         settings = self._settings
         self.keyring = unlocked(settings, self.env, self.log)
+        old = self.keyring.old_seeds
         found = findings.of_upgrade(upgrade_state(self.keyring))
-        if self.env.get(KEY_ENV):
+        found += findings.of_old_seeds(len(old), to_reseal=sum(not seed.resealed for seed in old))
+        if key_origin(settings, self.env) == KEY_ENV:
             todo = "Use a key file: a process's environment stays readable."
-            return [Finding("keys", "warning", f"{KEY_ENV} opens the keyring.", todo), *found]
+            return [Finding("keys", "warning", f"{KEY_ENV} opens the keyring.", todo=todo), *found]
         where = key_origin(settings, self.env)
-        return [Finding("keys", "ok", "The key opens the keyring, and only you can read it.", "", where), *found]
+        what = "The key opens the keyring" + ("." if settings.key_service else ", and only you can read it.")
+        return [
+            Finding("keys", "ok", what, todo="", about=where),
+            *found,
+        ]
 
     async def _values(self) -> list[Finding]:
         """Check every value that the configuration names, and list the apps that have all of theirs."""
@@ -187,7 +216,7 @@ class Doctor:
             return []
         count = counted(len(self.loaded.secret_keys), "secret")
         what = f"Not known for {count} of the configuration: the store could not be opened."
-        return [Finding("secrets", "warning", what, "Mend what `keys` says, then run this again.")]
+        return [Finding("secrets", "warning", what, todo="Mend what `keys` says, then run this again.")]
 
     def _missing(self, about: str, problems: Iterable[ConfigProblem]) -> list[Finding]:
         """Report missing values: a variable may be set where the broker runs; a secret of the store may not."""
@@ -197,8 +226,8 @@ class Doctor:
                 "secrets",
                 "warning" if "environment" in it.what else "failure",
                 sentence(it.what),
-                sentence(it.todo),
-                about,
+                todo=sentence(it.todo),
+                about=about,
             )
             for it in known
         ]
@@ -211,15 +240,22 @@ class Doctor:
         what = f"Relies on {counted(len(draft.doubts), 'unverified fact')} of its preset: {see}."
         if draft.unusual_flow:
             what = f"Its preset does not know whether {draft.app.flow} works there: {see}."
-        return [Finding("configuration", "ok", what, "Connect once and see.", name)]
+        return [Finding("configuration", "ok", what, todo="Connect once and see.", about=name)]
 
     def _look(self) -> None:
         """Open the store to read, if possible."""
         if self.keyring is None or self.store is not None:
             return
-        opened = look_into(self._settings, self.keyring, self.clock)
+        opened = look_into(self._settings, self.keyring, env=self.env, clock=self.clock)
         if opened is not None:
             self.store, self.seen = opened
+
+    async def _age(self) -> list[Finding]:
+        """Check that the store is not older than this host has seen it. Raises `storeRolledBack`."""
+        if self.seen is None:
+            return []
+        await self.seen.age.check()
+        return [Finding("age", "ok", "The store is not older than this host has seen it.")]
 
     async def _audit(self) -> list[Finding]:
         """Check that the next audit line can be written, and that the existing lines are genuine."""
@@ -229,21 +265,35 @@ class Doctor:
         with suppress(FileNotFoundError):
             os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC))
         if not slots_with_lines(self.data):
-            return [Finding("audit", "ok", "No line was written yet.", "", str(path))]
+            return [Finding("audit", "ok", "No line was written yet.", todo="", about=str(path))]
         verdict = await FileTrail(self.data, AuditKeys(self.store.mac)).verify()
         if not verdict.sound:
             todo = "`oauthbroker audit verify` says where."
             return [
                 Finding(
-                    "audit", "failure", f"The log was changed: {counted(verdict.broken, 'break')}.", todo, str(path)
+                    "audit",
+                    "failure",
+                    f"The log was changed: {counted(verdict.broken, 'break')}.",
+                    todo=todo,
+                    about=str(path),
                 )
             ]
         return [
-            Finding("audit", "ok", f"Can be written; {counted(verdict.verified, 'line')} are genuine.", "", str(path))
+            Finding(
+                "audit",
+                "ok",
+                f"Can be written; {counted(verdict.verified, 'line')} are genuine.",
+                todo="",
+                about=str(path),
+            )
         ]
 
     async def _api_keys(self) -> list[Finding]:
         return findings.of_api_keys(await self.seen.api_keys(), self.clock.now()) if self.seen is not None else []
+
+    async def _database(self) -> list[Finding]:
+        seen = await self.seen.database() if self.seen is not None else None
+        return findings.of_database(seen[0], self._settings, heard=seen[1]) if seen is not None else []
 
     async def _work(self) -> list[Finding]:
         if self.seen is None:
@@ -258,7 +308,9 @@ class Doctor:
         found = findings.of_grants(self.grants, self._facts())
         if damaged := len(self.seen.damaged):
             text = f"{counted(damaged, 'record')} cannot be read: {', '.join(self.seen.damaged[: findings.NAMED])}."
-            found.append(Finding("grants", "failure", text, "Restore them from a backup; the others go on working."))
+            found.append(
+                Finding("grants", "failure", text, todo="Restore them from a backup; the others go on working.")
+            )
         return found
 
     async def _forecast(self) -> list[Finding]:
@@ -276,6 +328,12 @@ def _misplaced(app: OAuthApp) -> list[Finding]:
     """Report configured scopes that give no right."""
     todo = "Write it under `quirks.alwaysScopes`, where the preset does not have it already."
     return [
-        Finding("configuration", "ok", f"{scope} stands in `scopes`: it asks for a refresh token only.", todo, app.name)
+        Finding(
+            "configuration",
+            "ok",
+            f"{scope} stands in `scopes`: it asks for a refresh token only.",
+            todo=todo,
+            about=app.name,
+        )
         for scope in sorted(NO_RIGHTS & app.scope_set)
     ]

@@ -9,14 +9,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
+from oauthbroker.cli.error_output import HINTS
 from oauthbroker.cli.health import ask, findings_in
-from oauthbroker.cli.refusals import HINTS
-from oauthbroker.cli.text import shown
+from oauthbroker.cli.tables import shown
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import described
 from oauthbroker.model.settings import Settings
 from oauthbroker.operations.checkup.findings import Check, Finding
-from oauthbroker.store.file.place import NETWORK, file_system, flaws, locks_exclude, room_at
+from oauthbroker.store.file.place_checks import NETWORK, file_system, flaws, locks_exclude, room_at
 
 MOST_NAMED = 10
 MEBIBYTE = 1024 * 1024
@@ -40,13 +40,18 @@ async def permissions(root: str) -> list[Finding]:
     """Check that a store exists, and the owner and mode of everything below its root."""
     if not is_there(root):
         todo = "Run `oauthbroker init`, or look at `store.root` if there was one."
-        return [Finding("permissions", "failure", "There is no store yet.", todo, root)]
+        return [Finding("permissions", "failure", "There is no store yet.", todo=todo, about=root)]
     found = list(flaws(Path(root)))
     todo = "Look who did that, then mend it: folders 0700, files 0600, owned by the user of the broker."
-    said = [Finding("permissions", "failure", sentence(it.what), todo, shown(it.path)) for it in found[:MOST_NAMED]]
+    said = [
+        Finding("permissions", "failure", sentence(it.what), todo=todo, about=shown(it.path))
+        for it in found[:MOST_NAMED]
+    ]
     if len(found) > MOST_NAMED:
-        said.append(Finding("permissions", "failure", f"{len(found) - MOST_NAMED} more below {root}.", todo))
-    return said or [Finding("permissions", "ok", "Everything below is a plain file that only we can read.", "", root)]
+        said.append(Finding("permissions", "failure", f"{len(found) - MOST_NAMED} more below {root}.", todo=todo))
+    return said or [
+        Finding("permissions", "ok", "Everything below is a plain file that only we can read.", todo="", about=root)
+    ]
 
 
 async def disk(root: str) -> list[Finding]:
@@ -60,9 +65,9 @@ async def disk(root: str) -> list[Finding]:
     )
     todo = "Make room: without it no refreshed token can be stored."
     if room.bytes_free < TOO_LITTLE or files < TOO_FEW_FILES:
-        return [Finding("disk", "failure", f"Only {text} are free.", todo)]
+        return [Finding("disk", "failure", f"Only {text} are free.", todo=todo)]
     if room.bytes_free < LITTLE or files < FEW_FILES:
-        return [Finding("disk", "warning", f"Only {text} are free.", todo)]
+        return [Finding("disk", "warning", f"Only {text} are free.", todo=todo)]
     return [Finding("disk", "ok", f"{text} are free.")]
 
 
@@ -72,18 +77,18 @@ async def locks(root: str) -> list[Finding]:
         return []
     kind, todo = file_system(data_of(root)), "Use a local disk."
     if locks_exclude(data_of(root)) is False:
-        return [Finding("locks", "failure", "File locks do not exclude each other here.", todo, kind)]
+        return [Finding("locks", "failure", "File locks do not exclude each other here.", todo=todo, about=kind)]
     if kind in NETWORK:
         return [
             Finding(
                 "locks",
                 "warning",
                 "A network file system: two machines would not see each other's locks.",
-                todo,
-                kind,
+                todo=todo,
+                about=kind,
             )
         ]
-    return [Finding("locks", "ok", "File locks work.", "", kind)]
+    return [Finding("locks", "ok", "File locks work.", todo="", about=kind)]
 
 
 async def rooms(settings: Settings) -> list[Finding]:
@@ -93,7 +98,7 @@ async def rooms(settings: Settings) -> list[Finding]:
     said = await asyncio.to_thread(ask, settings.listen_host.strip("[]"), settings.listen_port)
     if said is None:
         return [Finding("rooms", "ok", f"Not asked: no broker answers on port {settings.listen_port}.")]
-    found = [Finding("rooms", "failure", text, todo, code) for code, text, todo in findings_in(said)]
+    found = [Finding("rooms", "failure", text, todo=todo, about=code) for code, text, todo in findings_in(said)]
     return found or [Finding("rooms", "ok", f"No finding of {', '.join(settings.rooms)}.")]
 
 
@@ -115,4 +120,4 @@ async def guarded(check: Check, step: Callable[[], Awaitable[list[Finding]]]) ->
         )
     except Exception as crash:  # noqa: BLE001  (the exception's own text may quote a secret)
         why, todo = f"This check broke: {described(crash)}.", "Please report this."
-    return [Finding(check, "failure", why, todo)]
+    return [Finding(check, "failure", why, todo=todo)]

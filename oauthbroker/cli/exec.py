@@ -6,9 +6,10 @@ import os
 import re
 import signal
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from oauthbroker.cli.options import AsJson
 from oauthbroker.cli.turn_call import App, Lifetime, Scopes, token_for
@@ -23,7 +24,20 @@ CHANGED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # ignored in this process,
 app = typer.Typer(add_completion=False)
 
 
-@app.command("exec")
+class AppBeforeDashes(TyperCommand):
+    """The command line `APP -- COMMAND...`, where a word after `--` is never the app."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002  (the name is typer's)
+        return ["[OPTIONS]", "APP", "-- COMMAND..."]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse without the command if no app stands before `--`, so that the app is reported as missing."""
+        end = args.index("--") if "--" in args else len(args)
+        values, _, _ = self.make_parser(ctx).parse_args(args[:end])
+        return super().parse_args(ctx, args if isinstance(values.get("app_name"), str) else args[:end])
+
+
+@app.command("exec", cls=AppBeforeDashes)
 def exec_command(
     app_name: App,
     words: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The command, after `--`.")],

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oauthbroker.cli.answers import answer
+from oauthbroker.cli.completion_words import app_option
+from oauthbroker.cli.error_output import confirm
+from oauthbroker.cli.json_output import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.refusals import confirm
-from oauthbroker.cli.stored import by_id, read, show_all
-from oauthbroker.cli.text import counted, facts, table
-from oauthbroker.cli.words import app_option
+from oauthbroker.cli.stored_records import by_id, read, show_all
+from oauthbroker.cli.tables import counted, facts, table
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def revoke_command(  # noqa: PLR0913, PLR0917  (one for each option)
 
     Name one by its id, or by --app and --subject; with --all, every grant of an app, of a subject, or all there are.
     """
-    from oauthbroker.cli import revoking
+    from oauthbroker.cli import grants_revoke
 
     if not (grant_id or app_name or subject or everything):
         raise Refused("Say which: a GRANT_ID, --app and --subject, or --all. Nothing was changed.")
@@ -109,20 +109,20 @@ def revoke_command(  # noqa: PLR0913, PLR0917  (one for each option)
     if not chosen:
         if not everything:
             raise Refused("There is no such grant alive. Nothing was changed.")
-        revoking.tell_nothing(app_name, subject, dry_run=dry_run, as_json=as_json)
+        grants_revoke.tell_nothing(app_name, subject, dry_run=dry_run, as_json=as_json)
         return
     if len(chosen) > 1 and not everything and not dry_run:
         raise Refused(f"That names {counted(len(chosen), 'grant')}. Say --all to end them all. Nothing was changed.")
     if dry_run:
         show_all([grant.to_json() for grant in chosen], map(_row, chosen), HEAD, "", as_json=as_json)
-        typer.echo(f"{revoking.summed(chosen)} They would be revoked. Nothing was changed.", err=True)
+        typer.echo(f"{grants_revoke.summed(chosen)} They would be revoked. Nothing was changed.", err=True)
         return
     if len(chosen) <= MOST_ROWS:
         table(HEAD, map(_row, chosen), aside=True)
-    typer.echo(revoking.summed(chosen), err=True)
+    typer.echo(grants_revoke.summed(chosen), err=True)
     confirm(f"Revoke {counted(len(chosen), 'grant')}?", yes=yes)
     patience = (PATIENCE if everything else 0) if wait is None else wait
-    raise typer.Exit(revoking.run(config, chosen, patience, as_json=as_json))
+    raise typer.Exit(grants_revoke.run(config, chosen, patience, as_json=as_json))
 
 
 @app.command("erase")
@@ -138,10 +138,10 @@ def erase_command(
 
     Nothing is removed while a provider has still to be told. The audit log stays: it names grants by keyed hashes.
     """
-    from oauthbroker.cli import erasing
+    from oauthbroker.cli import grants_erase
 
     patience = PATIENCE if wait is None else wait
-    raise typer.Exit(erasing.run(config, subject, patience, dry_run=dry_run, yes=yes, as_json=as_json))
+    raise typer.Exit(grants_erase.run(config, subject, patience, dry_run=dry_run, yes=yes, as_json=as_json))
 
 
 @app.command("import")
@@ -161,10 +161,10 @@ def import_command(
     One JSON object a line: {app, subject, refreshToken, accessToken?, expiresAt?, scopes?, account?, grantedAt?}. The
     whole file is checked before any write. Repeat a run that was stopped: nothing is done twice.
     """
-    from oauthbroker.cli import importing
+    from oauthbroker.cli import grants_import
 
     raise typer.Exit(
-        importing.run(config, file, app_name, dry_run=dry_run, replace=replace, verify=verify, as_json=as_json)
+        grants_import.run(config, file, app_name, dry_run=dry_run, replace=replace, verify=verify, as_json=as_json)
     )
 
 
@@ -188,12 +188,12 @@ def _expires(grant: GrantSummary) -> str:
         return ends or "-"
     if not ends and grant.needs == "renewal":
         return "refreshed on first use"
-    return (ends or "never") + (" (renewable)" if grant.refreshable else "")
+    return (ends or "never") + (" (refreshable)" if grant.refreshable else "")
 
 
 def _tell_record(config: Path, grant: GrantSummary, *, as_json: bool) -> None:
-    from oauthbroker.cli.answers import tell_record
-    from oauthbroker.records.display import grant_record
+    from oauthbroker.cli.json_output import tell_record
+    from oauthbroker.records.specification_form import grant_record
 
     record = read(config, lambda vault: vault.grants.record(grant.grantId))
     if record is None:

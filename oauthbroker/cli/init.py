@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from oauthbroker.cli.answers import answer
+from oauthbroker.cli.json_output import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
+
+if TYPE_CHECKING:
+    from oauthbroker.wiring.storage import NewStore
 
 app = typer.Typer(add_completion=False)
 
@@ -25,17 +28,16 @@ def init_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     from oauthbroker.wiring import init_store, with_keys
 
     settings = with_keys(load(config).settings, os.environ)
-    is_new, key_file = init_store(settings, SystemClock())
-    keyring = Path(settings.store_root) / "data" / "keyring"
+    new = init_store(settings, os.environ, SystemClock())
     if as_json:
-        answer({"keyFile": str(key_file), "keyIsNew": is_new, "keyring": str(keyring)})
+        answer({"keyFile": new.key, "keyIsNew": new.key_is_new, "keyring": new.keyring})
     else:
-        _tell(is_new=is_new, key_file=key_file, keyring=keyring)
+        _tell(new)
 
 
-def _tell(*, is_new: bool, key_file: Path, keyring: Path) -> None:
-    typer.echo(f"{'Made the key' if is_new else 'Used the key that was there'}: {key_file}")
-    typer.echo(f"Made the store's keyring: {keyring}")
+def _tell(new: NewStore) -> None:
+    typer.echo(f"{'Made the key' if new.key_is_new else 'Used the key that was there'}: {new.key}")
+    typer.echo(f"Made the store's keyring: {new.keyring}")
     typer.echo("")
     typer.echo(
         "Back the key up now, and not together with the store. Without it nothing in the store can be read again,"

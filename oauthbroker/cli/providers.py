@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from oauthbroker.cli.answers import answer
+from oauthbroker.cli.completion_words import preset_names
+from oauthbroker.cli.json_output import answer
 from oauthbroker.cli.options import AsJson
-from oauthbroker.cli.text import counted, shown, table
-from oauthbroker.cli.words import preset_names
+from oauthbroker.cli.tables import counted, shown, table
 from oauthbroker.config.spelling import nearest
 from oauthbroker.core.refused import Refused
 from oauthbroker.providers import Preset, presets

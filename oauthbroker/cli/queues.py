@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from oauthbroker.cli.error_output import confirm
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.refusals import confirm
-from oauthbroker.cli.stored import by_id, change, read, say, show_all
-from oauthbroker.cli.text import shown
+from oauthbroker.cli.stored_records import by_id, change, read, say, show_all
+from oauthbroker.cli.tables import shown
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -76,10 +76,14 @@ def _state_row(state: QueueState) -> tuple[str, ...]:
 
 def _letter_row(letter: DeadLetter) -> tuple[str, ...]:
     created = str(letter.to_json().get("createdAt", "-"))
-    where = letter.agent, letter.type or "damaged", letter.app or "-", letter.swarm, letter.instance
+    place = letter.swarm or "-", letter.instance or "-"
+    where = letter.agent or "-", letter.type or "damaged", letter.app or "-", *place
     return letter.id, *where, str(letter.attempts), created
 
 
 def _one(config: Path, agent: str | None, event_id: str) -> DeadLetter:
     found = read(config, lambda vault: vault.dead_letters.dead(agent))
-    return by_id(((each.id, each) for each in found), event_id, ("evt-", "as-"), "dead letter", "queues dead")
+    letter = by_id(((each.id, each) for each in found), event_id, ("evt-", "as-"), "dead letter", "queues dead")
+    if not letter.agent:
+        raise Refused("This dead letter is damaged and does not say whose it is. Name its agent with --agent.")
+    return letter

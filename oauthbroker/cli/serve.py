@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from oauthbroker.cli.answers import answer
+from oauthbroker.cli.json_output import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
 
 app = typer.Typer(add_completion=False)
@@ -30,7 +30,7 @@ def serve_command(
     keeps the old one if the new one is invalid. With --json stdout holds one document with the address, as soon as
     the broker serves.
     """
-    from oauthbroker.serving.loop import run_serving
+    from oauthbroker.serving.event_loop import run_serving
 
     if worker:
         run_serving(_work(config, worker))
@@ -43,7 +43,8 @@ def serve_command(
 async def _work(config: Path, post: str) -> None:
     from oauthbroker.core.clock import SystemClock
     from oauthbroker.observability.logging import json_log
-    from oauthbroker.serving.worker import Post, work
+    from oauthbroker.serving.post import Post
+    from oauthbroker.serving.worker import work
 
     clock = SystemClock()
     await work(config, Post.from_text(post), clock, json_log(sys.stderr, clock))
@@ -55,8 +56,6 @@ async def _serve(config: Path, workers: int, *, as_json: bool) -> int:
     from oauthbroker.core.clock import SystemClock
     from oauthbroker.observability.logging import json_log
     from oauthbroker.serving.listeners import open_doors
-    from oauthbroker.serving.parent import Parent
-    from oauthbroker.serving.worker import serve
 
     clock = SystemClock()
     log = json_log(sys.stderr, clock)
@@ -67,7 +66,11 @@ async def _serve(config: Path, workers: int, *, as_json: bool) -> int:
             answer({"url": settings.public_base_url, "pid": os.getpid(), "workers": workers})
 
     with open_doors(settings) as doors:
-        if workers > 1:
-            return await Parent(config, doors, workers, clock, log, on_serving=say).run()
+        if workers > 1:  # a parent loads neither broker nor server
+            from oauthbroker.serving.parent import Parent
+
+            return await Parent(config=config, doors=doors, workers=workers, clock=clock, log=log, on_serving=say).run()
+        from oauthbroker.serving.worker import serve
+
         await serve(config, doors, clock, log, on_serving=say)
     return 0

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from oauthbroker.cli.completion_words import app_option
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
-from oauthbroker.cli.stored import by_id, read, show_all
-from oauthbroker.cli.words import app_option
+from oauthbroker.cli.stored_records import by_id, read, show_all
 
 app = typer.Typer(help="Authorizations under way: list, show.", no_args_is_help=True, add_completion=False)
 SessionId = Annotated[
@@ -25,7 +25,7 @@ def list_command(
 ) -> None:
     """List sessions, the newest first; those that ended stay for limits.keepFinishedSeconds."""
     from oauthbroker.core.clock import printed
-    from oauthbroker.records.display import session_record
+    from oauthbroker.records.specification_form import session_record
 
     found = read(config, lambda vault: vault.sessions.list(app=app_name, subject=subject))
     rows = [(it.id, it.app, it.subject, it.status, printed(it.expires_at), it.resume.agent_name) for it in found]
@@ -36,8 +36,8 @@ def list_command(
 @app.command("show")
 def show_command(session_id: SessionId, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """Show the record of one session, with its secrets masked."""
-    from oauthbroker.cli.answers import tell_record
-    from oauthbroker.records.display import session_record
+    from oauthbroker.cli.json_output import tell_record
+    from oauthbroker.records.specification_form import session_record
 
     found = read(config, lambda vault: vault.sessions.list())
     session = by_id(((each.id, each) for each in found), session_id, ("as-",), "session", "sessions list")

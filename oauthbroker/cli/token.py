@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from oauthbroker.cli.answers import answer
+from oauthbroker.cli.json_output import answer
 from oauthbroker.cli.options import AsJson
 from oauthbroker.cli.turn_call import App, Lifetime, Scopes, token_for
 from oauthbroker.core.refused import Refused

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from oauthbroker.cli.answers import answer
+from oauthbroker.cli.json_output import answer
 from oauthbroker.cli.options import AsJson
 
 app = typer.Typer(add_completion=False)
@@ -20,6 +20,9 @@ NOT_READY = 1
 def demo_command(
     auto: Annotated[bool, typer.Option("--auto", help="Play the person too; the last line is JSON.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where the broker listens; 0 takes a free one.")] = 0,
+    store: Annotated[
+        str, typer.Option(metavar="URL", help="Keep the records in this empty PostgreSQL database, not in files.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Watch the whole story on this machine.
@@ -31,7 +34,7 @@ def demo_command(
     from oauthbroker.cli.demo.stage import play
 
     try:
-        ending = asyncio.run(play(auto=auto, port=port, aside=as_json))
+        ending = asyncio.run(play(auto=auto, port=port, store=store, aside=as_json))
     except (asyncio.CancelledError, KeyboardInterrupt):
         typer.echo("\nStopped. Nothing runs any more.", err=True)
         raise typer.Exit(STOPPED) from None

@@ -30,7 +30,7 @@ class Fetched:
 def first_turn(subject: str) -> Turn:
     """Return the turn of Alice's message to the agent in a chat."""
     auth = TurnAuth(actor={"type": "user", "id": subject, "display": "Alice Arden"}, subjects={"user": subject})
-    return Turn(AGENT, "chat-1", "Swarm/demo", {"connector": "chat", "channel": "C1"}, auth)
+    return Turn(AGENT, "chat-1", "Swarm/demo", origin={"connector": "chat", "channel": "C1"}, auth=auth)
 
 
 def turn_of(delivery: EventLease) -> Turn:

@@ -11,6 +11,7 @@ CALLBACK_PATH = f"/oauth/callback/{APP}"
 SECRET = ("demo-mail", "client_secret")
 SCOPE = "messages.read"
 TOOL = "Tool/messages"
+STORE_ENV = "DEMO_STORE_URL"
 
 BUNDLE = """\
 # Written by `oauthbroker demo`, which begins by removing it.
@@ -20,7 +21,7 @@ metadata: {{name: broker}}
 spec:
   publicBaseUrl: {base_url}
   listen: {{host: 127.0.0.1, port: {port}}}
-  store: {{root: ..}}            # relative to this file
+  store: {{root: ..{url}}}            # relative to this file
   keys: {{file: {key_file}}}
   weaken: [plainHttpProvider]  # the demo's provider has no https; loopback only
 ---
@@ -48,8 +49,9 @@ spec:
 """
 
 
-def write_bundle(folder: Path, *, base_url: str, port: int, key_file: Path, issuer: str) -> Path:
-    """Write the bundle below `folder` and return its path."""
+def write_bundle(folder: Path, *, base_url: str, port: int, key_file: Path, issuer: str, in_database: bool) -> Path:
+    """Write the bundle below `folder` and return its path. `in_database`: the variable STORE_ENV has the URL of the
+    store."""
     path = folder / "config"
     path.mkdir(mode=0o700)
     text = BUNDLE.format(
@@ -61,6 +63,7 @@ def write_bundle(folder: Path, *, base_url: str, port: int, key_file: Path, issu
         secret=SECRET[0],
         secret_key=SECRET[1],
         issuer=issuer,
+        url=f", url: {{valueFrom: {{env: {STORE_ENV}}}}}" if in_database else "",
         callback_path=CALLBACK_PATH,
         scope=SCOPE,
     )

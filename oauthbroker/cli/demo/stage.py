@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from oauthbroker import Broker
-from oauthbroker.cli.demo.arrival import DemoArrival
-from oauthbroker.cli.demo.bundle import CALLBACK_PATH, CLIENT_ID, SCOPE, SECRET, write_bundle
-from oauthbroker.cli.demo.place import fresh
+from oauthbroker.cli.demo.browser_arrival import DemoArrival
+from oauthbroker.cli.demo.bundle import CALLBACK_PATH, CLIENT_ID, SCOPE, SECRET, STORE_ENV, write_bundle
+from oauthbroker.cli.demo.demo_folder import fresh
+from oauthbroker.cli.demo.printing import Telling
 from oauthbroker.cli.demo.story import Story, StoryEnd
-from oauthbroker.cli.demo.telling import Telling
 from oauthbroker.config import load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
+from oauthbroker.observability.library_logs import calm_libraries
 from oauthbroker.observability.logging import Log, json_log
+from oauthbroker.serving.listener_terms import Terms
 from oauthbroker.serving.listeners import listen
-from oauthbroker.serving.process import calm_libraries
-from oauthbroker.serving.server import on_signals, served
-from oauthbroker.serving.terms import Terms
+from oauthbroker.serving.server import served
+from oauthbroker.serving.signals import on_signals
 from oauthbroker.testing import Browser, Client, IdentityProvider, connect_through
 from oauthbroker.wiring import init_store, open_broker, open_vault
 
@@ -33,15 +35,18 @@ PERSON = "alice"
 ARRIVAL_SECONDS = 5
 
 
-async def play(*, auto: bool, port: int, aside: bool = False) -> StoryEnd:
-    """Run the whole demo, with its text on stdout or, if `aside`, on stderr. Raises Refused if it cannot start,
-    CancelledError when the user stops it."""
-    performance = asyncio.create_task(_perform(auto=auto, port=port, aside=aside))
+async def play(*, auto: bool, port: int, store: str = "", aside: bool = False) -> StoryEnd:
+    """Run the whole demo, with its text on stdout or, if `aside`, on stderr. `store` is the URL of a database, or
+    empty. Raises Refused if it cannot start, CancelledError when the user stops it."""
+    if urlsplit(store).password is not None:
+        raise Refused("Every user of this machine can read the password in a command. Put it into PGPASSWORD.")
+    performance = asyncio.create_task(_perform(auto=auto, port=port, store=store, aside=aside))
     with on_signals(performance.cancel):
         return await performance
 
 
-async def _perform(*, auto: bool, port: int, aside: bool) -> StoryEnd:
+async def _perform(*, auto: bool, port: int, store: str, aside: bool) -> StoryEnd:
+    env = {STORE_ENV: store} if store else {}
     with fresh(FOLDER) as (folder, key_file), listen("127.0.0.1", port) as door:
         async with AsyncExitStack() as stack:
             base_url = f"http://127.0.0.1:{door.getsockname()[1]}"
@@ -52,10 +57,11 @@ async def _perform(*, auto: bool, port: int, aside: bool) -> StoryEnd:
                 port=door.getsockname()[1],
                 key_file=key_file,
                 issuer=provider.issuer,
+                in_database=bool(store),
             )
             log = stack.enter_context(_log_file(folder / LOG))
-            await _prepare(config, provider)
-            broker = await stack.enter_async_context(open_broker(config, env={}, log=log))
+            await _prepare(config, provider, env)
+            broker = await stack.enter_async_context(open_broker(config, env=env, log=log))
             pages = DemoArrival(broker.web)
             await stack.enter_async_context(served(pages, door, Terms(log)))
             telling = Telling(aside=aside)
@@ -65,12 +71,12 @@ async def _perform(*, auto: bool, port: int, aside: bool) -> StoryEnd:
             return ending
 
 
-async def _prepare(config: Path, provider: IdentityProvider) -> None:
+async def _prepare(config: Path, provider: IdentityProvider, env: Mapping[str, str]) -> None:
     """Do `oauthbroker init`, then `oauthbroker secrets set`."""
     settings = load(config).settings
-    init_store(settings, SystemClock())
+    init_store(settings, env, SystemClock())
     secret = Secret(provider.client(CLIENT_ID).reveal_secret())
-    async with open_vault(settings, env={}) as vault:
+    async with open_vault(settings, env=env) as vault:
         await vault.secrets.put(*SECRET, secret)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from oauthbroker import AuthorizationRequired, Broker, Failed, Turn
 from oauthbroker.cli.demo.agent import AGENT, Fetched, call_tool, first_turn, turn_of
 from oauthbroker.cli.demo.bundle import APP
-from oauthbroker.cli.demo.telling import Telling
+from oauthbroker.cli.demo.printing import Telling
 from oauthbroker.core.errors import Code
 from oauthbroker.events.port import EventLease
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from oauthbroker.cli.layout import Layout
+from oauthbroker.cli.column_widths import Layout
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import typer
 
-from oauthbroker.cli.answers import answer
-from oauthbroker.cli.refusals import confirm
-from oauthbroker.cli.text import counted, facts, shown
+from oauthbroker.cli.error_output import confirm
+from oauthbroker.cli.json_output import answer
+from oauthbroker.cli.tables import counted, facts, shown
 from oauthbroker.operations.erasure import Erased, Traces
 from oauthbroker.wiring import open_broker
 

@@ -19,7 +19,7 @@ STYLES: Final = {
 Cells = Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """`widths` of the columns side by side; the columns in `apart` have a line of their own below each row."""
 
@@ -47,7 +47,7 @@ class Layout:
             if widths[loose] == least[loose]:
                 break
             widths[loose] = max(least[loose], widths[loose] - over)
-        return cls(head, rows, widths, tuple(sorted(apart)), room)
+        return cls(head=head, rows=rows, widths=widths, apart=tuple(sorted(apart)), room=room)
 
     def lines(self) -> Iterator[Text]:
         yield from self._beside(self.head, "bold")

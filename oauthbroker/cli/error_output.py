@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from oauthbroker.cli import answers
+from oauthbroker.cli import json_output
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import CRASHED, REFUSED, Refused, described
 
@@ -19,13 +19,13 @@ HINTS = {
 def in_json(refusal: BrokerError | Refused) -> None:
     """Print a refusal as JSON on stdout: the code, the sentence, and the error's other fields."""
     if isinstance(refusal, Refused):
-        answers.refuse("refused", str(refusal), **refusal.more)
+        json_output.refuse("refused", str(refusal), **refusal.more)
         return
     more: dict[str, Any] = {"note": refusal.note} if refusal.note else {}
     problems = getattr(refusal, "problems", ())
     if problems:
         more = {"problems": [problem.to_json() for problem in problems]}
-    answers.refuse(refusal.code.value, refusal.message(), **more)
+    json_output.refuse(refusal.code.value, refusal.message(), **more)
 
 
 def tell(refusal: BrokerError | Refused) -> int:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from oauthbroker.cli.answers import answer
-from oauthbroker.cli.text import table
+from oauthbroker.cli.json_output import answer
+from oauthbroker.cli.tables import table
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:

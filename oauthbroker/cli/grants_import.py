@@ -16,8 +16,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from oauthbroker.cli.answers import answer
-from oauthbroker.cli.text import counted, facts, shown
+from oauthbroker.cli.json_output import answer
+from oauthbroker.cli.tables import counted, facts, shown
 from oauthbroker.config import Loaded, load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
@@ -39,7 +39,7 @@ SAID: dict[Fate, str] = {
 }
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class ImportFigures:
     """The progress of a run, by line. `unsound` are the lines that the provider did not refresh, with the error."""
 

@@ -12,7 +12,7 @@ import typer
 
 from oauthbroker.cli.doctor_place import is_there
 from oauthbroker.config import Loaded
-from oauthbroker.config.values import SecretKey, Source
+from oauthbroker.config.value_sources import SecretKey, Source
 from oauthbroker.core.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _tell(head: str, sources: Iterable[Source]) -> None:
 
 def _kept(loaded: Loaded, env: Mapping[str, str]) -> Collection[SecretKey] | None:
     """Return the secrets of the store; none without a store, None for one that cannot be opened."""
-    if not is_there(loaded.settings.store_root):
+    if not loaded.settings.store_url_env and not is_there(loaded.settings.store_root):
         return ()
     from oauthbroker.core.clock import SystemClock
     from oauthbroker.observability.logging import json_log
@@ -69,7 +69,7 @@ def _kept(loaded: Loaded, env: Mapping[str, str]) -> Collection[SecretKey] | Non
     clock, settings = SystemClock(), with_keys(loaded.settings, env)
     try:
         keyring = unlocked(settings, env, json_log(io.StringIO(), clock).bind())
-        opened = look_into(settings, keyring, clock)
+        opened = look_into(settings, keyring, env=env, clock=clock)
         return () if opened is None else asyncio.run(_names(*opened))
     except (BrokerError, OSError):
         return None

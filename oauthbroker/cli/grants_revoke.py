@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from oauthbroker.cli.answers import answer
-from oauthbroker.cli.text import counted, facts, shown
+from oauthbroker.cli.json_output import answer
+from oauthbroker.cli.tables import counted, facts, shown
 from oauthbroker.core.refused import CRASHED
 from oauthbroker.operations.grants import GrantSummary
 from oauthbroker.revocation.bulk import RevocationFigures

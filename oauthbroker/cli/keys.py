@@ -1,0 +1,128 @@
+"""`oauthbroker keys`: the seeds that seal a store, and the keys that open it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from oauthbroker.cli.error_output import confirm
+from oauthbroker.cli.json_output import answer
+from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
+from oauthbroker.cli.stored_records import say
+from oauthbroker.cli.tables import counted, table
+from oauthbroker.core.refused import Refused
+
+if TYPE_CHECKING:
+    from oauthbroker.wiring.store_keys import StoreKeys
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Seeds and keys of the store: status, rotate, reseal, retire, rewrap.",
+)
+Wait = Annotated[int, typer.Option("--wait", min=0, help="Seconds to wait for brokers to open the new seed.")]
+
+
+@app.command("status")
+def status_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
+    """List the keys that open the keyring, the seeds, and how many records each has sealed.
+
+    Reads the header of every record.
+    """
+    found = _run(config, lambda keys: keys.status())
+    if as_json:
+        answer(found)
+        return
+    table(
+        ("key", "opens", "configured"), [(it["id"], _yes(it["opens"]), _yes(it["configured"])) for it in found["keys"]]
+    )
+    typer.echo("")
+    rows = [(it["id"], it["state"], it["createdAt"], str(it["records"])) for it in found["seeds"]]
+    table(("seed", "state", "made", "records"), rows)
+    typer.echo("")
+    typer.echo(f"Epoch {found['epoch']}. {_advice(found)}")
+
+
+@app.command("rotate")
+def rotate_command(wait: Wait = 90, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
+    """Make a new seed, which seals every record that is written from now on.
+
+    It seals as soon as every running broker can open it. Then the brokers seal the other records anew in the
+    background. Running this again goes on with an interrupted rotation.
+    """
+    if not _run(config, lambda keys: keys.rotate(wait=wait)):
+        raise Refused(
+            "A running process has not opened the new seed, so it seals nothing yet. `keys status` counts such "
+            "processes: "
+            "a broker of an older version, or one whose key does not open the keyring. Then run this again."
+        )
+    say("A new seed seals. `oauthbroker keys reseal` seals the older records now.", {"rotated": True}, as_json=as_json)
+
+
+@app.command("reseal")
+def reseal_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
+    """Seal all records with the newest seed now. Brokers do this in the background, more slowly.
+
+    Safe at any time, beside brokers, and after an interruption.
+    """
+    done = _run(config, lambda keys: keys.reseal())
+    document = {"resealed": done.resealed, "seen": done.seen, "unreadable": done.unreadable, "done": done.done}
+    say(f"Sealed {counted(done.resealed, 'record')} anew, of {done.seen}.", document, as_json=as_json)
+    if not done.done:
+        typer.echo(f"{counted(done.unreadable, 'record')} cannot be opened: `oauthbroker doctor` names them.", err=True)
+        raise typer.Exit(1)
+
+
+@app.command("retire")
+def retire_command(yes: Yes = False, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
+    """Destroy the old seeds. Refused while any record is sealed with one of them.
+
+    A backup from before the last `reseal` needs its own keyring from then on: restore both together.
+    """
+    confirm("Destroy the old seeds?", yes=yes)
+    left = _run(config, lambda keys: keys.retire())
+    if left:
+        raise Refused(f"{counted(left, 'record')} are sealed with an old seed. Run `oauthbroker keys reseal` first.")
+    say("No old seed is left.", {"retired": True}, as_json=as_json)
+
+
+@app.command("rewrap")
+def rewrap_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
+    """Wrap the keyring for the keys of the configuration, `keys` and `keys.also`, and for no other key.
+
+    Every one of them has to be usable. No record is changed.
+    """
+    _run(config, lambda keys: keys.rewrap())
+    say("The keys of the configuration open the keyring, and no other key.", {"rewrapped": True}, as_json=as_json)
+
+
+def _run(config: Path, work: Callable[[StoreKeys], Awaitable[T]]) -> T:
+    from oauthbroker.config import load
+    from oauthbroker.wiring.store_keys import open_keys
+
+    settings = load(config).settings
+
+    async def run() -> T:
+        async with open_keys(settings) as keys:
+            return await work(keys)
+
+    return asyncio.run(run())
+
+
+def _advice(found: dict[str, Any]) -> str:
+    if found["processesBehind"]:
+        return f"{counted(found['processesBehind'], 'process')} have not opened this keyring yet."
+    old = [seed for seed in found["seeds"] if seed["state"] == "decryptOnly"]
+    if any(seed["records"] for seed in old):
+        return "Records are being sealed anew; `oauthbroker keys reseal` does it now."
+    return "`oauthbroker keys retire` destroys the old seeds." if old else "Nothing to do."
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

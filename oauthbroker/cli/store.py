@@ -1,0 +1,268 @@
+"""`oauthbroker store`: move, verify, export and import the store, and the tables of one in PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oauthbroker.cli.error_output import confirm
+from oauthbroker.cli.json_output import answer
+from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
+from oauthbroker.cli.stored_records import say
+from oauthbroker.cli.tables import counted, table
+
+if TYPE_CHECKING:
+    from oauthbroker.model.settings import Settings
+    from oauthbroker.observability.logging import Log
+    from oauthbroker.store.moving.copying import CopiedKind
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="The store: copy, verify, export, import, accept-restore, reopen, migrate.",
+)
+_PLACE = "A folder, or env:NAME for the PostgreSQL database whose URL the variable NAME has."
+From = Annotated[str, typer.Argument(metavar="FROM", help=_PLACE)]
+To = Annotated[str, typer.Argument(metavar="TO", help=_PLACE)]
+Place = Annotated[str, typer.Argument(metavar="[PLACE]", help=f"{_PLACE} Else the store of the configuration.")]
+CutOver = Annotated[bool, typer.Option("--cut-over", help="Close FROM for ever and open TO. Stop the brokers first.")]
+SkipDamaged = Annotated[bool, typer.Option("--skip-damaged", help="Leave records behind that do not open.")]
+Abandon = Annotated[
+    bool, typer.Option("--abandon", help="The store that replaced this one is lost, or was never used.")
+]
+Archive = Annotated[Path, typer.Argument(metavar="FILE", help="The archive.")]
+Recipients = Annotated[
+    list[str] | None, typer.Option("--recipient", "-r", metavar="age1...", help="Who can import it. Repeatable.")
+]
+RecipientsFile = Annotated[Path | None, typer.Option("--recipients-file", help="One recipient on each line.")]
+Identity = Annotated[Path, typer.Option("--identity", "-i", help="A file of mode 0600, as age-keygen writes it.")]
+NOT_ALL = 1
+MEANING = """\
+The records of the store are of {at}, and older than those that brokers have used since:
+- Refresh tokens that were used since may be spent. A provider may end the whole grant when one is used again.
+- Grants, secrets and API keys that were revoked, erased or removed since are back. Revoke them again.
+- New grants, running turns and their tokens, and all changes since are gone. A link that was used since may work
+  again until it expires.
+- Events may be delivered twice.
+- The store that they were copied from must never be used again: two living stores would end each other's grants."""
+
+
+@app.command("copy")
+def copy_command(
+    source: From,
+    target: To,
+    cut_over: CutOver = False,
+    skip_damaged: SkipDamaged = False,
+    as_json: AsJson = False,
+    config: ConfigPath = CONFIG,
+) -> None:
+    """Copy the store to another place: from files to PostgreSQL, or back.
+
+    Without --cut-over, brokers may go on with FROM. Repeat the command to copy later changes. With --cut-over, FROM
+    is closed, the rest is copied, every record is opened and compared, and TO opens. After a crash, the same command
+    goes on. Both use the same key. Then write TO into spec.store, and start the brokers.
+    """
+    from oauthbroker.core.clock import SystemClock
+    from oauthbroker.wiring.moving import copy_store
+
+    settings, log = _settings(config)
+    copied = copy_store(
+        (source, target),
+        settings,
+        env=os.environ,
+        clock=SystemClock(),
+        log=log,
+        cut_over=cut_over,
+        skip_damaged=skip_damaged,
+    )
+    if as_json:
+        answer({"cutOver": copied.cut_over, "damaged": copied.damaged, "kinds": [*map(_document, copied.kinds)]})
+    else:
+        _show(copied.kinds, changes=True)
+        for place in copied.damaged:
+            typer.echo(f"Left behind, does not open: {place}")
+        typer.echo(
+            f"Done: every record opens and is equal. {source} is closed. Write {target} into spec.store."
+            if copied.cut_over
+            else "Copied. Repeat this, then stop the brokers and add --cut-over."
+        )
+    if copied.damaged:
+        raise typer.Exit(NOT_ALL)
+
+
+@app.command("verify")
+def verify_command(place: Place = "", as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
+    """Open every record, and compare its name and its tags with its content.
+
+    Brokers may work meanwhile, and nothing is changed. Status 1: a record has a fault. Leftovers are harmless.
+    """
+    from oauthbroker.wiring.moving import verify_store, word_of
+
+    settings, log = _settings(config)
+    found = verify_store(place or word_of(settings), settings, env=os.environ, log=log)
+    if as_json:
+        answer(
+            {
+                "ok": not found.faults,
+                "faults": [{"record": record, "fault": fault} for record, fault in found.faults],
+                "leftovers": [{"kind": kind, "what": what} for kind, what in found.leftovers],
+                "kinds": [*map(_document, found.kinds)],
+            }
+        )
+    else:
+        _show(found.kinds, changes=False)
+        for record, what in found.faults:
+            typer.echo(f"{record}: {what}")
+        for kind, what in found.leftovers:
+            typer.echo(f"{kind}: {what} (harmless)")
+        typer.echo(f"{counted(len(found.faults), 'record')} with a fault.")
+    if found.faults:
+        raise typer.Exit(NOT_ALL)
+
+
+@app.command("export")
+def export_command(
+    file: Archive,
+    recipient: Recipients = None,
+    recipients_file: RecipientsFile = None,
+    as_json: AsJson = False,
+    config: ConfigPath = CONFIG,
+) -> None:
+    """Write all records, as they are sealed, and the wrapped keyring into a new file that is encrypted with age.
+
+    Brokers may work meanwhile. Each record is whole, and of some moment of the export. To open an archive takes an
+    identity of one of the recipients and the key of the store. Status 1: records that do not open were left out.
+    """
+    from oauthbroker.core.clock import SystemClock
+    from oauthbroker.wiring.backup import export_store
+
+    settings, log = _settings(config)
+    words = [*(recipient or ()), *_lines_of(recipients_file)]
+    kinds, damaged = export_store(file, words, settings, env=os.environ, clock=SystemClock(), log=log)
+    if as_json:
+        answer({"damaged": damaged, "kinds": [*map(_document, kinds)]})
+    else:
+        _show(kinds, changes=False)
+        for place in damaged:
+            typer.echo(f"Left out, does not open: {place}")
+    if damaged:
+        raise typer.Exit(NOT_ALL)
+
+
+@app.command("import")
+def import_command(file: Archive, identity: Identity, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
+    """Restore the store of the configuration from an archive. Its place has to be empty.
+
+    Every record is opened before the first write, and compared after the last. After
+    a crash, the same command goes on. The store does not open for brokers until `store accept-restore`.
+    """
+    from oauthbroker.core.clock import SystemClock
+    from oauthbroker.wiring.backup import import_store
+
+    settings, log = _settings(config)
+    kinds = import_store(file, identity, settings, env=os.environ, clock=SystemClock(), log=log)
+    if as_json:
+        answer({"kinds": [*map(_document, kinds)]})
+    else:
+        _show(kinds, changes=False)
+        typer.echo("Every record opens and is that of the archive. Now read `oauthbroker store accept-restore`.")
+
+
+@app.command("accept-restore")
+def accept_restore_command(yes: Yes = False, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
+    """Let brokers use a restored store. It says first what that means."""
+    from oauthbroker.core.clock import SystemClock
+    from oauthbroker.wiring.backup import accept_restore, restored
+
+    settings, log = _settings(config)
+    found = restored(settings, env=os.environ, log=log)
+    if found is not None:
+        typer.echo(MEANING.format(at=found.since), err=True)
+        confirm("Let brokers use it?", yes=yes)
+        accept_restore(found, settings, env=os.environ, clock=SystemClock(), log=log)
+    said = "Brokers may use the store." if found is not None else "The store does not wait to be accepted."
+    say(said, {"accepted": found is not None}, as_json=as_json)
+
+
+@app.command("reopen")
+def reopen_command(
+    place: Place = "", abandon: Abandon = False, as_json: AsJson = False, config: ConfigPath = CONFIG
+) -> None:
+    """Undo the closing of a store by a move.
+
+    Before the cut-over is complete this is safe. After it, brokers at the other store have refreshed tokens. The
+    refresh tokens here are spent, and a provider may revoke the whole grant when one is used again. So move back with
+    `store copy`. Only if the other store is lost, or no broker ever used it, use --abandon here.
+    """
+    from oauthbroker.wiring.moving import reopen_store, word_of
+
+    settings, _ = _settings(config)
+    done = reopen_store(place or word_of(settings), os.environ, abandon=abandon)
+    if as_json:
+        answer({"reopened": done})
+    else:
+        typer.echo("The store is open again." if done else "The store was not closed.")
+
+
+@app.command("migrate")
+def migrate_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
+    """Bring the tables of the database up to this version.
+
+    Safe while brokers of the version before run: migrations only add. The database's user needs the right to create
+    tables here, and nowhere else. `oauthbroker init` does this for a new store.
+    """
+    from oauthbroker.core.refused import Refused
+    from oauthbroker.wiring import migrate_store, store_url
+
+    url = store_url(_settings(config)[0], os.environ)
+    if url is None:
+        raise Refused("The store is in files. Only a store in PostgreSQL has migrations: write spec.store.url.")
+    done = migrate_store(url)
+    if as_json:
+        answer({"migrations": done})
+    else:
+        typer.echo(f"Done: {', '.join(map(str, done))}." if done else "Nothing to do.")
+
+
+def _settings(config: Path) -> tuple[Settings, Log]:
+    from oauthbroker.config import load
+    from oauthbroker.core.clock import SystemClock
+    from oauthbroker.observability.logging import json_log
+    from oauthbroker.wiring import with_keys
+
+    return with_keys(load(config).settings, os.environ), json_log(sys.stderr, SystemClock())
+
+
+def _lines_of(path: Path | None) -> list[str]:
+    from oauthbroker.core.refused import Refused
+
+    try:
+        return path.read_text("utf-8").splitlines() if path is not None else []
+    except (OSError, ValueError):
+        pass
+    raise Refused(f"{path} cannot be read.")
+
+
+def _document(kind: CopiedKind) -> dict[str, object]:
+    return {
+        "kind": kind.kind,
+        "records": kind.records,
+        "written": kind.written,
+        "removed": kind.removed,
+        "sha256": kind.digest,
+    }
+
+
+def _show(kinds: list[CopiedKind], *, changes: bool) -> None:
+    """Print the kinds that have records, with the beginning of their digests."""
+    head = ("kind", "records", *(("written", "removed") if changes else ()), "sha256")
+    rows = [
+        (each.kind, str(each.records), *((str(each.written), str(each.removed)) if changes else ()), each.digest[:16])
+        for each in kinds
+        if each.records or each.removed
+    ]
+    table(head, rows)
