@@ -12,6 +12,7 @@ from oauthbroker.testing.clock import TestClock
 from oauthbroker.testing.provider import Account, Client, IdentityProvider, SeenRequest
 from oauthbroker.testing.story import connect_through, leave
 from oauthbroker.testing.sweep import CanarySweep, SecretLeakedError
+from oauthbroker.testing.webhooks import ReceivedWebhook, WebhookReceiver
 
 __all__ = [
     "Account",
@@ -24,9 +25,11 @@ __all__ = [
     "Find",
     "IdentityProvider",
     "Page",
+    "ReceivedWebhook",
     "SecretLeakedError",
     "SeenRequest",
     "TestClock",
+    "WebhookReceiver",
     "connect_through",
     "leave",
     "off_the_record",

@@ -1,4 +1,4 @@
-"""A certification authority for tests: valid certificates for 127.0.0.1, and invalid ones."""
+"""A certification authority for tests: valid certificates, for 127.0.0.1 or a name, and invalid ones."""
 
 from __future__ import annotations
 
@@ -47,11 +47,13 @@ class Authority:
         certificate = self._signer.certify(self._signer.name, self._signer.key, (-_DAY, _DAY), None)
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, fault: Fault = "") -> Certificate:
-        """Issue a certificate for a server on 127.0.0.1, valid or with one fault; `selfSigned` has no authority."""
+    def issue(self, fault: Fault = "", host_name: str = "") -> Certificate:
+        """Issue a certificate for a server on 127.0.0.1 or of this name, valid or with one fault; `selfSigned` has no
+        authority."""
         name, key = _named("127.0.0.1"), ec.generate_private_key(ec.SECP256R1())
         signer = _Signer(name, key) if fault == "selfSigned" else self._signer
-        host, times = _HOSTS.get(fault, _LOOPBACK), _TIMES.get(fault, (-_DAY, _DAY))
+        own = x509.DNSName(host_name) if host_name else _LOOPBACK
+        host, times = _HOSTS.get(fault, own), _TIMES.get(fault, (-_DAY, _DAY))
         certificate = signer.certify(name, key, times, host)
         private = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

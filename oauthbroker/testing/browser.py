@@ -30,7 +30,7 @@ _LONG = 16  # shorter cookies and path parts are names, not secrets
 _ONE_REQUEST = httpx2.Limits(max_keepalive_connections=0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Page:
     """One answer in the browser."""
 
@@ -93,7 +93,7 @@ class Browser:
         apps: Mapping[str, App] | None = None,
         *,
         language: str = "en",
-        timeout: float = 10.0,
+        timeout: float = 30.0,
         canaries: Canaries | None = None,
         trust: Path | None = None,
     ) -> None:
@@ -226,7 +226,7 @@ class Browser:
                 finally:
                     await answer.aclose()
         pairs = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers.raw)
-        return Page(url, answer.status_code, pairs, content, method)
+        return Page(url=url, status=answer.status_code, headers=pairs, body=content, method=method)
 
     def _meet(self, address: SplitResult) -> None:
         """Register secrets of a URL. A long last part of a `/connect/...` path is a ticket, and begins a flow; a

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Cookie:
     """One stored cookie. Its repr hides the value."""
 
@@ -48,7 +48,7 @@ class CookieJar:
     def set(self, name: str, value: str, host: str, *, path: str = "/") -> None:
         """Set a cookie against all rules, as a sibling domain or an attacker might."""
         self.drop(name)
-        self.all.append(Cookie(name, value, host, path))
+        self.all.append(Cookie(name=name, value=value, host=host, path=path))
 
     def drop(self, name: str | None = None) -> None:
         """Remove one cookie, or all."""
@@ -81,10 +81,10 @@ def _parsed(header: str, url: SplitResult) -> Cookie | None:
     host = url.hostname or ""
     domain = attributes.get("domain", "").lstrip(".").lower()
     cookie = Cookie(
-        name.strip(),
-        value.strip(),
-        domain or host,
-        attributes["path"] if attributes.get("path", "").startswith("/") else url.path.rpartition("/")[0] or "/",
+        name=name.strip(),
+        value=value.strip(),
+        host=domain or host,
+        path=attributes["path"] if attributes.get("path", "").startswith("/") else url.path.rpartition("/")[0] or "/",
         host_only=not domain,
         secure="secure" in attributes,
         http_only="httponly" in attributes,

@@ -13,7 +13,7 @@ _SILENT = frozenset({"style", "script", "title", "template"})
 _Attributes = dict[str, str]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Form:
     """A form with its initial values. `buttons` are its submit buttons with their pairs."""
 
@@ -28,7 +28,7 @@ class Form:
         return {name for name, _ in self.fields + self.buttons if name}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Document:
     """A parsed page."""
 
@@ -64,7 +64,7 @@ class _Reader(HTMLParser):
         if tag in _SILENT:
             self._open.append(tag)
         elif tag == "form":
-            self._form = Form(found.get("action", ""), found.get("method", "get").lower())
+            self._form = Form(action=found.get("action", ""), method=found.get("method", "get").lower())
             self.document.forms.append(self._form)
         elif tag == "a" and "href" in found:
             self.document.links.append(found["href"])

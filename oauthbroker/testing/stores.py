@@ -8,8 +8,8 @@ from pathlib import Path
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.fs import Fs
-from oauthbroker.store.keys import FileKek, Keyring
+from oauthbroker.store.file.system_calls import Fs
+from oauthbroker.store.keyring import FileKek, Keyring
 
 
 def open_file_store(

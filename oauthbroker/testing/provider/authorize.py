@@ -102,7 +102,13 @@ def consent(state: State, request: Request) -> Answer:
 def _agree(state: State, pending: Pending, account: Account, scopes: tuple[str, ...]) -> Answer:
     now = state.clock.now()
     agreement = Agreement(
-        pending.client.client_id, account, scopes, pending.nonce, now, pending.user_token, pending.resources
+        client_id=pending.client.client_id,
+        account=account,
+        scopes=scopes,
+        nonce=pending.nonce,
+        at=now,
+        user_token=pending.user_token,
+        resources=pending.resources,
     )
     code = state.ledger.issue_code(agreement, pending.redirect_uri, pending.challenge)
     return _back(state, pending.redirect_uri, pending.state, code=code)

@@ -48,7 +48,15 @@ def _opened(state: State, client: Client, scopes: tuple[str, ...], resources: tu
     user_code = "".join(letters[:4]) + "-" + "".join(letters[4:])
     code = state.canaries.mint("device code").reveal()
     until = state.clock.now() + timedelta(seconds=client.device_lifetime)
-    device = Device(client, code, user_code, scopes, resources, until, client.device_interval)
+    device = Device(
+        client=client,
+        code=code,
+        user_code=user_code,
+        scopes=scopes,
+        resources=resources,
+        until=until,
+        interval=client.device_interval,
+    )
     state.devices[user_code] = device
     return device
 
@@ -66,7 +74,14 @@ def redeem(state: State, client: Client, code: str, resources: tuple[str, ...]) 
         raise
     device.polls.append(Poll(state.clock.now(), "granted"))
     device.redeemed = True
-    agreement = Agreement(client.client_id, account, device.scopes, "", state.clock.now(), resources=device.resources)
+    agreement = Agreement(
+        client_id=client.client_id,
+        account=account,
+        scopes=device.scopes,
+        nonce="",
+        at=state.clock.now(),
+        resources=device.resources,
+    )
     return state.ledger.issue(client, agreement, device.scopes, resources=resources)
 
 
@@ -101,7 +116,17 @@ def verification(state: State, request: Request) -> Answer:
     if state.auto_consent is not None:
         decide(device, state.accounts[state.auto_consent], device.scopes)
         return pages.device_done_page(allowed=True)
-    pending = Pending(device.client, "", "", device.scopes, "", "", user_token=False, login_again=True, device=device)
+    pending = Pending(
+        client=device.client,
+        redirect_uri="",
+        state="",
+        scopes=device.scopes,
+        challenge="",
+        nonce="",
+        user_token=False,
+        login_again=True,
+        device=device,
+    )
     ticket = secrets.token_urlsafe(16)
     state.pending[ticket] = pending
     return pages.login_page(device.client, ticket, list(state.accounts.values()))

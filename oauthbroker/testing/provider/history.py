@@ -11,7 +11,7 @@ from typing import Any, Literal
 from oauthbroker.testing.provider.ledger import Agreement
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """The tokens of one consent, as they are now.
 
@@ -37,17 +37,17 @@ class Family:
 def family_of(agreement: Agreement) -> Family:
     """Return a snapshot of a consent."""
     return Family(
-        agreement.client_id,
-        agreement.account.login,
-        agreement.scopes,
-        agreement.generation,
-        MappingProxyType(dict(agreement.redeemed)),
-        agreement.reused,
-        agreement.ended_by,
+        client_id=agreement.client_id,
+        login=agreement.account.login,
+        scopes=agreement.scopes,
+        generation=agreement.generation,
+        redeemed=MappingProxyType(dict(agreement.redeemed)),
+        reused=agreement.reused,
+        ended_by=agreement.ended_by,
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """One honest refusal of the token endpoint: the OAuth error word, in every dialect."""
 
@@ -58,7 +58,7 @@ class Refusal:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     """One honest answer of the token endpoint, before alterations."""
 
@@ -69,7 +69,7 @@ class Told:
     document: dict[str, Any] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Revocation:
     """One accepted revocation: the kind of token, its owner, and the number of tokens it ended.
 
@@ -91,7 +91,7 @@ class Poll:
     answer: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceStory:
     """A device's code as it is now. `status` is `pending`, `approved`, `denied`, `redeemed` or `expired`.
 

@@ -8,7 +8,7 @@ import json
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, Literal, Protocol
 from urllib.parse import parse_qsl, urlencode
@@ -17,9 +17,10 @@ import h11
 
 _BODY_LIMIT = 1 << 20
 _CHUNK = 1 << 16
+_FAREWELL_SECONDS = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One complete request."""
 
@@ -63,6 +64,16 @@ class Wire:
         self._writer.write(data)
         await self._writer.drain()
 
+    async def end(self, reader: asyncio.StreamReader) -> None:
+        """End the answers, and read what the client still sends, for a moment: closing with bytes unread would reset
+        the connection, and the answer could be lost."""
+        with contextlib.suppress(TimeoutError, OSError):  # the client may have left
+            if self._writer.can_write_eof():
+                self._writer.write_eof()
+                async with asyncio.timeout(_FAREWELL_SECONDS):
+                    while await reader.read(_CHUNK):
+                        pass
+
     def reset(self) -> None:
         """Cut the connection with a reset instead of an orderly end."""
         raw = self._writer.get_extra_info("socket")
@@ -89,6 +100,7 @@ class Answer:
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = field(default=b"", repr=False)
+    _: KW_ONLY
     document: dict[str, Any] | None = field(default=None, repr=False)
     encoding: Literal["json", "form", "query"] = "json"
     target: str = ""
@@ -196,6 +208,7 @@ class HttpServer:
                 request = await inbox.read(reader, wire)
             except h11.RemoteProtocolError as exc:
                 await Answer(exc.error_status_hint, (("connection", "close"),)).send(wire, head=False)
+                await wire.end(reader)
                 return
             if request is None:
                 return
@@ -253,4 +266,4 @@ class _Inbox:
 def _request(head: h11.Request, body: bytes) -> Request:
     path, _, query = head.target.decode("latin-1").partition("?")
     headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers)
-    return Request(head.method.decode("latin-1"), path, query, headers, body)
+    return Request(method=head.method.decode("latin-1"), path=path, query=query, headers=headers, body=body)

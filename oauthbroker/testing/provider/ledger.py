@@ -27,7 +27,7 @@ class RefusedError(Exception):
         self.error, self.why, self.status = error, why, status
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Agreement:
     """One consent of a user. All tokens issued for it belong to its family."""
 
@@ -53,7 +53,7 @@ class Agreement:
         self.ended_by = self.ended_by or by
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Code:
     """A one-time authorization code and its bindings."""
 
@@ -64,7 +64,7 @@ class Code:
     used: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Token:
     """An access or refresh token. `generation` counts refresh tokens of a family from 1."""
 
@@ -105,7 +105,12 @@ class Ledger:
     def issue_code(self, agreement: Agreement, redirect_uri: str, challenge: str) -> str:
         """Issue a code for a consent, valid once, for a minute."""
         text = self._canaries.mint("authorization code").reveal()
-        self.codes[text] = Code(agreement, redirect_uri, challenge, self._clock.now() + _CODE_LIFETIME)
+        self.codes[text] = Code(
+            agreement=agreement,
+            redirect_uri=redirect_uri,
+            challenge=challenge,
+            until=self._clock.now() + _CODE_LIFETIME,
+        )
         return text
 
     def redeem_code(
@@ -170,7 +175,9 @@ class Ledger:
         """Issue an access token and, where the client gets one, a refresh token for all scopes of the consent."""
         if not set(resources) <= set(agreement.resources):
             raise RefusedError("invalid_target", "not the resource that was agreed to")  # RFC 8707 2.2
-        access = self._token(Token("", "access", agreement, scopes, self._until(client.lifetime)))
+        access = self._token(
+            Token(text="", kind="access", agreement=agreement, scopes=scopes, until=self._until(client.lifetime))
+        )
         access.resources = resources or agreement.resources
         if not refresh or not client.gets_refresh_tokens:
             return Issued(access, None)
@@ -179,7 +186,19 @@ class Ledger:
         if generation == 1:
             self.families.append(agreement)
         agreement.generation = max(agreement.generation, generation)
-        return Issued(access, self._token(Token("", "refresh", agreement, agreement.scopes, until, generation)))
+        return Issued(
+            access,
+            self._token(
+                Token(
+                    text="",
+                    kind="refresh",
+                    agreement=agreement,
+                    scopes=agreement.scopes,
+                    until=until,
+                    generation=generation,
+                )
+            ),
+        )
 
     def _until(self, lifetime: float | None) -> datetime | None:
         return None if lifetime is None else self._clock.now() + timedelta(seconds=lifetime)

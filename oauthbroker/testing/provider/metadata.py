@@ -38,7 +38,14 @@ def discovery(state: State, request: Request) -> Answer:  # noqa: ARG001 - every
         "scopes_supported": ["openid", "profile", "email", "offline_access"],
         "authorization_response_iss_parameter_supported": True,
     }
+    if state.takes_clients:
+        document["registration_endpoint"] = f"{base}/register"
     return json_answer({**document, **_par(state)})
+
+
+def protected_resource(state: State, request: Request) -> Answer:  # noqa: ARG001 - every endpoint has this shape
+    """`GET /.well-known/oauth-protected-resource/mcp` (RFC 9728): an MCP server that would trust this provider."""
+    return json_answer({"resource": f"{state.base_url}/mcp", "authorization_servers": [state.base_url]})
 
 
 def _par(state: State) -> dict[str, Any]:

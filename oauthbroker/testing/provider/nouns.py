@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal
@@ -40,6 +40,7 @@ class Account:
     login: str
     sub: str
     team: str = "T111"
+    _: KW_ONLY
     number: int = 0
     name: str = ""
     email: str = ""
@@ -51,9 +52,9 @@ class Account:
         return self.name or self.login
 
 
-ALICE = Account("alice", "U234567", "T111", 1001, "Alice Arden", "alice@people.example")
-BOB = Account("bob", "U345678", "T111", 1002, "Bob Birch", "bob@people.example")
-MALLORY = Account("mallory", "U666666", "T666", 6666, "Mallory Moss", "mallory@people.example")
+ALICE = Account("alice", "U234567", "T111", number=1001, name="Alice Arden", email="alice@people.example")
+BOB = Account("bob", "U345678", "T111", number=1002, name="Bob Birch", email="bob@people.example")
+MALLORY = Account("mallory", "U666666", "T666", number=6666, name="Mallory Moss", email="mallory@people.example")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class Client:
 
     client_id: str
     client_secret: Secret | None = None
+    _: KW_ONLY
     redirect_uris: tuple[str, ...] = ()
     auth_method: AuthMethod = "client_secret_basic"
     dialect: Dialect = "oidc"
@@ -116,7 +118,7 @@ class Client:
         return self.issue_refresh and (self.dialect == "oidc" or self.lifetime is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRequest:
     """One request as the provider received it. Secret fields are `Secret`s; credentials in headers are removed.
 

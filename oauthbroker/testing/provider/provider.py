@@ -47,7 +47,12 @@ class IdentityProvider(World, Observed):
         self.canaries = canaries if canaries is not None else Canaries.active()
         ledger = Ledger(self.clock, self.canaries)
         scheme = "https" if tls else "http"
-        self._state = State(self.clock, self.canaries, ledger, f"{scheme}://127.0.0.1:{self._server.port}")
+        self._state = State(
+            clock=self.clock,
+            canaries=self.canaries,
+            ledger=ledger,
+            base_url=f"{scheme}://127.0.0.1:{self._server.port}",
+        )
         self._state.auto_consent = auto_consent
         self.canaries.outside.add(self.base_url)
         self._thread: ServerThread | None = None

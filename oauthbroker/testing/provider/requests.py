@@ -30,4 +30,14 @@ def judge(client: Client, redirect_uri: str, fields: list[tuple[str, str]]) -> P
     again = "login" in found.get("prompt", "") or "select_account" in found.get("prompt", "")
     resources = tuple(value for name, value in fields if name == "resource")
     nonce, state = found.get("nonce", ""), found.get("state", "")
-    return Pending(client, redirect_uri, state, scopes, challenge, nonce, user_token, again, resources)
+    return Pending(
+        client=client,
+        redirect_uri=redirect_uri,
+        state=state,
+        scopes=scopes,
+        challenge=challenge,
+        nonce=nonce,
+        user_token=user_token,
+        login_again=again,
+        resources=resources,
+    )

@@ -39,6 +39,17 @@ def messages(state: State, request: Request) -> Answer:
     return json_answer({"messages": [{"id": number, "text": text} for number, text in enumerate(texts, 1)]})
 
 
+def introspect(state: State, request: Request) -> Answer:
+    """`POST /introspect` (RFC 7662): what an access token is, for a resource server. It asks for no credentials."""
+    token = state.ledger.living(dict(request.form_fields).get("token", ""))
+    if token is None:
+        return json_answer({"active": False})
+    about, agreement = {"active": True, "iss": state.base_url, "aud": list(token.resources)}, token.agreement
+    return json_answer(
+        {**about, "scope": " ".join(token.scopes), "client_id": agreement.client_id, "sub": agreement.account.sub}
+    )
+
+
 def _refused(state: State, request: Request, token: Token | None) -> Answer | None:
     if token is None:
         return no_token(request)

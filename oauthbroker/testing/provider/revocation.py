@@ -82,4 +82,6 @@ def _end(state: State, client: Client, text: str, *, whole_grant: bool = False) 
         state.ledger.revoke_all(client.client_id, token.agreement.account)
     login, kind = (token.agreement.account.login, token.kind) if token else ("", "")
     ended = before - state.ledger.alive()
-    state.revocations.append(Revocation(client.client_id, login, kind, ended, state.clock.now()))
+    state.revocations.append(
+        Revocation(client_id=client.client_id, login=login, kind=kind, ended=ended, at=state.clock.now())
+    )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.testing.provider import authorize, device, metadata, par, resources, revocation, tokens
+from oauthbroker.testing.provider import authorize, device, metadata, par, registration, resources, revocation, tokens
 from oauthbroker.testing.provider.client_auth import who_says
 from oauthbroker.testing.provider.http import Answer, Request
 from oauthbroker.testing.provider.nouns import SECRET_FIELDS, SeenRequest
@@ -27,6 +27,7 @@ ROUTES = {
     "/authorize": Route("authorize", authorize.authorize, "authorize"),
     "/login": Route("login", authorize.login, "authorize"),
     "/consent": Route("consent", authorize.consent, "authorize"),
+    "/register": Route("register", registration.register, "register"),
     "/par": Route("par", par.push, "par"),
     "/token": Route("token", tokens.token, "token"),
     "/device_authorization": Route("device", device.authorization, "device"),
@@ -38,9 +39,11 @@ ROUTES = {
     "/applications/{client_id}/grant": Route("revoke", revocation.application_grant, "revoke"),
     "/userinfo": Route("userinfo", resources.userinfo, "userinfo"),
     "/user": Route("userinfo", resources.userinfo, "userinfo"),
+    "/introspect": Route("introspect", resources.introspect, "resource"),
     "/jwks": Route("jwks", metadata.jwks, "jwks"),
     "/.well-known/openid-configuration": Route("discovery", metadata.discovery, "discovery"),
     "/.well-known/oauth-authorization-server": Route("discovery", metadata.discovery, "discovery"),
+    "/.well-known/oauth-protected-resource/mcp": Route("discovery", metadata.protected_resource, "server"),
     "/api/me": Route("resource", resources.me, "resource"),
     "/api/messages": Route("resource", resources.messages, "resource"),
 }
@@ -65,7 +68,16 @@ def seen(state: State, request: Request, endpoint: str) -> SeenRequest:
     presented = state.ledger.tokens.get(dict(fields).get("refresh_token", ""))
     generation = presented.generation if presented else 0
     client_id = who_says(state, request)
-    return SeenRequest(endpoint, request.method, request.path, kept, headers, state.clock.now(), client_id, generation)
+    return SeenRequest(
+        endpoint=endpoint,
+        method=request.method,
+        path=request.path,
+        fields=kept,
+        headers=headers,
+        at=state.clock.now(),
+        client_id=client_id,
+        generation=generation,
+    )
 
 
 def _json_fields(request: Request) -> list[tuple[str, str]]:

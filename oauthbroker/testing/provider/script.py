@@ -66,9 +66,11 @@ class Scripts:
         self.poll = TokenScript()
         self.device = EndpointScript()
         self.par = EndpointScript()
+        self.register = EndpointScript()
         self.userinfo = EndpointScript()
         self.jwks = EndpointScript()
         self.discovery = EndpointScript()
+        self.server = EndpointScript()
         self.revoke = EndpointScript()
         self.resource = EndpointScript()
 

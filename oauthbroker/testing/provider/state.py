@@ -18,7 +18,7 @@ Par = Literal["off", "offered", "required"]
 """Whether authorization requests can, or must, be pushed (RFC 9126)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
     """A pending decision of the user: an authorization request, or a device's."""
 
@@ -34,7 +34,7 @@ class Pending:
     device: Device | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Device:
     """A device that waits for a user (RFC 8628). `decision` is the account that agreed, or False for a denial."""
 
@@ -59,13 +59,13 @@ class Device:
         elif self.decision is not None:
             status = "approved" if self.decision else "denied"
         return DeviceStory(
-            self.client.client_id,
-            self.user_code,
-            self.scopes,
-            self.resources,
-            status,
-            self.interval,
-            tuple(self.polls),
+            client_id=self.client.client_id,
+            user_code=self.user_code,
+            scopes=self.scopes,
+            resources=self.resources,
+            status=status,
+            interval=self.interval,
+            polls=tuple(self.polls),
         )
 
 
@@ -78,7 +78,7 @@ class Pushed:
     until: datetime
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class State:
     """The provider's state. Only one server loop changes it, so it needs no lock."""
 
@@ -96,6 +96,8 @@ class State:
     auto_consent: str | None = None
     resource_scope: str | None = None
     par: Par = "off"
+    takes_clients: bool = False
+    secrets_end: int = 0
     devices: dict[str, Device] = field(default_factory=dict)  # by user code
     pushed: dict[str, Pushed] = field(default_factory=dict)  # by request_uri
     requests: list[SeenRequest] = field(default_factory=list)

@@ -26,11 +26,11 @@ def token(state: State, request: Request) -> Answer:
         known = client or state.clients.get(found.get("client_id", ""))
         state.refusals.append(
             Refusal(
-                known.client_id if known else "",
-                found.get("grant_type", ""),
-                refused.error,
-                refused.why,
-                state.clock.now(),
+                client_id=known.client_id if known else "",
+                grant_type=found.get("grant_type", ""),
+                error=refused.error,
+                why=refused.why,
+                at=state.clock.now(),
             )
         )
         return refusal(known.dialect if known else "oidc", refused, request)
@@ -42,7 +42,15 @@ def token(state: State, request: Request) -> Answer:
         client, issued, id_token(state, client, issued, grant_type) if wants_id_token else "", request
     )
     login = issued.access.agreement.account.login
-    state.told.append(Told(client.client_id, login, grant_type, state.clock.now(), answer.document or {}))
+    state.told.append(
+        Told(
+            client_id=client.client_id,
+            login=login,
+            grant_type=grant_type,
+            at=state.clock.now(),
+            document=answer.document or {},
+        )
+    )
     return answer
 
 
@@ -68,5 +76,7 @@ def _machine_tokens(state: State, client: Client, scopes: tuple[str, ...], resou
         raise RefusedError("invalid_scope", "not registered for this scope")
     account = Account(client.client_id, client.client_id, name=client.display)
     scopes = scopes or tuple(sorted(client.scopes))
-    machine = Agreement(client.client_id, account, scopes, "", state.clock.now(), resources=resources)
+    machine = Agreement(
+        client_id=client.client_id, account=account, scopes=scopes, nonce="", at=state.clock.now(), resources=resources
+    )
     return state.ledger.issue(client, machine, scopes, refresh=False)

@@ -102,6 +102,24 @@ class World:
     def par(self, word: Par) -> None:
         self._state.par = word
 
+    @property
+    def takes_clients(self) -> bool:
+        """Tell whether clients may register themselves (RFC 7591). The metadata document says so."""
+        return self._state.takes_clients
+
+    @takes_clients.setter
+    def takes_clients(self, takes: bool) -> None:
+        self._state.takes_clients = takes
+
+    @property
+    def secrets_end(self) -> int:
+        """Return when the secrets of such clients end, in seconds since 1970; 0 for never."""
+        return self._state.secrets_end
+
+    @secrets_end.setter
+    def secrets_end(self, seconds: int) -> None:
+        self._state.secrets_end = seconds
+
     def expire(self, client_id: str) -> None:
         """Expire every access token of a client now; refresh tokens stay."""
         self._state.ledger.expire_access(client_id)
