@@ -15,7 +15,7 @@ KIB = 1024
 
 
 async def answer(handlers: Mapping[str, Handler]) -> None:
-    """Run the handler that each request names under `do`. What it raises becomes an answer that says so."""
+    """Run the handler that each request names under `do`. An exception becomes an answer that says so."""
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         request = json.loads(line)

@@ -37,10 +37,10 @@ from oauthbroker.model.apps import Bundle
 from oauthbroker.model.settings import ApiSocket, Limits, Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.serving.event_loop import run_serving
+from oauthbroker.serving.listener_terms import Terms
 from oauthbroker.serving.listeners import listen, listen_unix
-from oauthbroker.serving.loop import run_serving
 from oauthbroker.serving.server import served
-from oauthbroker.serving.terms import Terms
 from oauthbroker.testing.stores import open_file_store
 from oauthbroker.web.access_log import uvicorn_options
 
@@ -68,7 +68,7 @@ ROUTE = Starlette(routes=[Route("/v1/tokens", _route, methods=["POST"])])
 
 @dataclass
 class Row:
-    """One server under `place` (a port or a socket's path), and what was measured of it, round by round."""
+    """One server under `place` (a port or a socket's path), and its measurements, round by round."""
 
     name: str
     place: str

@@ -19,7 +19,7 @@ from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.formatting import line_of
 from oauthbroker.audit.trail import FileTrail
-from oauthbroker.store.names import labelled_mac
+from oauthbroker.store.entry_names import labelled_mac
 
 KEYS = AuditKeys(lambda label, *parts: labelled_mac(b"k" * 32, label, *parts))
 LIMIT = "audit: the limit (one write)"
@@ -27,7 +27,9 @@ AT = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 def entry() -> TokenIssued:
-    return TokenIssued("mail", "sha256:" + "0" * 64, "planner", "Tool/mail", instance="1700000000.000100")
+    return TokenIssued(
+        app="mail", grant="sha256:" + "0" * 64, agent="planner", tool="Tool/mail", instance="1700000000.000100"
+    )
 
 
 def main(*, quick: bool) -> None:

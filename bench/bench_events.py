@@ -35,7 +35,12 @@ async def main(*, quick: bool) -> None:
     for depth in (0, deep):
         with tempfile.TemporaryDirectory() as name:
             store = open_file_store(Path(name))
-            queues = StoreQueues(Repository(store), SystemClock(), Limits(queue_lease_seconds=3600), Metrics())
+            queues = StoreQueues(
+                repository=Repository(store),
+                clock=SystemClock(),
+                limits=Limits(queue_lease_seconds=3600),
+                metrics=Metrics(),
+            )
             await measure(queues, rounds, depth)
             await store.close()
 

@@ -26,7 +26,7 @@ from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import Settings
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.testing.stores import open_file_store
-from oauthbroker.wiring.broker import open_running
+from oauthbroker.wiring.opening import open_running
 
 SERVE = "--serve"
 ANSWER = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1024\r\n\r\n"' + b"x" * 1022 + b'"'

@@ -35,9 +35,9 @@ from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
-from oauthbroker.serving.loop import run_serving
+from oauthbroker.serving.event_loop import run_serving
 from oauthbroker.testing.stores import open_file_store
-from oauthbroker.wiring.broker import open_running
+from oauthbroker.wiring.opening import open_running
 
 OURS = "/v1/proxy"
 START_SECONDS = 30.0

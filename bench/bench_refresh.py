@@ -10,30 +10,34 @@ import io
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import httpx2
+
+from bench.children import child
 from bench.figures import MS, Work, a_round, parser, show, timed
+from bench.ours import app_at, with_token
+from bench.slow_server import ENDPOINT
 from oauthbroker import Turn, TurnAuth, open_broker
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle, Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
-from oauthbroker.model.habits import Habits
-from oauthbroker.model.results import AuthorizationRequired
+from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.records import Grant, Token
-from oauthbroker.repository.repository import KINDS, LEASES, Repository
-from oauthbroker.testing import Browser, IdentityProvider, connect_through
+from oauthbroker.repository.repository import KINDS, LEASES, Repository, Versioned
+from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider import FOREVER
 from oauthbroker.testing.provider.nouns import Client as Registration
 from oauthbroker.testing.stores import open_file_store
 
 WAITING = 100
+FORM = {"grant_type": "refresh_token", "refresh_token": "r" * 200, "client_id": "client", "client_secret": "s" * 40}
 BASE = "http://127.0.0.1:8420"
-ALICE = "idp:user:U234567"
+TWO_WRITES = "two durable writes of a grant"
 
 
 def app(idp: IdentityProvider, name: str) -> OAuthApp:
@@ -45,7 +49,10 @@ def app(idp: IdentityProvider, name: str) -> OAuthApp:
         subject_mode="user",
         client=Client(client.client_id, client.client_secret),
         endpoints=Endpoints(
-            idp.url("/authorize"), idp.url("/token"), issuer=idp.base_url, jwks_url=idp.endpoints["jwksUrl"]
+            authorization_url=idp.url("/authorize"),
+            token_url=idp.url("/token"),
+            issuer=idp.base_url,
+            jwks_url=idp.endpoints["jwksUrl"],
         ),
         scopes=("read", "write"),
         redirect=Redirect(f"/oauth/callback/{name}", BASE),
@@ -56,10 +63,24 @@ def app(idp: IdentityProvider, name: str) -> OAuthApp:
 
 def grant(of: OAuthApp, subject: str, lives: float, refresh: Secret | None) -> Grant:
     now = datetime.now(UTC)
-    token = Token(Secret("t" * 900), "bearer", refresh, now + timedelta(seconds=lives), 3600)
+    token = Token(
+        access_token=Secret("t" * 900),
+        token_type="bearer",
+        refresh_token=refresh,
+        expires_at=now + timedelta(seconds=lives),
+        lifetime_seconds=3600,
+    )
     scopes = ("read", "write")
     return Grant(
-        of.name, "example", subject, "authorization_code", scopes, token, now, now, registration=of.registration
+        app=of.name,
+        provider="example",
+        subject=subject,
+        flow="authorization_code",
+        scopes=scopes,
+        token=token,
+        created_at=now,
+        updated_at=now,
+        registration=of.registration,
     )
 
 
@@ -95,29 +116,43 @@ async def rounds_of(work: Work, rounds: int, batch: int) -> list[float]:
     return samples
 
 
-async def of_one_refresh(idp: IdentityProvider, broker: Broker, repository: Repository, *, quick: bool) -> None:
-    """Measure a whole refresh beside the two durable writes that it needs: the intent and the token."""
+async def of_one_refresh(folder: Path, *, quick: bool) -> None:
+    """Measure a whole refresh beside its bare parts: two durable writes (the intent, the token), and one answer of the
+    provider, which runs in a process of its own. Each request opens a connection, the bare one too."""
     repeats = 20 if quick else 200
-    ask = asking(broker, "well", ALICE)
-    link = await ask()
-    if not isinstance(link, AuthorizationRequired):
-        raise SystemExit("the account is connected already")
-    await connect_through(Browser(apps={BASE: broker.web}), idp, link.authorization_url)
-    refreshes, writes = [], []
-    for _ in range(repeats):
-        held = await repository.grant("well", ALICE)
-        if held is None or held.record.token is None or held.record.refresh_state.ended:
-            raise SystemExit("the refresh left no grant")
-        ended = replace(held.record.token, expires_at=datetime.now(UTC) - timedelta(seconds=1))
-        began = time.perf_counter()
-        held = await repository.save_grant(held.record, expect=held.generation)
-        await repository.save_grant(replace(held.record, token=ended), expect=held.generation)
-        writes.append((time.perf_counter() - began) * MS)
-        refreshes.append(await timed(ask(), MS))
-    if idp.count("refresh_token", "well") != repeats:
-        raise SystemExit("not every call was a refresh")
-    show("two durable writes of a grant", writes, "ms")
-    show("a whole refresh, provider on this machine", refreshes, "ms", {"two durable writes of a grant": writes})
+    store = open_file_store(folder)
+    repository, subject = Repository(store), "idp:user:alone"
+    settings = Settings(store_root=str(folder / "store"), weaken=frozenset({"plainHttpProvider"}))
+    log = json_log(io.StringIO(), SystemClock())
+    with child("bench.slow_server", "0") as provider:
+        port = provider.answer()["port"]
+        bundle, url = Bundle(settings, {"mail": app_at(port)}), f"http://127.0.0.1:{port}{ENDPOINT}"
+        held = await repository.save_grant(with_token(port, subject, "t" * 900, 3600), expect=0)
+        writes, answers, refreshes = list[float](), list[float](), list[float]()
+        bare = httpx2.AsyncClient(limits=httpx2.Limits(max_keepalive_connections=0))
+        async with open_broker(bundle, env={}, store=store, log=log, background=False) as broker, bare:
+            ask = asking(broker, "mail", subject)
+            for number in range(repeats):
+                began = time.perf_counter()
+                held = await repository.save_grant(held.record, expect=held.generation)
+                ended = with_token(port, subject, str(number).ljust(900, "t"), -60)
+                held = await repository.save_grant(ended, expect=held.generation)
+                writes.append((time.perf_counter() - began) * MS)
+                answers.append(await timed(bare.post(url, data=FORM), MS))
+                refreshes.append(await timed(ask(), MS))
+                held = await refreshed(repository, subject)
+    show(TWO_WRITES, writes, "ms")
+    show("the provider's answer alone", answers, "ms")
+    show("a whole refresh, provider on this machine", refreshes, "ms", {TWO_WRITES: writes})
+    rest = [whole - answer for whole, answer in zip(refreshes, answers, strict=True)]
+    show("a whole refresh without the provider's answer", rest, "ms", {TWO_WRITES: writes})
+
+
+async def refreshed(repository: Repository, subject: str) -> Versioned[Grant]:
+    held = await repository.grant("mail", subject)
+    if held is None or held.record.token is None or not held.record.token.lives(60, datetime.now(UTC)):
+        raise SystemExit("the call was not a refresh")
+    return held
 
 
 async def main(*, quick: bool) -> None:
@@ -139,7 +174,8 @@ async def main(*, quick: bool) -> None:
         log = json_log(io.StringIO(), SystemClock())
         async with open_broker(bundle, env={}, store=store, log=log, background=False) as broker:
             await beside_a_hanging_provider(idp, broker, quick=quick)
-            await of_one_refresh(idp, broker, repository, quick=quick)
+    with tempfile.TemporaryDirectory() as folder:
+        await of_one_refresh(Path(folder), quick=quick)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What tags cost a write, and what they save a list: the grants of one subject among many, with tags and without."""
+"""What tags cost a write and save a list: the grants of one subject among many, with tags and without."""
 
 from __future__ import annotations
 
@@ -87,7 +87,11 @@ def grant_of(number: int) -> Grant:
         flow="authorization_code",
         scopes=("read",),
         token=Token(
-            Secret("a" * 900), "bearer", refresh_token=Secret("r" * 300), expires_at=None, lifetime_seconds=None
+            access_token=Secret("a" * 900),
+            token_type="bearer",
+            refresh_token=Secret("r" * 300),
+            expires_at=None,
+            lifetime_seconds=None,
         ),
         created_at=NOW,
         updated_at=NOW,

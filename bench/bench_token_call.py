@@ -28,7 +28,7 @@ from oauthbroker.records import Grant, Token
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.testing.stores import open_file_store
-from oauthbroker.wiring.broker import open_running
+from oauthbroker.wiring.opening import open_running
 
 SUBJECT = "idp:user:U1"
 
@@ -40,7 +40,7 @@ def app() -> OAuthApp:
         flow="authorizationCode",
         subject_mode="user",
         client=Client("client"),
-        endpoints=Endpoints("https://idp.example/authorize", "https://idp.example/token"),
+        endpoints=Endpoints(authorization_url="https://idp.example/authorize", token_url="https://idp.example/token"),
         scopes=("read", "write"),
         redirect=Redirect("/oauth/callback/mail", "http://127.0.0.1:8420"),
         owner=Owner(user_identity=IdentityRule("tokenResponse", "idp:user:{id}")),
@@ -49,10 +49,20 @@ def app() -> OAuthApp:
 
 def grant(subject: str) -> Grant:
     now = datetime.now(UTC)
-    token = Token(Secret("t" * 900), "bearer", Secret("r" * 200))
+    token = Token(access_token=Secret("t" * 900), token_type="bearer", refresh_token=Secret("r" * 200))
     scopes = ("read", "write")
     made_with = app().registration
-    return Grant("mail", "example", subject, "authorization_code", scopes, token, now, now, registration=made_with)
+    return Grant(
+        app="mail",
+        provider="example",
+        subject=subject,
+        flow="authorization_code",
+        scopes=scopes,
+        token=token,
+        created_at=now,
+        updated_at=now,
+        registration=made_with,
+    )
 
 
 def warm_limits(store: FileStore, file: Path, log: int) -> dict[str, Work]:
@@ -78,7 +88,7 @@ def warm_limits(store: FileStore, file: Path, log: int) -> dict[str, Work]:
 
 
 def cold_limit(store: FileStore, file: Path) -> dict[str, Work]:
-    ring = store._ring  # noqa: SLF001  (the limit is measured with the very key schedule)
+    ring = store.keyring
     size = file.stat().st_size
 
     async def cold() -> object:

@@ -25,7 +25,7 @@ US, MS = 1e6, 1e3
 def parser() -> argparse.ArgumentParser:
     """Return the options that every bench takes."""
     made = argparse.ArgumentParser()
-    made.add_argument("--quick", action="store_true", help="small counts: shows that a bench runs, not what is fast")
+    made.add_argument("--quick", action="store_true", help="small counts: shows that a bench runs, not its speed")
     made.add_argument("--long", action="store_true", help="larger counts where a bench has them")
     return made
 

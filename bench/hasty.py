@@ -1,12 +1,12 @@
-"""A store that is filled quickly, for benches that measure what is done over many grants and not how they got there."""
+"""A store that is filled quickly, for benches that measure work over many grants and not their making."""
 
 from __future__ import annotations
 
-from oauthbroker.store.file.fs import Fs
+from oauthbroker.store.file.system_calls import Fs
 
 
 class Hasty(Fs):
-    """Waits for no disk, so that the grants are there soon. What is measured with it are reads, not writes."""
+    """Waits for no disk, so that the grants are there soon. It serves measurements of reads, not of writes."""
 
     def fsync(self, fd: int) -> None:
         """Do nothing."""

@@ -18,7 +18,7 @@ from oauthbroker.config import load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.repository.repository import Repository
 from oauthbroker.wiring import init_store
-from oauthbroker.wiring.broker import open_running
+from oauthbroker.wiring.opening import open_running
 
 BROKER = """\
 apiVersion: agents.example.io/v1alpha1
@@ -63,7 +63,7 @@ async def install(folder: Path, port: int) -> None:
     (config / "broker.yaml").write_text(BROKER.format(port=port), "utf-8")
     (config / "mail.yaml").write_text(APP, "utf-8")
     loaded = load(config)
-    init_store(loaded.settings, SystemClock())
+    init_store(loaded.settings, {}, SystemClock())
     async with open_running(config, env={}, clock=SystemClock(), background=False) as running:
         repository: Repository = running.parts.repository
         held = replace(grant(SUBJECT), registration=running.broker.bundle.apps["mail"].registration)

@@ -28,13 +28,13 @@ from oauthbroker import Turn, TurnAuth
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle, Client, Endpoints, OAuthApp
-from oauthbroker.model.results import Ready
 from oauthbroker.model.settings import Settings
+from oauthbroker.model.token_results import Ready
 from oauthbroker.observability.logging import json_log
 from oauthbroker.records import Grant, Token
 from oauthbroker.repository.repository import Repository
 from oauthbroker.testing.stores import open_file_store
-from oauthbroker.wiring.broker import open_running
+from oauthbroker.wiring.opening import open_running
 from oauthbroker.wiring.running import Running
 
 AT_ONCE = 8
@@ -46,7 +46,7 @@ def subject(number: int) -> str:
 
 
 def app_at(port: int) -> OAuthApp:
-    endpoints = Endpoints(f"{HERE}:{port}/authorize", f"{HERE}:{port}{ENDPOINT}")
+    endpoints = Endpoints(authorization_url=f"{HERE}:{port}/authorize", token_url=f"{HERE}:{port}{ENDPOINT}")
     return replace(app(), client=Client("client", Secret("s" * 40)), endpoints=endpoints)
 
 
@@ -68,7 +68,13 @@ def with_token(port: int, of: str, access: str, life: float) -> Grant:
     """Return a grant whose token ends in `life` seconds."""
     made, now = grant(of), datetime.now(UTC)
     ends = now + timedelta(seconds=life)
-    token = Token(Secret(access), "bearer", Secret("r" * 200), ends, 3600)
+    token = Token(
+        access_token=Secret(access),
+        token_type="bearer",
+        refresh_token=Secret("r" * 200),
+        expires_at=ends,
+        lifetime_seconds=3600,
+    )
     return replace(made, token=token, registration=app_at(port).registration)
 
 
@@ -83,7 +89,7 @@ class Measured:
         self._asked: dict[str, Work] = {}
 
     async def open(self, _request: Mapping[str, Any]) -> Answer:
-        """Open the broker, anew if it is open. The first time imports what it needs."""
+        """Open the broker, anew if it is open. The first time includes its imports."""
         await self.close({})
         root, clock = self._folder / "store", SystemClock()
         settings = Settings(store_root=str(root), weaken=frozenset({"plainHttpProvider"}))

@@ -1,4 +1,4 @@
-"""Runs every `bench/bench_*.py` in a process of its own, shows what they measured, and judges it by the targets.
+"""Runs every `bench/bench_*.py` in a process of its own, shows the figures, and judges them by the targets.
 
 Usage: python -m bench.run [--quick] [--long] [name ...], where `store` means bench/bench_store.py. A bench prints one
 JSON object a line (`bench/figures.py`); other lines pass through. The figures of one run are kept in
@@ -67,7 +67,7 @@ def as_verdicts(results: Results) -> list[str]:
         if now is not None:
             verdict = "met" if target.met(now[0]) else "NOT MET"
             spread = f"({now[1]:g}..{now[2]:g})"
-            lines.append(f"  {target.call:<40} {now[0]:>9g} {spread:<18} target {target.goal:<12} {verdict}")
+            lines.append(f"  {target.call:<40} {now[0]:>9.7g} {spread:<18} target {target.goal:<12} {verdict}")
     return lines
 
 

@@ -1,9 +1,13 @@
-"""A token endpoint and an API behind it, each as slow as it is told to be, over loopback."""
+"""A token endpoint and an API behind it, each as slow as it is told to be, over loopback.
+
+`python -m bench.slow_server <seconds>` runs one until its standard input ends, and says its port first.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -66,3 +70,13 @@ async def slow_server(token_seconds: float, api_seconds: float = 0.0) -> AsyncIt
         yield served
     finally:
         server.close()
+
+
+async def main(seconds: str) -> None:
+    async with slow_server(float(seconds)) as server:
+        print(json.dumps({"port": server.port}), flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -2,7 +2,7 @@
 
 Usage: python -m bench.soak [--minutes 6] [--workers 2] [--seed 1]. A minute of warm-up comes first. It prints a page of
 figures, and ends with status 1 when something grew: memory by its slope over the last two thirds, descriptors and
-threads by what is open without load before and after, the store by what is left of it hours after the last call.
+threads by the number without load before and after, the store by its size hours after the last call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,7 +37,7 @@ CLIENT = {"access_lifetime": 20, "device_interval": 1}
 REST_SECONDS = 8.0  # longer than the server keeps idle connections
 LOOK_SECONDS = 5.0
 BOUNDS = Bounds(slope=1.0, threads=4)
-"""At some 20,000 calls a minute that is 50 bytes a call; what is remembered of turns fills up for five minutes, until
+"""At some 20,000 calls a minute that is 50 bytes a call; the cache of turns fills up for five minutes, until
 their first sweep. Pools of threads fill as more is done at once."""
 SWEEP_LOOKS = 60
 LATER = (2, 4)  # hours: sessions that end in the first look are removed in the second
@@ -85,15 +85,23 @@ def _store(store: Store) -> str:
 
 
 async def soak(
-    folder: Path, idp: IdentityProvider, *, minutes: float, workers: int, seed: int, bounds: Bounds
+    folder: Path,
+    idp: IdentityProvider,
+    *,
+    minutes: float,
+    workers: int,
+    seed: int,
+    bounds: Bounds,
+    enough: Callable[[Load], object] = bool,
 ) -> Report:
+    """Run the load for `minutes`, and longer until it was `enough`, at most ten times as long."""
     tv = APP.format(issuer=idp.issuer).replace("name: mail", "name: tv").replace("authorizationCode", "deviceCode")
     world = World(folder, idp, workers, limits=LIMITS, client=CLIENT, more={"tv": tv})
     await world.make()
     server = await world.start()
     try:
         load = Load(world, random.Random(seed))
-        before, loaded, after = await _under(load, server, min(60.0, minutes * 20), minutes * 60)
+        before, loaded, after = await _under(load, server, min(60.0, minutes * 20), minutes * 60, enough)
         await load.settle_events()
         status = await server.end()
     finally:
@@ -105,8 +113,10 @@ async def soak(
     return Report(before, loaded, after, left, load.answers, load.stories, problems)
 
 
-async def _under(load: Load, server: Server, warm_up: float, seconds: float) -> tuple[Moment, list[Moment], Moment]:
-    """At rest after the warm-up, minute by minute, at rest again."""
+async def _under(
+    load: Load, server: Server, warm_up: float, seconds: float, enough: Callable[[Load], object]
+) -> tuple[Moment, list[Moment], Moment]:
+    """Return the moments at rest after the warm-up, under load, and at rest again."""
     pid, data = server.process.pid, load.world.folder / "store" / "data"
     await load.connect_everybody()
     async with load.running():
@@ -116,7 +126,7 @@ async def _under(load: Load, server: Server, warm_up: float, seconds: float) -> 
         before = Moment.look(0, pid, data, load.answers.total())
         load.going.set()
         began, loaded = time.monotonic(), list[Moment]()
-        while (at := time.monotonic() - began) < seconds:
+        while (at := time.monotonic() - began) < seconds or (at < 10 * seconds and not enough(load)):
             loaded.append(Moment.look(at, pid, data, load.answers.total()))
             await asyncio.sleep(min(LOOK_SECONDS, seconds / 12))
         await load.rest(REST_SECONDS)

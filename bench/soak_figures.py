@@ -11,7 +11,14 @@ from oauthbroker.repository.repository import KINDS
 from tests.kit.served_api import children_of
 
 MIB = 1024 * 1024
-LASTING = ("grants", "uses", "queues", "apikeys", "secrets")  # as many as there are pairs, agents, keys and secrets
+LASTING = (
+    "grants",
+    "uses",
+    "queues",
+    "apikeys",
+    "secrets",
+    "rooms",
+)  # as many as pairs, agents, keys, secrets and values
 PASSING = tuple(kind for kind in KINDS if kind not in LASTING)
 
 
@@ -72,7 +79,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is still level. Memory moves for many reasons: a slope in MiB a minute over the last two thirds."""
+    """The bounds of a level run. Memory moves for many reasons: a slope in MiB a minute over the last two thirds."""
 
     slope: float
     descriptors: int = 0

@@ -1,6 +1,6 @@
 """Who calls during a soak: tools, people, devices, agents, operators, and callers that send rubbish or hang up.
 
-What one of them makes, it ends: a turn, a grant, a visit. What is left open on purpose ends by itself within a minute.
+Each ends its own turns, grants and visits. Those left open on purpose end by themselves within a minute.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Load:
         return said
 
     async def _tool(self, line: Line) -> None:
-        """A turn of a connected person: tokens, most of them warm; each lives 20 seconds, so that many are renewed."""
+        """Ask for tokens in a turn of a connected person. Most are warm; each lives 20 seconds, so many end."""
         pair = Pair(self.dice.choice(READY))
         turn_id, token = await self._begin(line, pair)
         body = {"oauthAppRef": f"OAuthApp/{pair.app}", "minTtlSeconds": self.dice.choice((0, 0, 0, 5))}
@@ -165,7 +165,7 @@ class Load:
             await line.call("POST", "/v1/tokens", body, token=token)
 
     async def _person(self, line: Line) -> None:
-        """Somebody connects and is disconnected again; or says no, takes it back, or never comes."""
+        """A person connects and is disconnected again; or says no, takes it back, or never comes."""
         pair = self._free.pop(0)
         try:
             await self._disconnect(line, pair)
@@ -193,7 +193,7 @@ class Load:
             await line.call("DELETE", f"/v1/grants/{quote(grant['grantId'])}")
 
     async def _device(self, line: Line) -> None:
-        """Somebody types a code; its poller hears of it within seconds."""
+        """A person types a code; its poller hears of it within seconds."""
         await self._connect_device(line)
         await asyncio.sleep(1)
 
@@ -214,7 +214,7 @@ class Load:
         await self._well(line, "DELETE", f"/v1/turns/{turn_id}")
 
     async def _visitor(self, line: Line) -> None:
-        """Somebody looks at what is connected and leaves."""
+        """A person looks at the connections and leaves."""
         subjects = {"user": Pair(self.dice.choice(READY)).subject}
         made = await self._well(line, "POST", "/v1/connections", {"subjects": subjects})
         browser = Browser(canaries=Canaries(), timeout=PATIENCE)
@@ -276,5 +276,5 @@ class Load:
 
 
 HEAD = "POST /v1/turns HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
-LONG = "GET /v1/agents/nobody/events?wait=30 HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n\r\n"
+LONG = "GET /v1/agents/idle/events?wait=30 HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n\r\n"
 STREAM = LONG.replace("?wait=30", "").replace("\r\n\r\n", "\r\nAccept: text/event-stream\r\n\r\n")
