@@ -5,16 +5,26 @@ from __future__ import annotations
 import functools
 import os
 import signal
+import ssl
+import sys
 from collections.abc import Hashable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from httpx2._config import create_ssl_context
 
 from oauthbroker.protocol import transport
-from tests.kit import forms, installed
+from tests.kit import default_store, forms, installed, postgres
 
-pytest_plugins = ["oauthbroker.testing.pytest_plugin"]  # no test may leak a secret, asked or not
+sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]  # httpx2 looks for it on every disk path at each request
+
+pytest_plugins = [
+    "oauthbroker.testing.pytest_plugin",  # no test may leak a secret, asked or not
+    "tests.kit.hangs",
+]
 
 E2E = Path(__file__).parent / "e2e"
 
@@ -26,6 +36,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("oauthbroker")
     group.addoption("--case", action="append", default=[], metavar="N", help="only tests of case N (tests/CASES.md)")
     group.addoption("--rule", action="append", default=[], metavar="N", help="only tests of rule N (tests/CASES.md)")
+    group.addoption(
+        "--store", choices=["memory", "postgres"], default="memory", help="where stories keep their records"
+    )
     group.addoption("--long", action="store_true", help="every row and example, as `make proof` runs them")
 
 
@@ -38,15 +51,41 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("form")
     if "PYTEST_DEBUG_TEMPROOT" not in os.environ and (memory := installed.memory()):
         os.environ["PYTEST_DEBUG_TEMPROOT"] = str(memory)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what it puts into the background
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts a background process
         signal.signal(signal.SIGINT, signal.default_int_handler)  # the commands that we stop by Ctrl-C would inherit it
 
 
 @pytest.fixture(scope="session", autouse=True)
+def chosen_store(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Open the store that `--store` names, for tests that name none."""
+    if in_postgres := request.config.getoption("--store") == "postgres":
+        installed.demand([] if postgres.binaries() else [postgres.LACKS])
+    with default_store.in_postgres() if in_postgres else nullcontext():
+        yield
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Server]:
+    """A private server. A test makes databases of its own in it."""
+    installed.demand([] if postgres.binaries() else [postgres.LACKS])
+    with postgres.server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session", autouse=True)
 def one_trust_store() -> Iterator[None]:
-    """The machine's certificates are read once, not by each of thousands of brokers: that took an eighth of a run."""
+    """The machine's certificates are read once, not by each of thousands of brokers and clients: that took an eighth of
+    a run."""
+    shared = functools.cache(functools.partial(create_ssl_context, trust_env=False))
+
+    def context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
+        if verify is True and cert is None and not trust_env:
+            return shared()
+        return create_ssl_context(verify=verify, cert=cert, trust_env=trust_env)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transport, "tls_context", functools.cache(transport.tls_context))
+        patch.setattr("httpx2._transports.default.create_ssl_context", context)
         yield
 
 
@@ -105,6 +144,9 @@ def numbers_of(item: pytest.Item) -> set[tuple[str, str]]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("e2e"):
         installed.demand(installed.missing())
+    mark = item.get_closest_marker("embedded_only")
+    if mark is not None and item.config.getoption("--store") != "memory":
+        pytest.skip(f"for the embedded store only: {mark.args[0]}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

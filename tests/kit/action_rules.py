@@ -1,6 +1,6 @@
 """The rules of the action gateway's specification, sentence by sentence, each with its verdict.
 
-"As written" needs no more words. "Decided" says how an open place is filled, "stricter" where more is refused than the
+"As written" needs no further words. "Decided" says how an open place is filled, "stricter" where more is refused than the
 sentence says. tests/CASES.md lists the tests of each.
 """
 
@@ -56,14 +56,14 @@ ACTION_RULES = {
     "gateway.procedure.2-d": "(d) six types, with the printed text: as written, in the order of the action's fields; stricter: the "
     "whole action is JSON within bounds",
     "gateway.procedure.2-e": "(e) UUID, e-mail, phone and ISO 8601 by the printed patterns: as written; stricter: of the whole text, "
-    "in ASCII digits; decided: by the names of fields, and `format` in an ActionSchema",
+    "in ASCII digits, and U+001C to U+001F and U+0085 are white space, too; decided: by the names of fields, and `format` in an ActionSchema",
     "gateway.procedure.2-f": "(f) min and max of numbers, length of strings, enum: as written; decided: texts but that of example 4",
     "gateway.procedure.2-g": "(g) products, coupons, then rights: as written; decided: four actions require a login; then own rules",
     "gateway.procedure.3-1": "an action without errors is valid: as written",
     "gateway.procedure.3-2": "valid and rejected actions are separated, and counted: as written",
     "gateway.procedure.4-1": "`Large quantity detected` from 10: as written",
     "gateway.procedure.4-2": "`Unusually high price` from three averages: as written; decided: of the prices in `available_products`, "
-    "else of the valid actions",
+    "else of the valid actions, with the numbers as they are written",
     "gateway.procedure.4-3": "`Multiple similar actions` from 5: as written; decided: valid actions all of whose members are equal, and "
     "each of them is warned about",
     "gateway.procedure.4-4": "warnings are for valid actions: as written",

@@ -1,4 +1,4 @@
-"""An audit log on disk for a test: keys of a store that nobody else has, and what a verdict says in one word."""
+"""An audit log on disk for a test: keys of its own store, and a verdict in one word."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.roll import read_roll
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.audit.verdict import TrailVerdict
-from oauthbroker.store.names import labelled_mac
+from oauthbroker.store.entry_names import labelled_mac
 
 AT = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)
-ENTRY = TokenIssued("mail", "sha256:00", "planner", "Tool/mail", instance="1700000000.000100")
+ENTRY = TokenIssued(app="mail", grant="sha256:00", agent="planner", tool="Tool/mail", instance="1700000000.000100")
 KEYS = AuditKeys(lambda label, *parts: labelled_mac(b"k" * 32, label, *parts))
 FOREIGN_KEYS = AuditKeys(lambda label, *parts: labelled_mac(b"x" * 32, label, *parts))
 

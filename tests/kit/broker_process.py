@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.audit.memory import AuditList
 from oauthbroker.audit.port import AuditWriter
-from oauthbroker.authorization.exchange import PROVIDER_CALLS
-from oauthbroker.broker import Broker
+from oauthbroker.authorization.code_exchange import PROVIDER_CALLS
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import Bundle, OAuthApp
-from oauthbroker.model.results import AuthorizationRequired, Ready
 from oauthbroker.model.settings import Limits, Settings
-from oauthbroker.observability.logging import json_log
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.fs import Fs
-from oauthbroker.store.keys import Keyring
+from oauthbroker.store.file.system_calls import Fs
+from oauthbroker.store.keyring import Keyring
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, leave
-from oauthbroker.wiring.parts import Parts
 from oauthbroker.wiring.running import Running
 from tests.kit.running_broker import ALICE, BASE, TEAM, turn
+from tests.kit.running_on import HasRunning, running_on
 
 AFTER_CLAIMS = PROVIDER_CALLS * Limits().provider_seconds + 1
 CHANGING = frozenset({"make_folder", "create_file", "write", "reserve", "fsync", "rename", "unlink"})
@@ -35,7 +31,7 @@ CHANGING = frozenset({"make_folder", "create_file", "write", "reserve", "fsync",
 
 @dataclass
 class Heard:
-    """What a consumer got, and what it surely acknowledged (an ack that was cut off may count or not)."""
+    """The events a consumer got, and those it surely acknowledged (an ack that was cut off may count or not)."""
 
     received: list[str] = field(default_factory=list)
     acknowledged: set[str] = field(default_factory=set)
@@ -45,7 +41,7 @@ class Heard:
 
 
 @dataclass
-class Process:
+class Process(HasRunning):
     """One broker process, played in this one: `die` leaves everything as it lies."""
 
     running: Running
@@ -66,26 +62,7 @@ class Process:
     ) -> Process:
         settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}))
         bundle = Bundle(settings, {app.name: app for app in apps})
-        log = json_log(io.StringIO(), clock)
-        running = Running(
-            Parts(
-                bundle=bundle,
-                repository=Repository(store),
-                mac=store.mac,
-                clock=clock,
-                audit_log=audit or AuditList(),
-                log=log,
-            )
-        )
-        return cls(running, store, clock)
-
-    @property
-    def broker(self) -> Broker:
-        return self.running.broker
-
-    @property
-    def parts(self) -> Parts:
-        return self.running.parts
+        return cls(running_on(store, bundle, clock, audit=audit), store, clock)
 
     def browser(self) -> Browser:
         return Browser(apps={BASE: self.broker.web})

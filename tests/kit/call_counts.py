@@ -45,7 +45,7 @@ def counts_of(work: Coroutine[Any, Any, object]) -> Counter[str]:
 
 
 def complaint(name: str, calls: Counter[str]) -> str:
-    """Return what is wrong with the number of calls, with a list of them; empty if it is in bounds."""
+    """Return the fault of the number of calls, with a list of them; empty if it is in bounds."""
     known, now = int(json.loads(TABLE.read_text("utf-8"))[name]), calls.total()
     if known * BELOW <= now <= known * MARGIN:
         return ""

@@ -114,6 +114,33 @@ CASES = {
     "108": "injection: huge and endless bodies both ways",
     "109": "injection: slow loris both ways",
     "110": "injection: a provider that echoes the token",
+    "111": "injection: a host that differs by account",
+    "112": "shell: a token in arguments, on a terminal or in the environment of another command",
+    "113": "shell: another subject, another app, wider scopes, a turn that ended",
+    "114": "shell: no token, and the command does not run",
+    "115": "MCP: a server that demands scopes beyond the ceiling, or again and again",
+    "116": "MCP: the state of a waiting request, at the server or from another user's session",
+    "117": "MCP: a server that redirects, and a host that is not the app's",
+    "120": "MCP: metadata of a foreign resource, huge, malformed or behind a redirect",
+    "121": "MCP: metadata and issuers at addresses inside our network",
+    "122": "MCP: an authorization server without PKCE, with another issuer, or that takes no clients",
+    "123": "MCP: a server that moves to another authorization server",
+    "124": "MCP: clients registered twice, for another callback, or past the end of their secret",
+    "130": "MCP server: a caller whose access token names no user of its issuer",
+    "131": "MCP server: a link that another person opens than the one who asked",
+    "132": "MCP server: the state of a waiting call, from another user or in another call",
+    "133": "MCP server: state that was forged, or comes late",
+    "134": "MCP server: a turn token for another audience",
+    "135": "MCP gateway: a tool outside the allow list",
+    "136": "MCP gateway: a server that asks the host for input",
+    "137": "MCP gateway: a caller without a credential, or with another one",
+    "138": "MCP: a server that imitates our question to the user",
+    "139": "MCP gateway: a server whose answer does not end, or is huge",
+    "140": "agent frameworks: the process is killed while a run is paused, or while it goes on",
+    "141": "agent frameworks: a token in a checkpoint, a state or a history",
+    "142": "agent frameworks: parallel tools and several apps in one step",
+    "143": "agent frameworks: the user declines, the link expires, the connection fails",
+    "144": "agent frameworks: a version out of range, or none",
 }
 
 RULES = {
@@ -146,9 +173,11 @@ OPEN = {
     "of its own stays until the record would have ended by itself. Open: (1) An older version of any other record in its "
     "own place, such as a revoked grant, a finished session, a link that was used or a removed secret, opens as if it were "
     "the newest. Its seal vouches for place and content, and nothing for age. (2) A writer who puts a copy back can also remove "
-    "the tombstone. (3) A whole store that was restored, or runs beside its copy, is not noticed. Why: age can only be "
+    "the tombstone. (3) A whole store that was copied back with the notes of its host, or runs beside its copy, is not "
+    "noticed; one that is older than the note, or that `store import` restored, is closed until an operator accepts it. "
+    "Why: age can only be "
     "judged against something that is not restored along, an anchor of epochs and generations outside the store, and "
-    "there is none yet; the code `storeRolledBack` is kept for it. Until then the provider is the judge: a revocation is "
+    "there is none for single records. Until then the provider is the judge: a revocation is "
     "told to it, and the token in an old record is dead there.",
     "70": "Neither the key file nor the seeds of a keyring can be rotated yet. The format has room for both (several wraps, "
     "seeds that only open, an epoch), and a reader opens what an older seed sealed. Open: the commands, sealing records "

@@ -60,7 +60,7 @@ spec:
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended and what it said."""
+    """A command's exit code and output."""
 
     code: int
     out: str
@@ -68,7 +68,7 @@ class Done:
 
 
 class Desk:
-    """A folder with a configuration, where somebody types commands. Whatever they print is swept for secrets."""
+    """A folder with a configuration, where commands are typed. All their output is swept for secrets."""
 
     def __init__(self, folder: Path, canaries: Canaries, patch: pytest.MonkeyPatch, capture: Any) -> None:
         self.folder, self.canaries = folder, canaries
@@ -114,7 +114,7 @@ class Desk:
 
     async def _connect(self, idp: IdentityProvider, account: str) -> None:
         of = turn(user=f"idp:user:{idp.account(account).sub}")
-        async with open_broker("config", env={}) as broker:
+        async with open_broker("config") as broker:
             asked: Any = await broker.oauth(of).get_access_token("mail")
             browser = Browser(apps={self.base: broker.web}, canaries=self.canaries)
             page = await connect_through(browser, idp, asked.authorization_url, account)
@@ -159,14 +159,25 @@ def wait_until_up(desk: Desk, process: subprocess.Popen[bytes], log: Path) -> No
     pytest.fail(f"never up: {log.read_text('utf-8')}")
 
 
+def age_after_a_start(desk: Desk, number: int, **env: str) -> None:
+    """Start a broker, and wait until its host has seen this age."""
+    seen = desk.folder / "store" / "data" / "audit.seen"
+    with serving(desk, **env):
+        for _ in range(1_200):
+            if seen.exists() and json.loads(seen.read_text()).get("number") == number:
+                return
+            time.sleep(0.05)
+    pytest.fail(seen.read_text())
+
+
 def environment(**more: str) -> dict[str, str]:
     """A newcomer's: nothing of ours is set."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
     return {**kept, "HOME": "/nonexistent", "PYTHONPATH": str(REPOSITORY), "NO_COLOR": "1", **more}
 
 
-def command(*words: str, cwd: Path, seconds: float = 30, **env: str) -> Done:
-    """One command as a process of its own."""
+def command(*words: str, cwd: Path, seconds: float = 2 * START_SECONDS, **env: str) -> Done:
+    """Run one command as a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", MAIN, *words], check=False, cwd=cwd, env=environment(**env), capture_output=True,
         text=True, timeout=seconds, stdin=subprocess.DEVNULL,

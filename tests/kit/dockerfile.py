@@ -1,7 +1,7 @@
 """A Dockerfile read and replayed in a folder, for machines without a container engine.
 
 What a replay shows: that the steps succeed in their order on the pinned packages, what ends up in the last layer, and
-that the program runs there as somebody without rights on a tree it cannot write. What it does not show: the base image.
+that the program runs there as a user without rights on a tree it cannot write. It does not show the base image.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Replay:
 
 
 def open_to_all(path: Path) -> bool:
-    """Whether somebody without rights may read and run what lies there."""
+    """Whether a user without rights may read and run the files there."""
     real = path.resolve()
     return bool(real.stat().st_mode & 0o005) and all(parent.stat().st_mode & 0o001 for parent in real.parents)
 

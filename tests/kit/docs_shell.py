@@ -67,7 +67,7 @@ class Program:
         return found[1]
 
     async def says_more(self, seconds: float) -> str:
-        """What it prints within this time."""
+        """Its output within this time."""
         try:
             async with asyncio.timeout(seconds):
                 more = (await self._out.read(4096)).decode()

@@ -28,6 +28,12 @@ SyncOAuth("unix:/nowhere.sock", {TOKEN!r}).pending()""",
     "an async client": f"from oauthbroker.client import OAuth\nOAuth('unix:/nowhere.sock', {TOKEN!r})",
     "--help": "from oauthbroker.cli import run\nrun(['--help'])",
     "an embedded broker": "from oauthbroker import open_broker",
+    "an agent's process": "import oauthbroker.tools.orchestration.agent_worker",
+    "the parent of serving workers": """
+from oauthbroker.config import load
+from oauthbroker.serving.listeners import open_doors
+from oauthbroker.serving.parent import Parent""",
+    "a reader of a configuration folder": "from oauthbroker.config import load",
 }
 # The parts of Python that cost most: the first use of an event loop, of TLS, of logging and so on is a choice.
 COSTLY = {"asyncio", "ssl", "logging", "http", "email", "inspect", "pathlib", "multiprocessing", "unittest", "ctypes"}
@@ -49,7 +55,7 @@ def table() -> dict[str, dict[str, Any]]:
 
 
 def complaint(name: str, may: set[str], recorded: int) -> str:
-    """Return what is wrong with a start; empty if it loads only what it may, and about as many modules as before."""
+    """Return the fault of a start; empty if it loads only permitted modules, and about as many as before."""
     names, count = loaded(STARTS[name])
     if more := sorted(names - may):
         return f"{name}: loads {', '.join(more)}"

@@ -22,7 +22,7 @@ from oauthbroker import Secret, open_broker
 from oauthbroker.broker import Broker
 from oauthbroker.core.version import VERSION
 from oauthbroker.model.apps import Bundle, Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect, ToolAuth
-from oauthbroker.model.habits import Habits
+from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Settings
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, TestClock, connect_through
 from oauthbroker.testing.provider.nouns import Client as Registration
@@ -93,7 +93,7 @@ async def make(place: Path) -> Kept:
             for name in APPS
         }
         bundle = bundle_of(place, endpoints, {name: Secret(each.reveal_secret()) for name, each in registered.items()})
-        init_store(bundle.settings, clock)
+        init_store(bundle.settings, {}, clock)
         async with open_broker(bundle, env={}, clock=clock) as broker:
             found = await _filled(broker, idp, clock, canaries)
     return {"madeAt": clock.now().isoformat(), "endpoints": endpoints, "found": found, **_packed(place)}

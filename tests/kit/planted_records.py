@@ -1,4 +1,4 @@
-"""What lies in a broker after some weeks of work, planted at once: grants in every state, events that nobody settled."""
+"""The records of a broker after some weeks of work, planted at once: grants in every state, unsettled events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kit.running_broker import Harness
 
 
 async def grant(harness: Harness, app: str, subject: str, **changes: Any) -> Grant:
-    """A living grant, made two hours ago, that can be renewed; `changes` are of the record."""
+    """A living grant, made two hours ago, that can be refreshed; `changes` are of the record."""
     now, configured = harness.clock.now(), harness.broker.bundle.apps[app]
     made = Grant(
         app=app,
@@ -26,11 +26,11 @@ async def grant(harness: Harness, app: str, subject: str, **changes: Any) -> Gra
         flow="authorization_code",
         scopes=configured.scopes[:2],
         token=Token(
-            _canary(f"planted-access-{app}-{subject}", "access token"),
-            "Bearer",
-            _canary(f"planted-refresh-{app}-{subject}", "refresh token"),
-            now + timedelta(hours=1),
-            3600,
+            access_token=_canary(f"planted-access-{app}-{subject}", "access token"),
+            token_type="Bearer",
+            refresh_token=_canary(f"planted-refresh-{app}-{subject}", "refresh token"),
+            expires_at=now + timedelta(hours=1),
+            lifetime_seconds=3600,
         ),
         created_at=now - timedelta(hours=2),
         updated_at=now - timedelta(minutes=3),
@@ -51,14 +51,26 @@ async def grant(harness: Harness, app: str, subject: str, **changes: Any) -> Gra
 async def dead_grant(harness: Harness, app: str, subject: str) -> Grant:
     """Its provider has refused the refresh token."""
     now = harness.clock.now()
-    token = Token(_canary(f"planted-dead-{app}-{subject}", "access token"), "Bearer", None, now, 3600)
+    token = Token(
+        access_token=_canary(f"planted-dead-{app}-{subject}", "access token"),
+        token_type="Bearer",
+        refresh_token=None,
+        expires_at=now,
+        lifetime_seconds=3600,
+    )
     return await grant(harness, app, subject, token=token, refresh_state=RefreshState(ended="dead"))
 
 
 async def ending_grant(harness: Harness, app: str, subject: str) -> Grant:
-    """Nothing renews it, and it ends in three hours."""
+    """A grant that cannot be refreshed and ends in three hours."""
     ends = harness.clock.now() + timedelta(hours=3)
-    token = Token(_canary(f"planted-ending-{app}-{subject}", "access token"), "Bearer", None, ends, 86_400)
+    token = Token(
+        access_token=_canary(f"planted-ending-{app}-{subject}", "access token"),
+        token_type="Bearer",
+        refresh_token=None,
+        expires_at=ends,
+        lifetime_seconds=86_400,
+    )
     return await grant(harness, app, subject, token=token)
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from oauthbroker.protocol.answers import lookup
+from oauthbroker.protocol.answer_checks import lookup
 from oauthbroker.providers import Preset
 from tests.kit.preset_plays import Play, Said
 
@@ -34,7 +34,7 @@ def unplayed(preset: Preset, plays: Iterable[Play]) -> list[str]:
     if preset.endpoints.refresh_url and not any(play.expects.refresh for _, play in played):
         found.append("endpoints.refresh_url")
     if any(it.refresh_tokens != "none" for it in preset.variants().values()):
-        found += [] if any(play.result.after_refresh for _, play in played) else ["a renewal"]
+        found += [] if any(play.result.after_refresh for _, play in played) else ["a refresh"]
     return found + _unsaid(preset, [play for _, play in played])
 
 

@@ -17,7 +17,7 @@ _PROOFS = {"post": {"client_id", "client_secret"}, "none": {"client_id"}, "jwt":
 
 @dataclass(frozen=True)
 class Call:
-    """One request as it came in. `members` is what its body says, in whatever form."""
+    """One request as it came in. `members` is its body, in any form."""
 
     method: str
     path: str
@@ -43,14 +43,14 @@ class Call:
 
 @dataclass
 class Inspector:
-    """Holds requests against demands. `complaints` is what they did not meet; `filled` replaces placeholders."""
+    """Holds requests against demands. `complaints` lists the unmet demands; `filled` replaces placeholders."""
 
     client_secret: str
     filled: Callable[[str], bytes]
     complaints: list[str] = field(default_factory=list)
 
     def approves(self, demand: Demand, wanted: Mapping[str, str | None], call: Call, step: str) -> bool:
-        """Whether the request meets the demand and carries exactly what is `wanted` beside it (None for absent)."""
+        """Whether the request meets the demand and carries exactly the `wanted` members beside it (None for absent)."""
         before = len(self.complaints)
         self.must(call.method == demand.method, f"{step}: a {call.method}")
         said = call.headers.get("content-type", "").partition(";")[0]

@@ -29,7 +29,7 @@ from tests.unit.protocol.kit import RawServer, raw_answer
 CODE = "code-of-the-play"
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 _MOMENT = re.compile(r"\{(epoch|epochMs|iso)([+-][0-9]+)\}")
-_SECRETS = ("access", "refresh", "access2", "refresh2", "access3", "refresh3", "device")  # 3: renewed once more
+_SECRETS = ("access", "refresh", "access2", "refresh2", "access3", "refresh3", "device")  # 3: refreshed once more
 
 
 @dataclass
@@ -179,7 +179,7 @@ class Player:
         self.revoked += [name for name in _SECRETS if any(self.secrets[name] in text.split() for text in carried)]
         return self.play.answers.revoke
 
-    # --- what it says
+    # --- its answers
 
     def _filled(self, text: str) -> bytes:
         """Placeholders replaced; a moment that stands alone in JSON becomes a number."""

@@ -16,10 +16,10 @@ import yaml
 from oauthbroker.config import load
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import Client, OAuthApp
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, SessionOutcome
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, SessionOutcome
 from oauthbroker.model.turn import Turn
 from oauthbroker.protocol.messages import ProviderResponse
-from oauthbroker.protocol.revoke import revoke_response
+from oauthbroker.protocol.revocation_messages import revoke_response
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.callback_pages import assert_error_page
@@ -47,7 +47,7 @@ class Stage:
     change: Callable[[OAuthApp], OAuthApp] = lambda app: app
 
     async def connect(self, play: Play) -> None:
-        """A person agrees; the token, its scopes and its end are those of the play, and what is kept is kept."""
+        """A person consents; the token, its scopes and its end are those of the play, and the kept members are kept."""
         async with self._set(play) as (harness, player):
             page = await agree(harness, player)
             assert page is None or page.status in {200, 303}, (page.text, player.complaints)
@@ -100,14 +100,15 @@ class Stage:
             await agree(harness, player)
             assert isinstance(await ask(harness, play), Ready)
             assert await harness.broker.revoke("played", subject=play.subject)
-            await _until(lambda: bool(player.revoked or player.complaints), seconds=2)
+            await _until(lambda: bool(player.revoked or player.complaints), seconds=60)
             both = {"access", "refresh"} if play.result.refreshable else {"access"}
             assert (both if demand.token == "both" else {demand.token}) == set(player.revoked)
             said = play.answers.revoke
             body = said.body if isinstance(said.body, str) else json.dumps(said.body)
-            assert revoke_response(player.app, ProviderResponse(said.status, said.type, None, body.encode())), (
-                "not told dead"
-            )
+            assert revoke_response(
+                player.app,
+                ProviderResponse(status=said.status, content_type=said.type, retry_after=None, body=body.encode()),
+            ), "not told dead"
 
     @asynccontextmanager
     async def _set(self, play: Play) -> AsyncIterator[tuple[Harness, Player]]:
@@ -122,7 +123,7 @@ def app_of(play: Play, folder: Path, canaries: Canaries) -> OAuthApp:
     """The app as the loader makes it out of what the play's app says, with a fresh secret."""
     said = play.app.model_dump(by_alias=True, exclude_unset=True)
     method = said.pop("authMethod", "") or play.preset.auth_method
-    anybody = play.app.subject_mode == "global" and play.app.flow != "clientCredentials"  # where nobody is asked
+    anybody = play.app.subject_mode == "global" and play.app.flow != "clientCredentials"  # no person is asked
     owner = {**({"authorizers": "anyone"} if anybody else {}), **said.pop("owner", {})}
     client: dict[str, Any] = {"clientId": CLIENT_ID, "authMethod": method}
     if method != "none":
@@ -155,7 +156,7 @@ async def ask_later(harness: Harness, player: Player, held: str) -> Any:
 
 
 async def agree(harness: Harness, player: Player) -> Page | None:
-    """A person goes all the way; nobody does where the flow needs nobody."""
+    """A person goes all the way, except where the flow needs no person."""
     result = await ask(harness, player.play)
     if not isinstance(result, AuthorizationRequired):
         return None

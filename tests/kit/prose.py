@@ -1,4 +1,4 @@
-"""Find the words that make prose hard to read, in pages, docstrings, comments, messages and templates.
+"""Find the words that make prose hard to read, in pages, docstrings, comments, messages, templates and names of tests.
 
 In the package, also find docstrings of functions that open without a verb. `make check` runs this file. It fails where
 a file has more hits than prose_left.json allows, and where a file has fewer, so that the table only shrinks.
@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 LEFT = Path(__file__).with_name("prose_left.json")
+OWN = {Path(__file__), ROOT / "tests/unit/test_prose.py"}  # they say the hard words
 
 # What to say instead. The rules are in CONTRIBUTING.md, "Plain English"; the terms are in docs/glossary.md.
 INSTEAD = {
@@ -112,23 +113,26 @@ def files() -> Iterator[Path]:
         "*.md",
         "docs/*.md",
         "store/README.md",
-        "bench/README.md",
         "clients/*/README.md",
         "clients/*/src/*.ts",
     ):
         yield from sorted(path for path in ROOT.glob(pattern) if path.name != "CHANGELOG.md")
-    for kind in ("py", "html", "yaml"):
-        yield from sorted(ROOT.glob(f"oauthbroker/**/*.{kind}"))
+    for room in ("oauthbroker", "tests", "bench", "examples"):
+        found = (path for kind in ("py", "html", "yaml", "md") for path in ROOT.glob(f"{room}/**/*.{kind}"))
+        yield from sorted(path for path in found if path not in OWN and "node_modules" not in path.parts)
 
 
 def prose(name: str, source: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) for each line of prose: of Python the docstrings, comments and messages, of other files all."""
+    """Yield (line, text) for each line of prose: of Python the docstrings, comments, messages and names of tests, of other
+    files all."""
     if not name.endswith(".py"):
         yield from enumerate(source.splitlines(), 1)
         return
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
             yield from enumerate(node.value.splitlines(), node.lineno)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_"):
+            yield node.lineno, node.name.replace("_", " ")
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string

@@ -21,13 +21,13 @@ from starlette.types import ASGIApp
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metrics
+from oauthbroker.serving.listener_terms import Terms
 from oauthbroker.serving.listeners import listen
 from oauthbroker.serving.server import Server, served
-from oauthbroker.serving.terms import Terms
 from oauthbroker.web.access_log import AccessLog
+from oauthbroker.web.error_responses import handlers
 from oauthbroker.web.forwarded import Proxies
-from oauthbroker.web.guard import Guard, may_take_long
-from oauthbroker.web.problems import handlers
+from oauthbroker.web.request_limits import Guard, may_take_long
 
 HOST = "broker.example"
 
@@ -77,7 +77,7 @@ class Site:
         return await asyncio.open_connection("127.0.0.1", self.port, local_addr=(address, 0))
 
     async def say(
-        self, *parts: bytes, pause: float = 0, seconds: float = 5, end: bool = False, address: str = "127.0.0.1"
+        self, *parts: bytes, pause: float = 0, seconds: float = 60, end: bool = False, address: str = "127.0.0.1"
     ) -> Said:
         """Sends the parts, `pause` apart, and reads until the server hangs up. `end`: it is told that this was all."""
         reader, writer = await self.connect(address)

@@ -12,7 +12,7 @@ SAMPLE = Path(__file__).parent / "sample_room"
 
 @contextmanager
 def on_path(*folders: Path) -> Iterator[None]:
-    """Put folders on this process's path, and forget what was imported from them afterwards."""
+    """Put folders on this process's path, and forget the modules imported from them afterwards."""
     before = list(sys.path)
     sys.path[:0] = map(str, folders)
     try:

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.audit.formatting import line_of
 from oauthbroker.audit.memory import AuditList
-from oauthbroker.broker import Broker
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import (
@@ -28,25 +27,28 @@ from oauthbroker.model.apps import (
     Redirect,
     ToolAuth,
 )
-from oauthbroker.model.habits import Habits, Revocation
-from oauthbroker.model.links import locator_of
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.connect_links import locator_of
+from oauthbroker.model.forwarders import Forwarder
+from oauthbroker.model.mcp_server import McpServer
+from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.room_resources import RoomResources
 from oauthbroker.model.settings import Limits, Settings
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.observability.logging import json_log
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.kek import FileKek
-from oauthbroker.store.keys import Keyring
+from oauthbroker.store.key_encryption_keys import FileKek
+from oauthbroker.store.keyring import Keyring
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Reservation
+from oauthbroker.store.port import Entry, Key, Reservation, Store
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, TestClock, connect_through, leave
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.provider.nouns import Client as Registration
-from oauthbroker.wiring.broker import open_running
-from oauthbroker.wiring.parts import Parts
+from oauthbroker.wiring.opening import open_running
 from oauthbroker.wiring.running import Running
+from tests.kit.default_store import default_store
+from tests.kit.running_on import HasRunning
 
 BASE = "http://127.0.0.1:8420"
 SCOPES = ("read", "write", "admin")
@@ -88,8 +90,15 @@ def user_app(idp: IdentityProvider, name: str = "mail", **changes: Any) -> OAuth
     return replace(app, **changes)
 
 
+def mcp_app(idp: IdentityProvider, name: str = "mail") -> OAuthApp:
+    """An app at an MCP server whose client the broker registers itself."""
+    idp.takes_clients = True
+    learnt: dict[str, Any] = {"client": Client("", None, "none"), "endpoints": Endpoints()}
+    return user_app(idp, name, mcp=McpServer(idp.url("/mcp")), resource=(idp.url("/mcp"),), **learnt)
+
+
 def global_app(idp: IdentityProvider, name: str = "team", **changes: Any) -> OAuthApp:
-    """Global mode: the team from userinfo, and only Alice may connect it for everybody."""
+    """Global mode: the team from userinfo, and only Alice may connect it for the team."""
     owner = Owner(
         global_identity=IdentityRule("userInfo", "idp:team:{team}"),
         user_identity=IdentityRule("userInfo", "idp:user:{sub}"),
@@ -128,30 +137,21 @@ def turn(
 ) -> Turn:
     subjects = {mode: subject for mode, subject in (("user", user), ("global", team)) if subject is not None}
     auth = TurnAuth(actor={"type": "user", "id": "chat:U234567"}, subjects=subjects)
-    return Turn(agent, instance, "Swarm/default", {"connector": "chat-main", "channel": "C123"}, auth)
+    return Turn(agent, instance, "Swarm/default", origin={"connector": "chat-main", "channel": "C123"}, auth=auth)
 
 
 @dataclass
-class Harness:
+class Harness(HasRunning):
     """One running broker and the world around it. `corp` is where people log in to the broker itself."""
 
     idp: IdentityProvider
     clock: TestClock
-    store: FileStore | MemoryStore
+    store: Store
     audit: AuditList
     log: io.StringIO
     running: Running
     browsers: list[Browser] = field(default_factory=list)
     corp: IdentityProvider | None = None
-
-    @property
-    def broker(self) -> Broker:
-        return self.running.broker
-
-    @property
-    def parts(self) -> Parts:
-        """What `Broker` keeps to itself."""
-        return self.running.parts
 
     @property
     def origin(self) -> str:
@@ -265,7 +265,7 @@ async def running(
     apps: Iterable[OAuthApp],
     *,
     clock: TestClock | None = None,
-    store: FileStore | MemoryStore | None = None,
+    store: Store | None = None,
     tools: Mapping[str, tuple[ToolAuth, ...]] | None = None,
     limits: Limits | None = None,
     background: bool = True,
@@ -274,6 +274,7 @@ async def running(
     corp: IdentityProvider | None = None,
     metrics_folder: Path | None = None,
     rooms: Mapping[str, RoomResources] | None = None,
+    forwarders: tuple[Forwarder, ...] = (),
 ) -> AsyncIterator[Harness]:
     """`rooms` are the add-on rooms in use, with their resources."""
     clock = clock or TestClock()
@@ -281,8 +282,10 @@ async def running(
         public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), limits=limits or Limits()
     )
     settings = replace(settings, rooms=tuple(rooms or ()))
-    bundle = Bundle(settings, {app.name: app for app in apps}, tools or {}, login=login, rooms=rooms or {})
-    store = store or MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
+    bundle = Bundle(
+        settings, {app.name: app for app in apps}, tools or {}, login=login, rooms=rooms or {}, forwarders=forwarders
+    )
+    store = store or default_store(clock)
     audit, log = AuditList(), io.StringIO()
     async with open_running(
         bundle,
@@ -312,7 +315,7 @@ async def to_the_end(browser: Browser, url: str) -> Page:
 
 
 class UnwellStore(MemoryStore):
-    """A memory store whose disk takes nothing: the next `refuses` changes, or what they need room for, fail."""
+    """A memory store whose disk takes nothing: the next `refuses` changes, or their reservations of room, fail."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=clock)
@@ -323,9 +326,9 @@ class UnwellStore(MemoryStore):
         return await super().put(key, body, **more)
 
     @asynccontextmanager
-    async def reserve(self, key: Key, size: int) -> AsyncIterator[Reservation]:
+    async def reserve(self, key: Key, size: int, **more: Any) -> AsyncIterator[Reservation]:
         self._ask_the_disk()
-        async with super().reserve(key, size) as room:
+        async with super().reserve(key, size, **more) as room:
             yield room
 
     def _ask_the_disk(self) -> None:

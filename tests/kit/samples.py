@@ -14,14 +14,16 @@ NOW = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)
 
 
 def app_with(**changes: Any) -> OAuthApp:
-    """An app in user mode at a provider that nobody calls."""
+    """An app in user mode at a provider that is never called."""
     fields: dict[str, Any] = {
         "name": "mail",
         "provider": "acme",
         "flow": "authorizationCode",
         "subject_mode": "user",
         "client": Client("an-id", Secret("a-client-secret")),
-        "endpoints": Endpoints("https://acme.example/authorize", "https://acme.example/token"),
+        "endpoints": Endpoints(
+            authorization_url="https://acme.example/authorize", token_url="https://acme.example/token"
+        ),
         "scopes": ("read", "write"),
         "redirect": Redirect("/oauth/callback/mail", "https://broker.example"),
         "owner": Owner(user_identity=IdentityRule("tokenResponse", "acme:user:{user.id}")),
@@ -38,7 +40,7 @@ def token_with(lives: float | None = 3600, lifetime: int | None = 3600, **change
     """A token that lives `lives` seconds from NOW (None: for ever) and was issued for `lifetime`."""
     expires = None if lives is None else NOW + timedelta(seconds=lives)
     fields: dict[str, Any] = {"refresh_token": None, "expires_at": expires, "lifetime_seconds": lifetime}
-    return Token(Secret("an-access-token"), "bearer", **{**fields, **changes})
+    return Token(access_token=Secret("an-access-token"), token_type="bearer", **{**fields, **changes})
 
 
 def grant_with(**changes: Any) -> Grant:
@@ -57,7 +59,9 @@ def grant_with(**changes: Any) -> Grant:
 
 def session_with(**changes: Any) -> AuthSession:
     locator = "L" * 22
-    attempt = Attempt(Secret(locator + "s" * 43), "c" * 43, Secret("v" * 43), Secret("n" * 43))
+    attempt = Attempt(
+        state=Secret(locator + "s" * 43), challenge="c" * 43, verifier=Secret("v" * 43), nonce=Secret("n" * 43)
+    )
     fields: dict[str, Any] = {
         "locator": locator,
         "app": "mail",

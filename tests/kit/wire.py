@@ -13,13 +13,13 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.observability.logging import json_log
 from oauthbroker.serving.http1.connection import DoorConfig
 from oauthbroker.serving.http1.warm_connection import WarmConnection
-from oauthbroker.serving.terms import Terms
+from oauthbroker.serving.listener_terms import Terms
 
 SECONDS = 30.0
 
 
 class Wire(asyncio.Transport):
-    """A transport that keeps what is written."""
+    """A transport that keeps the written bytes."""
 
     def __init__(self, peer: tuple[str, int] = ("127.0.0.1", 40_000)) -> None:
         super().__init__()
@@ -48,8 +48,10 @@ class Wire(asyncio.Transport):
 
 
 def a_listener(web: ASGIApp) -> DoorConfig:
-    """A listener in front of an application. Its connections share what they know of heads."""
-    config = DoorConfig(web, Terms(json_log(io.StringIO(), SystemClock())), 1, WarmConnection)
+    """A listener in front of an application. Its connections share one cache of heads."""
+    config = DoorConfig(
+        web=web, terms=Terms(json_log(io.StringIO(), SystemClock())), grace_seconds=1, protocol=WarmConnection
+    )
     config.load()
     return config
 
@@ -62,7 +64,11 @@ class Line:
 
     def __init__(self, listener: ASGIApp | DoorConfig) -> None:
         config = listener if isinstance(listener, DoorConfig) else a_listener(listener)
-        self.wire, self.connection, self.at_once = Wire(), WarmConnection(config, ServerState(), {}), 0
+        self.wire, self.connection, self.at_once = (
+            Wire(),
+            WarmConnection(config=config, server_state=ServerState(), app_state={}),
+            0,
+        )
         self.connection.connection_made(self.wire)
 
     async def say(self, *parts: bytes) -> bytes:
@@ -84,7 +90,7 @@ class Line:
         return self.wire.said
 
     def _is_stuck(self) -> bool:
-        """Tell whether the application has asked for more of the body, and no more is here."""
+        """Return whether the application waits for more of the body."""
         cycle = self.connection.cycle
         return cycle.more_body and not cycle.body and bool(cycle.message_event._waiters)
 

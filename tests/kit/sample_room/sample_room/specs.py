@@ -1,4 +1,4 @@
-"""The kinds of the sample room: one of its own, and what it reads of a Tool."""
+"""The kinds of the sample room: one of its own, and its part of a Tool."""
 
 from __future__ import annotations
 

@@ -1,0 +1,108 @@
+"""The rules of the flow tools' specification, sentence by sentence, each with its verdict: documents 000 (schema, graph rules)
+and 001 (what a tool is, risk levels), and the guide beside them (risk patterns, policies, expressions).
+
+"As written" needs no further words. "Decided" says how an open place is filled, "stricter" where more is refused than the
+sentence says. `FLOW_OPEN` has the sentences that need a running flow.
+"""
+
+from __future__ import annotations
+
+FLOW_RULES = {
+    "000-schema": "the JSON Schema of a tool: as printed, every member of it; stricter: unknown members are refused, `$schema` is allowed, sizes are bounded",
+    "000-top-name": "`name` is camelCase with dots: as printed; stricter: at most 128 characters",
+    "000-top-version": "`version` is an integer from 1 and immutable: as written; a deployed version with other bytes is refused",
+    "000-top-description": "`description` is a text: as written",
+    "000-top-input": "`input` is a JSON Schema: as written; stricter: 2020-12, known formats, no other documents, linear regexes",
+    "000-top-output": "`output` is a JSON Schema: as `input`",
+    "000-top-policies": "`policies` are names of policies: as written; stricter: unknown names are refused",
+    "000-top-risk": "`riskLevel` is assigned by the risk engine and not by the user: as written; a written one decides nothing, and a difference is told",
+    "000-top-concurrency": "`concurrencyStrategy` is chosen from the flow: as written; decided: none without a change of existing rows, pessimistic "
+    "if something outside is called too, else optimistic; a written one stays",
+    "000-top-idempotency": "`idempotencyKey` is an expression of the input: as written; stricter: its value is a text",
+    "000-trigger-1": "`trigger.type` is http, webhook, cron or queue: as printed",
+    "000-trigger-2": "`method` is for http: as written; stricter: refused elsewhere",
+    "000-trigger-3": "`path` is for http: as written; stricter: refused elsewhere, plain segments without . and ..",
+    "000-trigger-4": "`schedule` is required for cron: as written; stricter: refused elsewhere, five fields that fire some day",
+    "000-trigger-5": "`webhookSecret` applies to webhook: stricter: required there, because an unsigned webhook is open to any caller, and refused elsewhere",
+    "000-graph-1": "nodes are a map with unique keys, edges a list, `startNode` a key: as printed, and 001's array with ids; stricter: ids are names "
+    "that expressions can use, `-` and `_` are one letter in them; at most 200 nodes",
+    "000-node-1": "a node has one of 14 types, a config, a position: as printed; both spellings of types; decided: the members of each config, unknown ones are refused",
+    "000-node-2": "positions have no effect: as written",
+    "000-types-read": "read takes an entity or a composite: as written; decided: exactly one, `filter` and `limit` beside it",
+    "000-types-write": "write creates, updates, moves the status, deletes softly: as written; decided: `operation` or `action`, a transition has `to`",
+    "000-types-rest": "the other 12 types: as printed; decided: their config members",
+    "000-edge-1": "an edge has from, to, label, dataMapping: as printed; both ends are nodes",
+    "000-edge-2": "labels are `true` and `false` for if, cases for switch: as written; decided: `default` for the rest; stricter: other nodes have no label "
+    "and at most one edge, so that a path is a run",
+    "000-edge-3": "`dataMapping` maps output fields to input fields: as printed; stricter: no two to one field",
+    "000-auth-1": "`auth.required` is true by default: as written",
+    "000-auth-2": "`allowedRoles` empty or absent is every authenticated role: as written, loaded as the empty list",
+    "000-rules-1": "rule 1, no cycle, red: as written",
+    "000-rules-2": "rule 2, one startNode that is a node: as written; decided: red",
+    "000-rules-3": "rule 3, every path reaches a terminal node: as written; decided: red, and each outcome of a branch has an edge",
+    "000-rules-4": "rule 4, writes inside a transaction, red: as written, on every path, in both forms; decided: a form without an end reaches to the end of the "
+    "flow, transactions do not nest, a commit needs one that is open",
+    "000-rules-5": "rule 5, external nodes have a retry node, yellow: as written; decided: directly before, on every path, a timeout may stand between",
+    "000-rules-6": "rule 6, no orphans: as written; decided: red",
+    "000-dsl-1": "expressions are a bounded value language: decided: CEL with checked types; all numbers are doubles",
+    "000-dsl-2": "`diffDays(a, b)`: decided: a double, of ISO 8601 dates or times",
+    "000-dsl-3": "`concat(...)`: decided: any number of texts and numbers; a whole number has no point",
+    "000-dsl-4": "expressions are pure and bounded: as written; an iteration budget, no `map`, texts of at most 64 Ki characters, 32 levels",
+    "000-example-1": "createReservation loads verbatim: as printed, green; it uses `vehicle`, which nothing reads, and is deployable with a read of it",
+    "001-fields": "the fields of a tool: as 000",
+    "001-version": "a version is immutable: as 000-top-version",
+    "001-trigger-1": "the four triggers: as 000",
+    "001-policies": "policies govern a tool: as written, by name",
+    "001-auth-1": "`required` may be false: as written",
+    "001-idempotency": "`idempotencyKey` is an expression: as 000",
+    "001-risk-1": "green has safe patterns only: as written, with the guide's list",
+    "001-risk-2": "yellow has warning patterns and is deployable with acknowledgement: as written; the verdict is `acknowledge`",
+    "001-risk-3": "red has unsafe patterns and is blocked: as written; the verdict is `no`",
+    "001-risk-4": "a red tool cannot be deployed under any circumstances: as written; no option changes a verdict",
+    "001-acknowledge": "an acknowledgement is logged: as written, who, when, which findings of which bytes; decided: in files that are only added beside the "
+    "versions, each yellow finding has to be named; stricter: changed bytes ask again",
+    "001-deploy": "a version is deployed: decided: its bytes are kept, several versions are live at once, one of them serves, forward and back; an older one is judged "
+    "again when it is used",
+    "001-dialect": "nodes as an array with ids, capital types, `action`, begin and commit: as printed, normalised to 000's form",
+    "001-binding": "`reservation.status` after the read of Reservation: decided: a read binds its id and its entity's name with a small first letter",
+    "001-example-1": "processPayment loads verbatim and is yellow: as printed",
+    "001-example-2": "the write stands inside the transaction: as printed",
+    "001-example-3": "the payment stands behind the commit: as written; inside the transaction it is red",
+    "001-example-4": "`paymentRollback` makes the payment yellow and not red: decided: it counts as compensation",
+    "001-example-5": "the key has reservation and amount: as printed",
+    "policy-1": "a policy has name, version, description, type, condition, action, message, parameters: as written; decided: the facts that a condition reads",
+    "policy-2": "`maxRowLimit`, `requireTransaction` and `paymentRollback` come with the product: as written",
+    "000-contract-1": "step 1, the input is validated by its schema: as written; a refusal names places and no values",
+    "000-contract-2": "step 2, authorisation: as written for roles and rows; decided: the row policy of an entity names the field with its owner's id; the caller is "
+    "authenticated before the call, a JWT is open below",
+    "000-contract-3": "step 3, every named policy is evaluated: as written; decided: again with the touched rows, before each commit and payment",
+    "000-contract-4": "step 4, a transaction is begun: as written; decided: an external node ends it and runs behind the commit",
+    "000-contract-5": "step 5, the graph is run node by node along the edges: as written",
+    "000-contract-6": "step 6, the invariants of each changed entity hold: as written, at each commit",
+    "000-contract-7": "step 7, commit, or roll back on failure: as written; decided: a commit before an external node stays",
+    "000-contract-8": "step 8, an entry of the audit log: as written; decided: in a table of the database, in the transaction that ends the run",
+    "000-contract-9": "step 9, the normalised output: as written; decided: the result of the last node that has one, with the members of the schema; stricter: an output "
+    "that does not fit is refused before the last commit",
+    "000-auth-roles": "a caller is authenticated and has an allowed role: as written",
+    "001-auth-2": "`allowedRoles` name the roles: as 000; stricter: a tool with roles needs a caller, also with `required: false`",
+    "000-types-effects": "what each node does: as written for read, write, transform, if, switch, retry, timeout, transaction, policyCheck and assert; payment, email and "
+    "sms are ports. Decided: a create without fields takes the input's members of the same names, a payment without fields the input",
+    "000-types-http": "httpRequest calls an external API: as written; decided: it names an OAuthApp, whose hosts and methods it may call; the broker adds the token, which no flow "
+    "gets. Stricter: a literal https URL whose values are whole segments; an error of the server behind an effect counts as a lost answer",
+    "000-edge-data": "`dataMapping` moves data along an edge: as written; decided: into the fields of a write or payment and the filter of a read; a written field wins",
+    "policy-run": "a policy is evaluated at run time and by policyCheck nodes, and blocks, warns or escalates: as written; decided: an escalated run stops before its next commit",
+    "001-deduplicate": "a repeated call gets the first answer: as written; decided: a failed run without a commit frees its key; stricter: another caller or input is refused",
+    "run-kills": "a killed run is finished by the repeated call, nothing half and nothing twice: as the guide asks; an effect whose answer was lost is unknown and not repeated, "
+    "unless the provider takes keys",
+    "flow-run": "`oauthbroker flow run` and `flow runs`: as the issue asks; decided: a run that waits for a consent ends the command with status 75 and a link, and `--resume` goes on; "
+    "lists have no inputs and results",
+    "run-parks": "a run whose user has to consent waits durably and goes on after `auth.granted`: as the user asked; decided: nothing was sent before, the link is not stored, "
+    "a declined or expired consent ends the run",
+}
+FLOW_OPEN = {
+    "flow-plan": "a command that shows the plan of a schema. Python has it; `flow run --apply` makes the changes that lose no data",
+    "000-trigger-calls": "calls by HTTP, webhook, cron and queue; the secret of a webhook; the validation of a JWT. Triggers are checked and not served; Python calls a tool",
+    "000-types-mail": "adapters for SMTP, and for providers of SMS and payments. There is a sandbox; others are passed in",
+    "000-types-composite": "the read of a composite. It is refused before it runs",
+    "policy-approval": "a person lets an escalated run go on. It stays stopped",
+}

@@ -1,0 +1,50 @@
+"""Processes that a test has started, or left behind without a parent; not those of tests that run beside it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+PROC = Path("/proc")
+_TESTS = (b"pytest", b"exec(eval(")  # a run of tests, and a worker of pytest-xdist
+
+
+def freeze(pid: int) -> None:
+    """Stop a child, and return when none of its threads runs: `kill` returns before, and a loaded machine lets them work
+    on for a while."""
+    os.kill(pid, signal.SIGSTOP)
+    become = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert become is not None
+    assert os.CLD_STOPPED == become.si_code, "it has ended"
+
+
+def running_here(marker: str) -> list[int]:
+    """Return the processes with a text in their command line."""
+    numbers = [int(folder.name) for folder in PROC.iterdir() if folder.name.isdigit()]
+    return [pid for pid in numbers if marker.encode() in _command(pid) and _is_ours(pid)]
+
+
+def _is_ours(pid: int) -> bool:
+    above = list(_ancestors(pid))
+    return os.getpid() in above or not any(each in _command(parent) for parent in above for each in _TESTS)
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    while pid > 1:
+        pid = _parent(pid)
+        yield pid
+
+
+def _parent(pid: int) -> int:
+    with suppress(OSError):
+        return int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+def _command(pid: int) -> bytes:
+    with suppress(OSError):
+        return (PROC / str(pid) / "cmdline").read_bytes()
+    return b""

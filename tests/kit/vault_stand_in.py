@@ -1,0 +1,91 @@
+"""A stand-in for the transit engine of Vault and OpenBao, as far as its documentation says: `encrypt` and `decrypt` of an
+AES-256-GCM key with associated data, over HTTP on loopback. It is not Vault: its answers were read, not recorded."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+TOKEN = "hvs.stand-in"
+
+
+class VaultStandIn:
+    """Its keys by their names, each a list of versions. `status` answers everything with that status, if set."""
+
+    def __init__(self) -> None:
+        self.keys = {"oauthbroker": [os.urandom(32)], "other": [os.urandom(32)]}
+        self.status = 0
+        self.asked: list[str] = []
+        self.namespaces: set[str | None] = set()
+        self.address = ""
+
+    def answer(self, path: str, token: str | None, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        self.asked.append(path)
+        _, version, mount, verb, name = path.split("/")
+        if self.status:
+            return self.status, {"errors": ["told to"]}
+        if token != TOKEN:
+            return 403, {"errors": ["permission denied"]}
+        if version != "v1" or mount != "transit" or verb not in {"encrypt", "decrypt"}:
+            return 404, {"errors": []}
+        if name not in self.keys:
+            return (404 if verb == "encrypt" else 400), {"errors": ["encryption key not found"]}
+        return getattr(self, verb)(self.keys[name], body)  # type: ignore[no-any-return]
+
+    def encrypt(self, versions: list[bytes], body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        nonce = os.urandom(12)
+        plain, data = (base64.b64decode(body[name], validate=True) for name in ("plaintext", "associated_data"))
+        sealed = nonce + AESGCM(versions[-1]).encrypt(nonce, plain, data)
+        return 200, {"data": {"ciphertext": f"vault:v{len(versions)}:{base64.b64encode(sealed).decode()}"}}
+
+    def decrypt(self, versions: list[bytes], body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        try:
+            prefix, number, text = body["ciphertext"].split(":")
+            sealed = base64.b64decode(text, validate=True)
+            key = {"vault": versions}[prefix][int(number.removeprefix("v")) - 1]
+            data = base64.b64decode(body["associated_data"], validate=True)
+            plain = AESGCM(key).decrypt(sealed[:12], sealed[12:], data)
+        except (ValueError, LookupError, InvalidTag):
+            return 400, {"errors": ["cipher: message authentication failed"]}
+        return 200, {"data": {"plaintext": base64.b64encode(plain).decode()}}
+
+
+@contextmanager
+def vault_stand_in() -> Iterator[VaultStandIn]:
+    vault = VaultStandIn()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            vault.namespaces.add(self.headers["x-vault-namespace"])
+            status, answer = vault.answer(self.path, self.headers["x-vault-token"], body)
+            told = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(told)))
+            self.end_headers()
+            self.wfile.write(told)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    vault.address = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield vault
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(60)
