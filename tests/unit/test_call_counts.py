@@ -18,14 +18,14 @@ from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.apps import Bundle
-from oauthbroker.model.results import Ready
 from oauthbroker.model.settings import Settings
+from oauthbroker.model.token_results import Ready
 from oauthbroker.observability import tracing
 from oauthbroker.repository.repository import Repository
-from oauthbroker.store.names import labelled_mac
+from oauthbroker.store.entry_names import labelled_mac
 from oauthbroker.testing.stores import open_file_store
 from oauthbroker.tokens.context import OAuthContext
-from oauthbroker.wiring.broker import open_running
+from oauthbroker.wiring.opening import open_running
 from oauthbroker.wiring.running import Running
 from tests.kit.call_counts import TABLE, complaint, counts_of
 from tests.kit.samples import app_with, grant_with, token_with, turn_with
@@ -133,7 +133,7 @@ async def test_a_request_for_a_token_by_the_general_way(running: Running) -> Non
 async def test_an_audit_entry(tmp_path: Path) -> None:
     log = AuditFile(tmp_path, AuditKeys(lambda label, *parts: labelled_mac(b"k" * 32, label, *parts)))
     at = datetime(2026, 11, 21, tzinfo=UTC)
-    write = log.repeated(TokenIssued("mail", "sha256:" + "0" * 64, "planner", "Tool/mail"))
+    write = log.repeated(TokenIssued(app="mail", grant="sha256:" + "0" * 64, agent="planner", tool="Tool/mail"))
 
     async def once() -> None:
         write(at)

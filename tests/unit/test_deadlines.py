@@ -1,6 +1,6 @@
 """A step of the clock at every deadline: nothing waits longer than its own length, and every time in the code has a row.
 
-The rows name every member of a class that is a time. A new one is red here until it says what it is: a deadline with a
+The rows name every member of a class that is a time. A new one fails here until it has a kind: a deadline with a
 law to keep, the start of one, a time that is only shown, or one that a named test looks at.
 """
 
@@ -18,19 +18,19 @@ import pytest
 from starlette.requests import Request
 
 from oauthbroker.access.turns import Turns
-from oauthbroker.authorization.polling import Polling
+from oauthbroker.authorization.device_polling import Polling
 from oauthbroker.core.clock import LONG_AGO, SET_BACK
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.settings import Limits, Settings
-from oauthbroker.protocol.answers import LONGEST_WAIT
+from oauthbroker.protocol.answer_checks import LONGEST_WAIT
 from oauthbroker.records.api_key import ApiKey, roles_of
+from oauthbroker.records.auth_session import NO_CLAIM_LASTS, Claim
 from oauthbroker.records.browser_session import BrowserSession
 from oauthbroker.records.event_queue import Item
 from oauthbroker.records.grant import Token
-from oauthbroker.records.parked import PARKED_SECONDS
+from oauthbroker.records.parked_code import PARKED_SECONDS
 from oauthbroker.records.refresh_state import UNCLEAR_SECONDS, Intent, RefreshState
-from oauthbroker.records.session import NO_CLAIM_LASTS, Claim
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.repository.session_limits import OpenSessions
 from oauthbroker.repository.versioned import Due, DueWork, Untold
@@ -88,14 +88,14 @@ def a_poll(at: datetime, ends: datetime) -> Waits:
 
 
 def a_lease(at: datetime, ends: datetime) -> Waits:
-    item = Item("id", "address", 1, ends, "lease", at)
+    item = Item(id="id", address="address", attempts=1, due=ends, lease="lease", since=at)
     return lambda now: not item.is_free(now)
 
 
 def a_pause_of_a_provider(at: datetime, ends: datetime) -> Waits:
     clock, none = TestClock(at), SimpleNamespace()
     app: Any = SimpleNamespace(registration="client")
-    revocations = BulkRevocation(none, none, {"mail": app}, clock)  # type: ignore[arg-type]
+    revocations = BulkRevocation(repository=none, revoke=none, apps={"mail": app}, clock=clock)  # type: ignore[arg-type]
     pending = DueWork(has_events=False, intent=None, untold=(Untold("client", at, ends),))
     due: Any = SimpleNamespace(app="mail")
 
@@ -116,7 +116,7 @@ def a_lost_answer(at: datetime, _: datetime) -> Waits:
 
 
 def an_unclear_refusal(at: datetime, _: datetime) -> Waits:
-    state = [_refused(RefreshState(Intent("first", at)), at)]
+    state = [_refused(RefreshState(intent=Intent("first", at)), at)]
 
     def waits(now: datetime) -> bool:
         state[0] = _refused(state[0], now)
@@ -135,7 +135,13 @@ def a_counted_rejection(at: datetime, _: datetime) -> Waits:
 
 
 def a_token(at: datetime, ends: datetime, lifetime: int | None = 3600) -> Waits:
-    token = Token(Secret("access"), "bearer", None, ends, lifetime)
+    token = Token(
+        access_token=Secret("access"),
+        token_type="bearer",
+        refresh_token=None,
+        expires_at=ends,
+        lifetime_seconds=lifetime,
+    )
     return lambda now: token.lives(0, now) and not token.is_from_the_future(now, at)
 
 
@@ -144,27 +150,32 @@ def an_imported_token(at: datetime, ends: datetime) -> Waits:
 
 
 def an_api_key(at: datetime, ends: datetime) -> Waits:
-    return ApiKey("l", "runtime", RUNTIME, at, ends).alive_at
+    return ApiKey(locator="l", name="runtime", roles=RUNTIME, created_at=at, expires_at=ends).alive_at
 
 
 def an_overlap(at: datetime, ends: datetime) -> Waits:
     """The end of a key that was rotated; and the same for a copy of the key that its tombstone ends."""
-    key = ApiKey("l", "runtime", RUNTIME, at - timedelta(days=30))
+    key = ApiKey(locator="l", name="runtime", roles=RUNTIME, created_at=at - timedelta(days=30))
     ended = ApiKey.from_plaintext(key.ended(ends, at).to_plaintext())
     return ended.alive_at
 
 
 def a_turn(at: datetime, ends: datetime) -> Waits:
-    return _turn(TurnRecord("l", turn_with(user="acme:user:alice"), at, ends), ends)
+    return _turn(TurnRecord(locator="l", turn=turn_with(user="acme:user:alice"), created_at=at, expires_at=ends), ends)
 
 
 def a_token_of_a_turn(at: datetime, ends: datetime) -> Waits:
-    return _turn(TurnRecord("l", turn_with(user="acme:user:alice"), at, ends + timedelta(seconds=600)), ends)
+    return _turn(
+        TurnRecord(
+            locator="l", turn=turn_with(user="acme:user:alice"), created_at=at, expires_at=ends + timedelta(seconds=600)
+        ),
+        ends,
+    )
 
 
 def _turn(record: TurnRecord, ends: datetime) -> Waits:
     clock, none = TestClock(record.created_at), SimpleNamespace()
-    turns = Turns(none, none, clock, none)  # type: ignore[arg-type]
+    turns = Turns(shelf=none, config=none, clock=clock, audit=none)  # type: ignore[arg-type]
 
     def waits(now: datetime) -> bool:
         clock.set(now)
@@ -174,7 +185,7 @@ def _turn(record: TurnRecord, ends: datetime) -> Waits:
 
 
 def a_visit(at: datetime, ends: datetime) -> Waits:
-    visit = BrowserSession("l", "admin", at, ends)
+    visit = BrowserSession(locator="l", pages="admin", created_at=at, expires_at=ends)
     return lambda now: not visit.is_past(now)
 
 
@@ -221,14 +232,14 @@ class Deadline:
 
 
 DEADLINES: dict[str, Deadline] = {
-    "records.session.AuthSession.expires_at": Deadline(a_link, 600),
-    "records.parked.Parked.until": Deadline(a_parked_code, PARKED_SECONDS),
-    "records.attempt.Login.until": Deadline(a_login, 600),
-    "records.session.Claim.until": Deadline(a_claim, 60, NO_CLAIM_LASTS),
-    "records.device.Device.next_poll_at": Deadline(a_poll, 15),
+    "records.auth_session.AuthSession.expires_at": Deadline(a_link, 600),
+    "records.parked_code.Parked.until": Deadline(a_parked_code, PARKED_SECONDS),
+    "records.browser_attempt.Login.until": Deadline(a_login, 600),
+    "records.auth_session.Claim.until": Deadline(a_claim, 60, NO_CLAIM_LASTS),
+    "records.device_authorization.Device.next_poll_at": Deadline(a_poll, 15),
     "records.event_queue.Item.due": Deadline(a_lease, 60),
     "records.grant.Grant.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
-    "records.retired.Retired.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
+    "records.retired_tokens.Retired.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
     "repository.versioned.Untold.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
     "records.refresh_state.Intent.at": Deadline(a_lost_answer, 300),
     "records.refresh_state.RefreshState.refused_at": Deadline(an_unclear_refusal, UNCLEAR_SECONDS),
@@ -238,7 +249,7 @@ DEADLINES: dict[str, Deadline] = {
     "records.api_key.ApiKey.expires_at": Deadline(an_api_key, 3600),
     "records.api_key.ApiKey.ending_since": Deadline(an_overlap, 600),
     "records.turn_record.TurnRecord.expires_at": Deadline(a_turn, 900),
-    "access.known_tokens.Guest.expires_at": Deadline(a_token_of_a_turn, 300),
+    "access.turn_token_cache.Guest.expires_at": Deadline(a_token_of_a_turn, 300),
     "records.browser_session.BrowserSession.expires_at": Deadline(a_visit, 1800),
     "repository.session_limits._Open.expires_at": Deadline(a_counted_session, 600),
     "quota.OpenSessions.check": Deadline(a_room_that_is_full, 600),
@@ -246,14 +257,18 @@ DEADLINES: dict[str, Deadline] = {
 }
 
 BY_ANOTHER_TEST = {
-    "records.session.AuthSession.finished_at": "story/test_clock_set_back.py::"
+    "records.auth_session.AuthSession.finished_at": "story/test_clock_set_back.py::"
     "test_a_session_that_ended_before_is_kept_as_long_as_any_other_one",
     "records.tombstone.Tombstone.ends_at": "unit/repository/test_tombstones.py::"
-    "test_no_step_of_the_clock_brings_back_what_was_ended",
+    "test_no_step_of_the_clock_brings_back_an_ended_record",
     "records.tombstone.Tombstone.keep_until": "unit/repository/test_tombstones.py::"
-    "test_no_step_of_the_clock_brings_back_what_was_ended",
+    "test_no_step_of_the_clock_brings_back_an_ended_record",
     "records.tombstone.Tombstone.since": "unit/repository/test_tombstones.py::"
-    "test_no_step_of_the_clock_brings_back_what_was_ended",
+    "test_no_step_of_the_clock_brings_back_an_ended_record",
+    "records.registered_client.RegisteredClient.ends_at": "story/test_mcp_apps.py::"
+    "test_a_secret_that_has_ended_makes_a_new_client",
+    "records.registered_client.RegisteredClient.looked_at": "story/test_mcp_apps.py::"
+    "test_the_server_is_asked_again_after_a_day_and_after_the_clock_was_set_back",
     "records.use.GrantUse.at": "unit/operations/test_people.py::test_a_use_after_the_clock_was_set_back_is_the_last_one",
     "tokens.issuance.Issuance.since": "unit/tokens/test_issuance.py::test_the_clock_ends_it_also_when_it_was_set_back",
     "tokens.issuance.Issuance.until": "unit/tokens/test_issuance.py::test_the_clock_ends_it_also_when_it_was_set_back",
@@ -261,10 +276,10 @@ BY_ANOTHER_TEST = {
 }
 
 SINCE = {
-    "records.session.AuthSession.created_at", "records.turn_record.TurnRecord.created_at", "repository.session_limits._Open.created_at",
+    "records.auth_session.AuthSession.created_at", "records.turn_record.TurnRecord.created_at", "repository.session_limits._Open.created_at",
     "records.browser_session.BrowserSession.created_at", "records.api_key.ApiKey.created_at", "records.event_queue.Item.since",
     # A provider is told of what ended for a week from here on: faults/test_clock_growth.py.
-    "records.retired.Retired.since", "repository.versioned.Untold.since", "records.grant.Grant.updated_at",
+    "records.retired_tokens.Retired.since", "repository.versioned.Untold.since", "records.grant.Grant.updated_at",
     "core.clock.CertainTime._began", "core.clock.CertainTime._before",
 }  # fmt: skip
 
@@ -273,18 +288,18 @@ SHOWN = {
     "audit.lines.Sought.until", "records.grant_view.GrantView.expires_at", "records.grant_view.GrantView.refused_at",
     "records.grant_view.GrantView.created_at", "records.grant_view.GrantView.updated_at",
     "records.grant_view.GrantView.used_at", "operations.checkup.forecast.Outlook.when",
-    "client.runtime_calls.Leased.lease_expires_at", "authorization.pages_service.Invitation.expires_at",
+    "client.runtime_requests.Leased.lease_expires_at", "authorization.pages_service.Invitation.expires_at",
     "authorization.pages_service.Step.until", "operations.connections.WaitingRequest.expires_at",
     "operations.dead_letters.QueueState.oldest", "operations.dead_letters.DeadLetter.made",
     "operations.overview.AuditEntries.since", "operations.overview.AuditEntries.until", "operations.overview.AppState.failure",
-    "operations.grant_use.Uses._noted",
+    "tokens.grant_uses.Uses._noted",
     "records.grant_view.GrantView.until", "records.grant_summary.GrantSummary.created_at", "operations.import_lines.Incoming.expires_at",
     "operations.import_lines.Incoming.granted_at", "protocol.messages.ProviderResponse.date",
-    "events.port.EventLease.until", "events.port.Depth.oldest", "events.port.QueueDepth.oldest", "records.event.AgentEvent.created_at",
-    "records.grant.Grant.created_at", "records.use.GrantUse.first_at", "model.results.Ready.expires_at",
-    "model.results.AuthorizationRequired.expires_at", "model.turn_token.BegunTurn.expires_at",
-    "web.api.streaming.EventStream._open", "web.connections_views.Desk.now",
-    "web.consent_views.ConnectView.expires_at", "web.consent_views.ConnectView.now",
+    "events.entry_queues.MovedEvent.due", "events.port.EventLease.until", "events.port.Depth.oldest", "events.port.QueueDepth.oldest", "records.event.AgentEvent.created_at",
+    "records.grant.Grant.created_at", "records.use.GrantUse.first_at", "model.token_results.Ready.expires_at",
+    "model.token_results.AuthorizationRequired.expires_at", "model.turn_token.BegunTurn.expires_at",
+    "web.api.streaming.EventStream._open", "web.connections_html.Desk.now",
+ "web.consent_html.ConnectView.now",
 }  # fmt: skip
 
 
@@ -346,9 +361,7 @@ ROWS = pytest.mark.parametrize("row", DEADLINES.values(), ids=DEADLINES)
 @pytest.mark.case("59")
 @ROWS
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
-def test_nothing_waits_longer_than_its_length_whatever_step_the_clock_makes(
-    row: Deadline, steps: list[timedelta]
-) -> None:
+def test_no_wait_is_longer_than_its_length_with_any_step_of_the_clock(row: Deadline, steps: list[timedelta]) -> None:
     """Looked at as time goes on, from the step on. Small steps are within what clocks of machines may differ by."""
     length = timedelta(seconds=row.seconds)
     waits, wall = row.begin(START, START + length), START
@@ -377,7 +390,11 @@ def test_a_deadline_lasts_its_length_where_the_clock_makes_no_step(row: Deadline
 
 
 def test_what_ended_at_once_ended_before_any_time_of_day() -> None:
-    assert not ApiKey("l", "runtime", RUNTIME, START).ended(LONG_AGO, None).alive_at(LONG_AGO)
+    assert (
+        not ApiKey(locator="l", name="runtime", roles=RUNTIME, created_at=START)
+        .ended(LONG_AGO, None)
+        .alive_at(LONG_AGO)
+    )
 
 
 SLEEPS = {"sleep", "timeout", "wait", "wait_for", "call_later", "call_at"}

@@ -1,9 +1,8 @@
-"""The pages are held to the product: their code runs, their tables are complete, what they name exists."""
+"""The pages are held to the product: their code runs, their tables are complete, every name in them exists."""
 
 from __future__ import annotations
 
 import ast
-import asyncio
 import inspect
 import json
 import re
@@ -21,7 +20,7 @@ from oauthbroker import audit
 from oauthbroker.audit import chain as audit_chain
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.cli import COMMANDS
-from oauthbroker.config.settings import KEY_FILE_ENV
+from oauthbroker.config.key_file import KEY_FILE_ENV
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.words import SENTENCES
@@ -44,10 +43,11 @@ from oauthbroker.wiring.storage import CREDENTIAL
 from tests.kit.case_numbers import RULES
 from tests.kit.docs import ROOT, code_blocks, page_text
 from tests.kit.running_broker import BASE, Harness, global_app, running
+from tests.kit.waiting import until
 from tests.unit.protocol.kit import RawServer, says
 from tests.unit.records import kit
 
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "integrations").glob("*.md")])
 PAGES = [*DOCS, ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", ROOT / "store" / "README.md"]
 ROOMS = sorted((ROOT / "oauthbroker").glob("*.py"))
 AWAITING = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -88,7 +88,7 @@ def page(harness: Harness) -> dict[str, Any]:
 
     space: dict[str, Any] = {"call_slack": call_slack, "sent": sent}
     for block in code_blocks("docs/embedding.md"):
-        exec(compile(block, "docs/embedding.md", "exec"), space)  # noqa: S102 - that is what is tested
+        exec(compile(block, "docs/embedding.md", "exec"), space)  # noqa: S102 - the page's code is under test
     space["turn"] = _in_our_spelling(space["turn_for"](EVENT))
     return space
 
@@ -98,7 +98,7 @@ def _in_our_spelling(turn: oauthbroker.Turn) -> oauthbroker.Turn:
     assert turn.auth is not None
     subjects = {mode: subject.replace("slack:team", "idp:team") for mode, subject in turn.auth.subjects.items()}
     auth = oauthbroker.TurnAuth(turn.auth.actor, subjects)
-    return oauthbroker.Turn(turn.agent_name, turn.instance_key, turn.swarm_ref, turn.origin, auth)
+    return replace(turn, auth=auth)
 
 
 async def test_the_tool_of_the_readme_gets_a_link_first_and_a_token_then(
@@ -108,7 +108,7 @@ async def test_the_tool_of_the_readme_gets_a_link_first_and_a_token_then(
         _let_slack_be_at(slack, harness)
         space: dict[str, Any] = {}
         code = code_blocks("README.md")[0].replace("https://slack.com/", f"{slack.url}/")
-        exec(compile(code, "README.md", "exec"), space)  # noqa: S102 - that is what is tested
+        exec(compile(code, "README.md", "exec"), space)  # noqa: S102 - the page's code is under test
         oauth = harness.broker.oauth(page["turn"], tool="Tool/slack")
         asked = await space["post_message"](oauth, "hello")
         await connect_through(harness.browser(), harness.idp, asked.split()[-1], "alice")
@@ -132,7 +132,7 @@ async def test_the_tools_of_the_page_on_injection_call_the_api(harness: Harness,
         space: dict[str, Any] = {}
         for block in code_blocks("docs/injection.md"):
             code = block.replace("https://slack.com/", f"{slack.url}/")
-            exec(compile(code, "docs/injection.md", "exec"), space)  # noqa: S102 - that is what is tested
+            exec(compile(code, "docs/injection.md", "exec"), space)  # noqa: S102 - the page's code is under test
         oauth = harness.broker.oauth(page["turn"])
         link = (await space["whoami"](oauth)).split()[-1]
         with pytest.raises(oauthbroker.AuthorizationNeeded):
@@ -173,7 +173,7 @@ async def test_an_event_that_cannot_be_handled_comes_again_as_the_page_says(
     harness: Harness, page: dict[str, Any]
 ) -> None:
     await harness.connect(await harness.ask_link("slack-bot", of=page["turn"]))
-    await harness.broker.wait((await _session_id(harness)), timeout=1)
+    await harness.broker.wait((await _session_id(harness)), timeout=60)
 
     async def fail(event: dict[str, Any]) -> None:
         raise RuntimeError("not today")
@@ -213,10 +213,7 @@ async def test_the_ways_without_a_queue_work_as_the_page_says(harness: Harness, 
     async def work() -> None:
         await harness.connect(again)
         assert "completed" == await page["until_connected"](broker, again)
-        for _ in range(200):
-            if handled:
-                return
-            await asyncio.sleep(0.005)
+        await until(lambda: handled)
 
     await page["with_callbacks"](broker, "planner", handle, work)
     assert ["auth.granted"] == handled
@@ -360,7 +357,7 @@ _NOT_CODES = {"refreshFailed"}
 
 
 def test_the_divergences_page_speaks_of_every_rule_and_of_every_rfc_that_the_code_names() -> None:
-    """Whoever builds on another RFC has to say where we differ from it, or that we do not."""
+    """A change that builds on another RFC has to say where we differ from it, or that we do not."""
     page = page_text("docs/divergences.md")
     sections = {number.partition("-")[0] for number in RULES if number.startswith("12.5")}
     assert set() == {number for number in sections if f"**{number}" not in page}
@@ -388,15 +385,20 @@ def test_a_page_keeps_to_a_width_that_can_be_reviewed(page: Path) -> None:
 def test_the_page_on_the_format_names_every_member_of_the_records() -> None:
     """Each is there once it has something in it: a grant with all it may remember, a session of either flow."""
     now = kit.CREATED
-    refresh_state = RefreshState(Intent("a", now), Secret("spare"), "dead", now, ("read",), (now,))
+    refresh_state = RefreshState(
+        intent=Intent("a", now), spare=Secret("spare"), ended="dead", refused_at=now, asked=("read",), forced=(now,)
+    )
     remembered = Retired(now, (Secret("refresh"),), (Secret("access"),))
     elsewhere = (replace(remembered, registration="r", tell_after=now),)
     full = kit.grant(
         refresh_state=refresh_state, retired=remembered, elsewhere=elsewhere, tell_after=now, token_binding="x"
     )
     parked = kit.session(presses=1, parked=kit.parked(), claim=Claim("me", now, confirmed=True))
-    visit, use = BrowserSession("l", "admin", now, now, (("user", "u"),)), GrantUse.first("g", "planner", None, now)
-    tombstone = Tombstone("turns", now, now, now)
+    visit, use = (
+        BrowserSession(locator="l", pages="admin", created_at=now, expires_at=now, subjects=(("user", "u"),)),
+        GrantUse.first("g", "planner", None, now),
+    )
+    tombstone = Tombstone(of="turns", ends_at=now, keep_until=now, since=now)
     records = (full, parked, kit.session(device=kit.device(), attempt=Attempt.none()), visit, use, tombstone)
     prose = re.sub(r"```.*?```", "", page_text("store/README.md"), flags=re.DOTALL)
     named = set(re.findall(r"[A-Za-z]+", " ".join(re.findall(r"`([^`]+)`", prose))))
@@ -407,7 +409,7 @@ def test_the_page_on_the_format_names_every_member_of_the_records() -> None:
 
 
 def _members(value: Any) -> Iterator[str]:
-    """Every member's name; what is in `resume` is the runtime's."""
+    """Every member's name; the members of `resume` are the runtime's."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield name

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.model.results import Ready
+from oauthbroker.model.token_results import Ready
 from oauthbroker.repository.repository import Repository
 from oauthbroker.store.file.locked_writes import Writer
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -59,8 +59,8 @@ async def test_a_write_of_a_grant(tmp_path: Path, hops: list[object]) -> None:
 async def test_a_refresh(
     tmp_path: Path, identity_provider: IdentityProvider, test_clock: TestClock, hops: list[object]
 ) -> None:
-    """Two writes, the intent and the token, into room that was reserved for the second; with the leases of the flight
-    and of the pair, once for each write. The grant has its due marker from the refresh before."""
+    """Two writes, the intent and the token, into room that the first takes for the second on its thread; with the leases
+    of the flight and of the pair, once for each write. The grant has its due marker from the refresh before."""
     fs = CountingFs()
     store = open_file_store(tmp_path, fs=fs, clock=test_clock)
     app = user_app(identity_provider)
@@ -72,7 +72,7 @@ async def test_a_refresh(
             hops.clear()
             assert isinstance(await harness.broker.oauth(turn()).get_access_token("mail"), Ready)
         assert 2 == identity_provider.count("refresh_token")
-        # the second one reserves its room before the first is written, and gives back what it does not need
+        # the second one reserves its room before the first is written, and gives the rest back
         both = Counter({call: 2 * count for call, count in WRITE.items()})
         assert counts_in(fs) == both + Counter(reserve=1, truncate=1, open_lock=3)
-        assert 3 == len(hops)
+        assert 2 == len(hops)

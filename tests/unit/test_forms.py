@@ -61,7 +61,7 @@ def test_the_long_form_leaves_nothing_out() -> None:
         assert found == [forms.examples(count) for count in (300, 100, 30, 5)]
 
 
-def test_the_long_form_of_the_proof_prints_what_is_not_progress() -> None:
+def test_the_long_form_of_the_proof_prints_all_but_progress() -> None:
     said = "form: long\n...sF.. [  4%]\n.\n\n1.20s call tests/a.py::test_b\n1 failed, 3 passed in 2.00s"
     assert ["form: long", "1.20s call tests/a.py::test_b", "1 failed, 3 passed in 2.00s"] == [
         line for line in long_forms.without_progress(said).splitlines() if line

@@ -8,7 +8,7 @@ from tests.kit.imports import STARTS, complaint, loaded, table
 
 
 @pytest.mark.parametrize("name", STARTS)
-def test_a_start_loads_only_what_it_needs(name: str) -> None:
+def test_a_start_loads_only_the_needed_modules(name: str) -> None:
     row = table()[name]
     assert "" == complaint(name, set(row["loads"]), row["modules"])
 

@@ -11,6 +11,7 @@ import pytest
 from bench.figures import figure, quartiles, ratio
 from bench.page import FOLDER, KEPT, PAGE, files, page
 from bench.page_plots import plots
+from bench.page_words import LIMITED_BY
 from bench.run import as_figure, as_row, as_verdicts
 from bench.targets import TABLE
 
@@ -39,6 +40,26 @@ def test_every_target_is_a_row_with_a_verdict_or_says_that_it_was_not_measured(r
         verdict = row.split("|")[-2].strip()
         assert verdict in ({"", "not judged"} if quick else {"", "met", "**not met**"})
         assert (verdict == "") == ("not measured" in row), row
+
+
+def test_the_gateway_is_judged_by_the_actions_of_a_minute(run):
+    [target] = [each for each in TABLE if each.bench == "gateway"]
+    [valid] = [each for each in run["results"]["gateway"] if each["name"] == "valid"]
+    now = target.now(run["results"])
+    assert now is not None
+    assert valid["a minute"] == now[0]
+    assert (True, False) == (target.met(1_000_000), target.met(999_999))
+    assert f"| {valid['a minute']:,} a minute |  | ≥ 1,000,000 a minute |" in page(run)
+
+
+def test_what_limits_a_call_is_said_while_its_target_is_not_met(run):
+    assert LIMITED_BY.keys() <= {each.call for each in TABLE}
+    for call, now in ((each.call, each.now(run["results"])) for each in TABLE if each.call in LIMITED_BY):
+        assert now is not None
+        [target] = [each for each in TABLE if each.call == call]
+        assert (f"- **{call}**: " in page(run)) == (not target.met(now[0])), call
+        assert f"- **{call}**: " not in page(run | {"quick": True})
+    assert "What limits" not in page(run | {"results": {}})
 
 
 def test_a_figure_that_was_edited_changes_the_page(run):

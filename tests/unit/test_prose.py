@@ -43,8 +43,10 @@ def test_plain_words_and_code_are_not_found(text: str) -> None:
     assert [] == hits("page.md", text)
 
 
-def test_names_of_python_are_not_read() -> None:
-    assert [] == hits("room.py", 'nobody = whatever("renewed", x.he)\n')
+def test_names_of_python_are_not_read_except_those_of_tests() -> None:
+    assert [] == hits("room.py", 'nobody = whatever("renewed", x.he)\ndef nobody(): ...\n')
+    [hit] = hits("test_room.py", "class Contract:\n    async def test_nobody_waits(self): ...\n")
+    assert (2, "nobody") == (hit.line, hit.word)
 
 
 @pytest.mark.parametrize(

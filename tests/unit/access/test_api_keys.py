@@ -17,7 +17,7 @@ from oauthbroker.testing import TestClock
 
 
 def keys_on(store: MemoryStore, clock: TestClock) -> ApiKeys:
-    return ApiKeys(Repository(store).shelf("apikeys", ApiKey.from_plaintext), clock, AuditList())
+    return ApiKeys(shelf=Repository(store).shelf("apikeys", ApiKey.from_plaintext), clock=clock, audit=AuditList())
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def test_a_key_is_who_it_was_made_for_and_is_kept_as_a_hash(keys: ApiKeys,
 
 
 @pytest.mark.case("79")
-async def test_whatever_is_no_living_key_is_refused_alike(keys: ApiKeys) -> None:
+async def test_every_dead_or_wrong_key_gets_the_same_refusal(keys: ApiKeys) -> None:
     _, text = await keys.create("one", ["operator"])
     prefix, locator, secret = text.reveal().split(".")
     for wrong in ("", prefix, f"{prefix}.{locator}", f"{prefix}.{locator}.{secret[:-1]}", f"{prefix}.{locator}.{'A' * 43}",

@@ -1,4 +1,4 @@
-"""Turns with tokens: who may ask for what, until when; and that nobody's token ever gets another one's."""
+"""Turns with tokens: who may ask for what, until when; and that no token ever gets another user's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.access import turns as turns_module
-from oauthbroker.access.known_tokens import Guest, Known
+from oauthbroker.access.turn_token_cache import Guest, Known
 from oauthbroker.access.turns import Turns, token_digest
 from oauthbroker.audit import AuditEntry, TurnBegun, TurnEnded
 from oauthbroker.audit.memory import AuditList
@@ -48,7 +48,7 @@ ALICE = turn_with(**{"user": "acme:user:alice", "global": "acme:team:1"})
 def turns_on(store: MemoryStore, clock: TestClock, audit: AuditList | None = None, **limits: Any) -> Turns:
     bundle = Bundle(Settings(limits=Limits(**limits)), APPS, TOOLS)
     record_store = Repository(store).shelf("turns", TurnRecord.from_plaintext)
-    return Turns(record_store, CurrentConfig(bundle), clock, audit or AuditList())
+    return Turns(shelf=record_store, config=CurrentConfig(bundle), clock=clock, audit=audit or AuditList())
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ async def test_a_token_brings_back_its_turn_and_nothing_else(turns: Turns) -> No
         (None, None, {}, {}),
     ],
 )
-async def test_what_a_token_may_ask_for_is_what_everybody_allows(
+async def test_a_token_may_ask_for_the_scopes_that_all_its_limits_allow(
     turns: Turns, tool: str | None, said: Any, apps: Any, may: Any
 ) -> None:
     begun = await turns.begin(ALICE, tools={tool: said} if tool else {})
@@ -120,7 +120,7 @@ async def test_what_a_token_may_ask_for_is_what_everybody_allows(
     assert may == allowed(await turns.admit(token.reveal()))
 
 
-async def test_scopes_that_the_configuration_has_no_more_take_the_app_along(clock: TestClock) -> None:
+async def test_an_app_whose_scopes_were_removed_leaves_the_token(clock: TestClock) -> None:
     turns = turns_on(MemoryStore(kinds=KINDS, clock=clock), clock)
     turns.config.take(Bundle(Settings(), APPS, {}))
     begun = await turns.begin(ALICE, tools={"Tool/new": (ToolAuth("mail", ("write",)), ToolAuth("files", ("read",)))})
@@ -202,7 +202,7 @@ async def test_a_caveat_can_only_bring_the_end_nearer(turns: Turns, clock: TestC
 
 
 @pytest.mark.case("79")
-async def test_what_others_signed_is_unauthenticated_whatever_turn_it_names(turns: Turns, clock: TestClock) -> None:
+async def test_a_token_signed_with_another_key_is_unauthenticated_for_any_turn(turns: Turns, clock: TestClock) -> None:
     begun = await turns.begin(ALICE)
     locator = TurnToken.parse(begun.token.reveal()).locator
     elsewhere = turns_on(MemoryStore(kinds=KINDS, clock=clock), clock)
@@ -290,7 +290,7 @@ async def test_large_turns_that_were_ended_leave_nothing_behind(turns: Turns) ->
     assert (0, 0, 0) == kept(turns)
 
 
-async def test_large_turns_that_last_take_no_more_than_their_room(
+async def test_long_lived_large_turns_stay_within_their_bytes(
     clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record_store, "CACHED_BYTES", 200_000)
@@ -385,7 +385,7 @@ narrowings = st.lists(
 async def test_a_token_of_one_persons_turn_never_becomes_anothers_nor_grows(
     people: list[str], steps: list[list[dict[str, Any]]]
 ) -> None:
-    """The law: whatever was narrowed, in whatever order, a token's subjects are those of its own turn, and what it may
+    """The law: narrowed in any way and order, a token's subjects are those of its own turn, and the scopes it may
     ask for shrinks from step to step."""
     clock = TestClock()
     turns = turns_on(MemoryStore(kinds=KINDS, clock=clock), clock)
@@ -424,7 +424,7 @@ async def test_a_token_is_judged_anew_under_another_configuration(clock: TestClo
     """An app that the older configuration had must not be allowed under the newer one."""
     store, config = MemoryStore(kinds=KINDS, clock=clock), CurrentConfig(Bundle(Settings(), APPS, TOOLS))
     record_store = Repository(store).shelf("turns", TurnRecord.from_plaintext)
-    turns = Turns(record_store, config, clock, AuditList())
+    turns = Turns(shelf=record_store, config=config, clock=clock, audit=AuditList())
     begun = await turns.begin(ALICE, tools={"Tool/all": None})
     text = begun.tool_tokens["Tool/all"].reveal()
     before = (await turns.admit(text)).declared

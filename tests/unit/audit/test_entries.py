@@ -17,7 +17,7 @@ from oauthbroker.audit.formatting import line_of, rest_of
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.results import Failed, Ready
+from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.testing import Canaries, IdentityProvider
 from oauthbroker.tokens.token_call import Caller
 from tests.kit.audit import AT, ENTRY, FOREIGN_KEYS, KEYS
@@ -25,7 +25,7 @@ from tests.kit.running_broker import Harness, running, turn, user_app
 
 KNOWN_FIELDS = {
     "app", "grant", "agent", "tool", "degraded", "forced", "session", "reason", "code", "revoked", "provider", "name", "action",
-    "connector", "turn", "key", "instance", "missing", "since",
+    "connector", "turn", "key", "instance", "missing", "since", "epoch",
     "visit", "target", "event", "how", "route", "caller", "replaced",
     "method", "host", "status", "sent", "received",
 }  # fmt: skip
@@ -56,7 +56,9 @@ def test_no_entry_has_a_field_for_a_person_or_a_secret() -> None:
 
 @pytest.mark.parametrize("name", ["line\nbreak", 'quo"te', "\x1b[31m", "\u2028"])
 def test_a_name_from_hell_stays_in_its_line(name: str) -> None:
-    line = line_of(AuthorizationRequested("mail", "sha256:00", "as-1", name, "noGrant"), AT)
+    line = line_of(
+        AuthorizationRequested(app="mail", grant="sha256:00", session="as-1", agent=name, reason="noGrant"), AT
+    )
     assert [line] == line.splitlines(keepends=True)
     assert name == json.loads(line)["agent"]
 
@@ -161,8 +163,8 @@ async def test_every_token_that_leaves_is_entered_with_grant_agent_and_tool(
 @given(st.text(), st.none() | st.text(), st.booleans(), st.sampled_from(["a\ud800b", 'a"b\\c', "\n\x00\x7f\u2028", ""]))
 def test_an_entry_is_written_as_json_writes_it(agent: str, tool: str | None, degraded: bool, odd: str) -> None:
     for entry in (
-        TokenIssued(odd, "sha256:0", agent, tool, degraded, None, odd),
-        TokensDropped("mail", odd, agent, degraded),
+        TokenIssued(app=odd, grant="sha256:0", agent=agent, tool=tool, degraded=degraded, turn=None, instance=odd),
+        TokensDropped(app="mail", session=odd, code=agent, revoked=degraded),
     ):
         words = {"type": type(entry).__name__, **vars(entry)}
         assert json.dumps(words, separators=(",", ":"))[1:-1] == rest_of(entry)

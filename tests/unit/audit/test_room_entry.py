@@ -67,21 +67,25 @@ def refusal(act: Any) -> BrokerError:
 
 def test_a_room_may_write_the_entries_that_it_declared() -> None:
     taken = types(Dug, TurnBegun)
-    for entry in (Dug("spade", 3), Dug("spade", 3, deep=True, grant="sha256:00"), TurnBegun("turn-1")):
+    for entry in (
+        Dug(tool="spade", depth=3),
+        Dug(tool="spade", depth=3, deep=True, grant="sha256:00"),
+        TurnBegun(turn="turn-1"),
+    ):
         taken.check(entry)
 
 
 @pytest.mark.parametrize(
     "entry",
     [
-        TurnEnded("turn-1"),
-        TurnBegun("turn-1"),
-        Dug("spade", True),
-        Dug("spade", "3"),  # type: ignore[arg-type]
-        Dug(Secret("s3cret"), 3),  # type: ignore[arg-type]
-        Dug("spade", None),  # type: ignore[arg-type]
-        Dug("spade", 3, grant=["x"]),  # type: ignore[arg-type]
-        Dug("spade", 3, deep=1),  # type: ignore[arg-type]
+        TurnEnded(turn="turn-1"),
+        TurnBegun(turn="turn-1"),
+        Dug(tool="spade", depth=True),
+        Dug(tool="spade", depth="3"),  # type: ignore[arg-type]
+        Dug(tool=Secret("s3cret"), depth=3),  # type: ignore[arg-type]
+        Dug(tool="spade", depth=None),  # type: ignore[arg-type]
+        Dug(tool="spade", depth=3, grant=["x"]),  # type: ignore[arg-type]
+        Dug(tool="spade", depth=3, deep=1),  # type: ignore[arg-type]
     ],
     ids=["one of ours", "not declared", "bool for int", "str for int", "a secret", "None", "a list", "int for bool"],
 )
@@ -108,8 +112,8 @@ def test_a_name_that_no_reader_of_the_log_knows_is_refused(kind: type) -> None:
     assert f"the room garden: the audit entry {kind.__name__!a}" in str(refused)
 
 
-@pytest.mark.parametrize("given", [(TurnEnded,), (int,), (RoomEntry,), Dug("x", 1), "Dug", None, (None,)])
-def test_what_is_no_type_of_this_room_is_refused(given: object) -> None:
+@pytest.mark.parametrize("given", [(TurnEnded,), (int,), (RoomEntry,), Dug(tool="x", depth=1), "Dug", None, (None,)])
+def test_a_value_that_is_no_tuple_of_a_rooms_types_is_refused(given: object) -> None:
     assert "the room garden" in str(refusal(lambda: RoomTypes().take("garden", given)))
 
 
@@ -118,7 +122,7 @@ def test_a_type_of_another_room_is_refused() -> None:
 
 
 def test_the_log_spells_the_room_before_the_type_so_that_no_type_is_taken_for_one_of_ours() -> None:
-    assert '"type":"garden.TurnBegun","turn":"turn-1"' == rest_of(TurnBegun("turn-1"))
+    assert '"type":"garden.TurnBegun","turn":"turn-1"' == rest_of(TurnBegun(turn="turn-1"))
     assert "garden.Dug" not in AuditEntry.names()
     assert "RoomEntry" not in AuditEntry.names()
     assert {"garden.Dug", "garden.TurnBegun"} <= {*RoomEntry.names()}
@@ -133,8 +137,8 @@ async def test_in_memory_and_on_disk_an_entry_of_a_room_is_read_like_one_of_ours
     written = AuditList()
     on_disk = AuditFile(tmp_path, KEYS)
     for writer in (written, on_disk):
-        writer.write(Dug("spade", 3, grant="sha256:00"), AT)
-        writer.write(TurnEnded("turn-1"), AT)
+        writer.write(Dug(tool="spade", depth=3, grant="sha256:00"), AT)
+        writer.write(TurnEnded(turn="turn-1"), AT)
     trail = on_disk.trail(KEYS.name)
     for each in (ListTrail(written, KEYS.name), trail):
         (line,) = await each.tail(9, type="garden.Dug")

@@ -1,4 +1,4 @@
-"""What somebody who can write to the disk, and has no key, can do to an audit log: each is noticed, or is on the page."""
+"""Attacks on an audit log by a user who can write to the disk and has no key: each is noticed, or is on the page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from oauthbroker.audit.chain import START, ChainHead, LogBegan, Mac, next_line
+from oauthbroker.audit.chain import START, ChainHead, LogBegan, mac_under, next_line
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.formatting import rest_of
 from oauthbroker.audit.roll import HALF, Anchor
@@ -74,8 +74,8 @@ EDITS: dict[str, tuple[Edit, set[str]]] = {
 
 
 def rewritten(count: int) -> Lines:
-    """The best that somebody can do who knows the format and has no key: a chain with a key of his own."""
-    began = rest_of(LogBegan(1, 0, "", START.mac.decode()))
+    """The best attack with the format and without the key: a chain with another key."""
+    began = rest_of(LogBegan(file=1, bytes=0, digest="", after=START.mac.decode()))
     lines, mac = [], START.mac
     for number in range(count):
         line, mac = next_line(
@@ -86,7 +86,7 @@ def rewritten(count: int) -> Lines:
 
 
 @pytest.mark.parametrize("name", EDITS)
-async def test_whatever_is_done_to_a_log_is_noticed(tmp_path: Path, name: str) -> None:
+async def test_every_change_of_a_log_is_noticed(tmp_path: Path, name: str) -> None:
     edit, expected = EDITS[name]
     write(tmp_path, 11)
     assert (await verdict(tmp_path)).sound
@@ -97,7 +97,7 @@ async def test_whatever_is_done_to_a_log_is_noticed(tmp_path: Path, name: str) -
 
 
 @pytest.mark.parametrize("name", sorted(EDITS))
-async def test_what_was_done_stays_noticed_after_the_next_entry(tmp_path: Path, name: str) -> None:
+async def test_a_change_stays_noticed_after_the_next_entry(tmp_path: Path, name: str) -> None:
     """A broker that is started on such a log goes on, and takes nothing back."""
     edit, _ = EDITS[name]
     write(tmp_path, 11)
@@ -109,7 +109,7 @@ async def test_what_was_done_stays_noticed_after_the_next_entry(tmp_path: Path, 
     assert found.broken == (await verdict(tmp_path)).broken
 
 
-async def test_where_and_what_is_said_of_one_line_that_was_taken_out(tmp_path: Path) -> None:
+async def test_a_removed_line_is_reported_with_its_place(tmp_path: Path) -> None:
     write(tmp_path, 11)
     lines = lines_of(tmp_path)
     active(tmp_path).write_bytes(b"".join([*lines[:4], *lines[6:]]))
@@ -118,7 +118,7 @@ async def test_where_and_what_is_said_of_one_line_that_was_taken_out(tmp_path: P
 
 
 async def test_lines_that_are_younger_than_the_anchor_can_be_cut_off_after_a_kill_and_no_others(tmp_path: Path) -> None:
-    """A process that is killed leaves no anchor at its end; what it had anchored before is safe."""
+    """A process that is killed leaves no anchor at its end; the lines anchored before are safe."""
     killed = AuditFile(tmp_path, KEYS)
     for _ in range(5):
         killed.write(ENTRY, AT)
@@ -163,7 +163,7 @@ async def test_a_file_that_is_taken_away_is_noticed(tmp_path: Path, name: str) -
     assert expected == set(kinds(await verdict(tmp_path)))
 
 
-async def test_the_oldest_files_may_be_archived_and_what_is_left_says_from_where_it_is_sure(tmp_path: Path) -> None:
+async def test_the_oldest_files_may_be_archived_and_the_rest_says_where_it_begins(tmp_path: Path) -> None:
     write(tmp_path, 30, most_bytes=2000)
     whole = await verdict(tmp_path)
     kept = (tmp_path / FIRST).read_bytes()
@@ -179,7 +179,7 @@ async def test_the_oldest_files_may_be_archived_and_what_is_left_says_from_where
     assert whole == await verdict(tmp_path)
 
 
-async def test_an_old_copy_of_log_and_anchor_is_noticed_by_whoever_noted_the_last_line_elsewhere(
+async def test_an_old_copy_of_log_and_anchor_is_noticed_with_a_line_number_noted_elsewhere(
     tmp_path: Path,
 ) -> None:
     write(tmp_path, 5)
@@ -207,12 +207,12 @@ async def test_an_anchor_with_a_flipped_bit_is_none(tmp_path: Path, at: int) -> 
     assert ["anchor"] == kinds(await verdict(tmp_path))
 
 
-async def test_nobody_vouches_for_the_log_of_another_store(tmp_path: Path) -> None:
+async def test_the_log_of_another_store_does_not_verify(tmp_path: Path) -> None:
     write(tmp_path, 5)
     assert not (await verdict(tmp_path, FOREIGN_KEYS)).sound
 
 
-async def test_no_older_anchor_is_left_on_the_disk_for_somebody_to_put_back(tmp_path: Path) -> None:
+async def test_no_older_anchor_is_left_on_the_disk_to_be_put_back(tmp_path: Path) -> None:
     anchor = tmp_path / "audit.anchor"
     for length in range(5, 20, 5):
         write(tmp_path, 5)
@@ -222,7 +222,7 @@ async def test_no_older_anchor_is_left_on_the_disk_for_somebody_to_put_back(tmp_
 
 @given(st.binary(max_size=64), st.binary(max_size=300))
 def test_the_mac_is_hmac_sha256(key: bytes, text: bytes) -> None:
-    assert hmac.digest(key, text, "sha256").hex()[:32].encode() == Mac(key)(text)
+    assert hmac.digest(key, text, "sha256").hex()[:32].encode() == mac_under(key)(text)
 
 
 def test_a_log_that_is_wholly_forged_does_not_fill_the_memory() -> None:
@@ -261,7 +261,7 @@ CUTS = st.integers(0, 1_000_000)
         st.tuples(st.sampled_from(["flip", "cut", "copy", "put", "swap"]), CUTS, CUTS, CUTS), min_size=1, max_size=4
     )
 )
-def test_no_edit_of_what_was_anchored_goes_unnoticed(edits: list[tuple[str, int, int, int]]) -> None:
+def test_no_edit_of_anchored_lines_goes_unnoticed(edits: list[tuple[str, int, int, int]]) -> None:
     """The law: a log is sound only if it begins with the very bytes that were written, and then comes half a line."""
     good = sample()[0]
     log = good

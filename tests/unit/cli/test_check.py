@@ -1,4 +1,4 @@
-"""`oauthbroker check`: what it prints where, and how it ends."""
+"""`oauthbroker check`: its output on each stream, and its exit codes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_an_app_to_which_no_browser_comes_back_names_its_flow_and_no_redirect_ur
     assert ("deviceCode", None) == (app["flow"], app["redirectUri"])
 
 
-def test_an_app_that_asks_for_itself_has_nobodys_account(tmp_path: Path):
+def test_an_app_with_client_credentials_has_no_account(tmp_path: Path):
     start = APP.index("  redirect:")
     machine = edited(
         APP[:start], ("authorizationCode", "clientCredentials"), ("subjectMode: user", "subjectMode: global")
@@ -96,7 +96,7 @@ def test_a_variable_that_is_not_set_is_a_warning_and_with_strict_a_problem(tmp_p
     at = f"{folder}/app.yaml:10:19"
     expected = ["", "Not set here:", f"  environment ACME_SECRET  ({at})", "Set variables where the broker starts."]
     assert expected == lenient.stderr.splitlines()
-    assert lenient.output.endswith(lenient.stderr), "the end of what is told"
+    assert lenient.output.endswith(lenient.stderr), "the end of the output"
     assert 2 == strict.exit_code
     assert strict.stderr.startswith(said)
     assert 0 == check(folder, "--strict", ACME_SECRET="x").exit_code
@@ -162,7 +162,7 @@ def test_nothing_to_read_is_a_problem_too(tmp_path: Path):
     assert "there is no such file or folder" in result.stderr
 
 
-def test_the_example_is_what_it_checks_by_default(monkeypatch: pytest.MonkeyPatch):
+def test_it_checks_the_example_by_default(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(EXAMPLE.parent)
     result = check()
     assert 0 == result.exit_code

@@ -1,4 +1,4 @@
-"""`--json`: every command takes it, and stdout holds exactly one JSON document then, whatever happens."""
+"""`--json`: every command takes it, and stdout then holds exactly one JSON document, also after a failure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 import typer
 
 from oauthbroker import cli
-from oauthbroker.cli import answers, run
+from oauthbroker.cli import json_output, run
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.testing import Canaries
 
 FILLED = {"shell": "bash", "name": "some-name", "key": "some_key", "grant_id": "0123456789", "key_id": "key-0123456789"}
-ANSWERS_BADNESS = {"check", "doctor"}  # what they found is the answer, good or bad
+ANSWERS_BADNESS = {"check", "doctor"}  # their findings are the answer, good or bad
 PLAYS = {"demo"}  # would put on a play; shown by tests/story/test_demo.py
 
 
@@ -35,7 +35,7 @@ ALL = dict(commands())
 
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder without a configuration; nobody types anything."""
+    """A folder without a configuration; nothing is typed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     return tmp_path
@@ -81,7 +81,7 @@ def test_half_a_command_is_a_document_too(empty: Path, capsys: Any, words: list[
     assert "usage" == json.loads(capsys.readouterr().out)["error"]["code"]
 
 
-def test_what_is_no_option_asks_for_nothing(empty: Path, capsys: Any):
+def test_an_argument_that_is_no_option_asks_for_nothing(empty: Path, capsys: Any):
     """After `--` everything is an argument."""
     assert 2 == run(["providers", "show", "--", "--json"])
     assert "" == capsys.readouterr().out
@@ -136,15 +136,15 @@ def test_a_crash_is_a_document_without_the_words_of_the_crash(
 
 
 def test_after_an_answer_nothing_follows(capsys: Any):
-    answers.begin()
-    answers.answer({"chosen": 1})
-    answers.refuse("refused", "too late")
+    json_output.begin()
+    json_output.answer({"chosen": 1})
+    json_output.refuse("refused", "too late")
     assert {"chosen": 1} == json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("text", ["\x1b[31mred", "\x9b31m", "\u202egnp.exe", "\u2028", "\U000e0041", "한국어 ok"])
 def test_no_text_in_a_document_speaks_to_a_terminal(text: str):
-    printed = answers.dumped({"said": text})
+    printed = json_output.dumped({"said": text})
     assert {"said": text} == json.loads(printed)
     assert all(char.isprintable() or char == "\n" for char in printed)
     assert ("한국어" in printed) is ("한국어" in text), "what can be read stays readable"

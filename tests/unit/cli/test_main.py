@@ -14,7 +14,7 @@ from tests.kit.cli import command, environment
 
 @pytest.mark.parametrize("words", [("--help",), ("check", "nowhere"), ("no-such-command",)])
 def test_the_module_is_the_command(tmp_path: Path, words: tuple[str, ...]):
-    """The same words and the same status; and it calls itself `oauthbroker`, whoever started it."""
+    """The same words and the same status; and it calls itself `oauthbroker`, however it was started."""
     done = subprocess.run(
         [sys.executable, "-m", "oauthbroker", *words], check=False, cwd=tmp_path, env=environment(),
         capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL,

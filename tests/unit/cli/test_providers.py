@@ -41,7 +41,7 @@ def test_the_list_in_json_says_the_same():
 
 
 @pytest.mark.parametrize("name", presets())
-def test_what_is_unverified_has_its_mark_and_what_is_sure_has_none(name: str):
+def test_an_unverified_fact_has_a_mark_and_a_verified_one_has_none(name: str):
     lines = typed("show", name).stdout.partition("An OAuthApp to start from")[0].splitlines()
     told = [line for line in lines if line[:2] in {"  ", f"{DOUBT} "} and line[2:3] not in {" ", ""}]
     sources = [lines[lines.index(line) + 1].strip() for line in told if "unverified: not found" not in line]
@@ -50,7 +50,7 @@ def test_what_is_unverified_has_its_mark_and_what_is_sure_has_none(name: str):
     assert any("unverified: not found" in line for line in lines) == bool(presets()[name].unverified())
 
 
-def test_what_is_shown_can_be_pasted(tmp_path: Path):
+def test_printed_values_can_be_pasted(tmp_path: Path):
     shown = typed("show", "slack").stdout.partition("An OAuthApp to start from:\n")[2]
     tmp_path.joinpath("apps.yaml").write_text(shown, "utf-8")
     assert {f"my-slack-{mode}" for mode in ("bot", "user", "orgBot", "orgUser")} == set(load(tmp_path).apps)

@@ -1,4 +1,4 @@
-"""The runtime's side against scripted answers: what is sent, what is read, and events that outlive a broker."""
+"""The runtime's side against scripted answers: its requests, how it reads answers, and events that outlive a broker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from oauthbroker.model.turn_token import BegunTurn, TurnToken, narrow
 from tests.unit.client.kit import ASK, KEY, READY, TURN_TOKEN, fake_broker, patient, refuses, says
 
 AUTH = TurnAuth({"type": "user", "id": "chat:U1"}, {"user": "idp:user:U1"})
-TURN = Turn("planner", "1700000000.000100", "Swarm/one", {"channel": "C1"}, AUTH)
+TURN = Turn("planner", "1700000000.000100", "Swarm/one", origin={"channel": "C1"}, auth=AUTH)
 BEGUN = {
     "turnId": "turn-x",
     "turnToken": TURN_TOKEN,
@@ -232,7 +232,12 @@ async def test_the_other_calls_are_as_the_api_has_them() -> None:
 def _running(runtime: Runtime) -> Any:
     from oauthbroker.client.runtime import RunningTurn
 
-    begun = BegunTurn("turn-x", Secret(TURN_TOKEN), {}, datetime(2026, 2, 1, tzinfo=UTC) + timedelta(hours=1))
+    begun = BegunTurn(
+        turn_id="turn-x",
+        token=Secret(TURN_TOKEN),
+        tool_tokens={},
+        expires_at=datetime(2026, 2, 1, tzinfo=UTC) + timedelta(hours=1),
+    )
     return RunningTurn(runtime._wire, begun)
 
 
@@ -273,7 +278,7 @@ async def test_a_child_of_fork_has_connections_of_its_own() -> None:
     async with fake_broker(says(200, READY)) as fake:
 
         def parent() -> int:
-            with SyncOAuth(fake.url, TURN_TOKEN, Options(timeout=10)) as oauth:
+            with SyncOAuth(fake.url, TURN_TOKEN, Options(timeout=60)) as oauth:
                 assert isinstance(oauth.get_access_token("mail"), Ready)
                 if not (child := os.fork()):
                     os._exit(0 if isinstance(oauth.get_access_token("mail"), Ready) else 1)

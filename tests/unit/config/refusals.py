@@ -1,4 +1,4 @@
-"""The table of refusals: what is written wrongly, where the problem must stand, and what it must say."""
+"""The table of refusals: the wrong text, the place of the problem, and its words."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ QUIRKS = [
         ("a separator that is a letter", "spec.quirks.scopeSeparator", "not one of the words", f"{{scopeSeparator: @@{CANARY}}}"),
         ("a header with a line break", "spec.quirks.tokenHeaders.?", "not a header's value", f'{{tokenHeaders: {{X-A: @@"a\\r\\n{CANARY}: b"}}}}'),
         ("a header of ours", "spec.quirks.userInfoHeaders.?", "not a header that may be set", f"{{userInfoHeaders: {{Authorization: @@{CANARY}}}}}"),
-        ("a signature that anybody can make", "spec.quirks.idTokenAlgorithms[0]", "not one of the words", "{idTokenAlgorithms: [@@HS256]}"),
+        ("a signature without a key", "spec.quirks.idTokenAlgorithms[0]", "not one of the words", "{idTokenAlgorithms: [@@HS256]}"),
         ("a member's name with a space", "spec.quirks.lifetimeField", "not a member's name", f'{{lifetimeField: @@"a {CANARY}"}}'),
         ("the scopes in a parameter of ours", "spec.quirks.scopeParam", "ours to set", "{scopeParam: @@state}"),
         ("an issuer over http", "spec.quirks.issuerTemplate", "not an issuer", f'{{issuerTemplate: @@"http://{CANARY}/{{tid}}"}}'),
@@ -242,7 +242,7 @@ OPTIONS = [
     for name in ("state", "redirect_uri", "scope", "client_id", "nonce", "code_challenge", "code_challenge_method", "response_type", "grant_type", "code", "code_verifier", "client_secret", "response_mode", "request_uri", "refresh_token", "STATE")
 ] + [
     shared("options naming the provider's own scope parameter", "spec.options.authorize.user_scope", "ours to set", ("  scopes:", f"  options: {{slack: {{tokenMode: user}}, authorize: {{@@user_scope: {CANARY}}}}}\n  scopes:")),
-    app("options of nobody", "spec.options.?", "known here: authorize, refresh, token", ("  scopes: [read", f"  options: {{@@{CANARY}: {{a: b}}}}\n  scopes: [read")),
+    app("options of an unknown request", "spec.options.?", "known here: authorize, refresh, token", ("  scopes: [read", f"  options: {{@@{CANARY}: {{a: b}}}}\n  scopes: [read")),
     app("a parameter with a space", "spec.options.authorize.?", "not a parameter name", ("  scopes: [read", f'  options: {{authorize: {{@@"a {CANARY}": b}}}}\n  scopes: [read')),
     app("a parameter that is a list", "spec.options.authorize.?", "not text", ("  scopes: [read", f"  options: {{authorize: {{a: @@[{CANARY}]}}}}\n  scopes: [read")),
     shared("an option the provider does not have", "spec.options.slack.?", "known here: tokenMode", ("  scopes:", f"  options: {{slack: {{@@{CANARY}: bot}}}}\n  scopes:")),
@@ -272,7 +272,7 @@ LOGINS = [
     login("a subject without a prefix", ".subject", "without a prefix", ('"corp:user:{sub}"', '@@"{sub}"')),
     login("a subject that can be divided in two ways", ".subject", "without a :", ('"corp:user:{sub}"', '@@"corp:{tid}-{sub}"')),
     login("a scope that is none", ".scopes[0]", "not a scope", ("    subject", "    scopes: [@@'a b']\n    subject")),
-    login("a prompt that asks nobody", ".prompt", "not one of the words", ("    subject", "    prompt: @@none\n    subject")),
+    login("a prompt that is none", ".prompt", "not one of the words", ("    subject", "    prompt: @@none\n    subject")),
     login("an age of no time", ".maxAgeSeconds", "too small", ("    subject", "    maxAgeSeconds: @@0\n    subject")),
 ]
 OWNERS = [
@@ -313,8 +313,8 @@ OWNERS = [
     app("authorizers in user mode", "spec.owner.authorizers", "are for subjectMode: global", ("  owner:\n", f"  owner:\n    @@authorizers: [{CANARY}]\n")),
     shared("global mode without authorizers", "spec.owner.authorizers", "missing", ('  owner: {authorizers: ["slack:user:T1:U1"]}\n', ""), ("spec:\n", "@@spec:\n")),
     shared("an empty list of authorizers", "spec.owner.authorizers", "no account could connect", ('["slack:user:T1:U1"]', "@@[]")),
-    shared("another word than anyone", "spec.owner.authorizers", "not a list", ('["slack:user:T1:U1"]', f"@@{CANARY}")),
-    shared("anyone among others", "spec.owner.authorizers", "stands in a list", ('["slack:user:T1:U1"]', "@@[anyone]")),
+    shared("another word than `anyone`", "spec.owner.authorizers", "not a list", ('["slack:user:T1:U1"]', f"@@{CANARY}")),
+    shared("`anyone` among others", "spec.owner.authorizers", "stands in a list", ('["slack:user:T1:U1"]', "@@[anyone]")),
     shared("an authorizer that cannot come back", "spec.owner.authorizers[0]", "can never produce", ('"slack:user:T1:U1"', f'@@"slack:{CANARY}"')),
     shared("an authorizer with another provider's prefix", "spec.owner.authorizers[0]", "can never produce", ('"slack:user:T1:U1"', f'@@"github:user:T1:{CANARY}"')),
     shared("the same authorizer twice", "spec.owner.authorizers[1]", "the same account twice", ('"slack:user:T1:U1"', '"slack:user:T1:U1", @@"slack:user:T1:U1"')),
@@ -355,7 +355,7 @@ TOOLS = [
     tool("a scope in another case", "spec.auth.scopes[1]", "the OAuthApp does not have", ("scopes: [read, write]", "scopes: [read, @@Write]")),
     tool("a scope twice", "spec.auth.scopes[1]", "the same scope twice", ("scopes: [read, write]", "scopes: [read, @@read]")),
     tool("an export that widens", "spec.exports[0].auth.scopes[1]", "the tool does not declare", ("scopes: [read, write]", "scopes: [read]"), ("{scopes: [read]}}", "{scopes: [read, @@write]}}")),
-    tool("an export with a scope of nobody", "spec.exports[0].auth.scopes[0]", "the tool does not declare", ("{scopes: [read]}}", f"{{scopes: [@@{CANARY}]}}}}")),
+    tool("an export with an undeclared scope", "spec.exports[0].auth.scopes[0]", "the tool does not declare", ("{scopes: [read]}}", f"{{scopes: [@@{CANARY}]}}}}")),
     tool("an export with an app of its own", "spec.exports[0].auth.?", "known here: scopes", ("auth: {scopes: [read]}", "auth: {@@oauthAppRef: OAuthApp/acme}")),
     tool("an export with auth but no name", "spec.exports[0].name", "missing", ("{name: hit, auth", "@@{auth")),
     tool("two exports of one name", "spec.exports[1].name", "the same export twice", ("{name: hold}", "{name: @@hit}")),
@@ -403,6 +403,7 @@ API = [
     api("no methods", "methods", "an empty list", "hosts: [api.example], methods: @@[]"),
     api("a delivery that is none", "delivery", "write 'injected'", f"hosts: [api.example], delivery: @@{CANARY}"),
     app("injection without hosts", "spec.api.hosts", "missing", (AT_API, f"  @@api: {{delivery: injected}}\n{AT_API}")),
+    tool("injection by a tool of an app without hosts", "spec.auth.delivery", "without api.hosts", ("scopes: [read, write]", "scopes: [read, write], delivery: @@injected")),
     tool("a delivery of a tool that is none", "spec.auth.delivery", "write 'injected'", ("scopes: [read, write]", f"scopes: [read, write], delivery: @@{CANARY}")),
 ]
 # fmt: on

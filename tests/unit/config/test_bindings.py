@@ -1,4 +1,4 @@
-"""`owner.binding`: what an app may leave out where somebody vouches for the browser, and where that page is."""
+"""`owner.binding`: the members that an app may omit where the runtime confirms the browser, and the address of that page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def with_owner(text: str) -> str:
 @pytest.mark.parametrize(
     "owner", [f"binding: runtimeConfirm, confirmUrl: '{PAGE}'", "binding: channelCode", "binding: brokerLogin"]
 )
-def test_in_user_mode_somebody_who_vouches_stands_in_for_an_identity(owner: str, tmp_path: Path) -> None:
+def test_in_user_mode_a_confirmation_stands_in_for_an_identity(owner: str, tmp_path: Path) -> None:
     app = load(write(tmp_path / "b", app=with_owner(owner), broker=BROKER + LOGIN)).apps["acme"].app
     assert app.owner.user_identity is None
     assert app.owner.vouching is not None
@@ -46,7 +46,7 @@ def test_the_page_is_the_apps_own_or_the_brokers(tmp_path: Path) -> None:
     assert "http://127.0.0.1:9000/me?x=1" == loaded.apps["acme"].app.owner.confirm_url
 
 
-def test_another_page_is_another_app_to_what_is_under_way(tmp_path: Path) -> None:
+def test_another_page_is_another_app_to_sessions_under_way(tmp_path: Path) -> None:
     digests = {
         load(write(tmp_path / str(at), app=with_owner(f"binding: runtimeConfirm, confirmUrl: '{PAGE}{more}'")))
         .apps["acme"]
@@ -87,7 +87,7 @@ def test_a_command_for_some_apps_needs_no_login(tmp_path: Path) -> None:
     assert resolve(loaded, {"ACME_SECRET": "b"}, {}, only={"acme"}).login is None
 
 
-def test_whatever_changes_in_a_login_is_another_login_to_who_is_logging_in(tmp_path: Path) -> None:
+def test_any_change_of_a_login_is_another_login_to_sessions_under_way(tmp_path: Path) -> None:
     edits = [("", ""), ("{sub}", "{oid}"), ("an-id", "other-id"), ("login.example", "login2.example"),
              ("    subject", "    prompt: login\n    subject"), ("    subject", "    maxAgeSeconds: 60\n    subject")]  # fmt: skip
     env = {"LOGIN_SECRET": "a", "ACME_SECRET": "b"}

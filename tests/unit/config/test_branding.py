@@ -63,7 +63,7 @@ def test_any_other_file_is_no_logo(tmp_path: Path, body: bytes | None, what: str
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "config", "."])
-def test_what_is_no_plain_file_is_no_logo_and_is_not_waited_for(tmp_path: Path, name: str):
+def test_a_logo_that_is_no_plain_file_is_refused_without_waiting(tmp_path: Path, name: str):
     assert ("spec.pages.logo", "not a readable plain file") == problem(tmp_path, f"{{logo: '{name}'}}")
 
 

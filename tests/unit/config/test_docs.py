@@ -1,4 +1,4 @@
-"""docs/configuration.md is complete, and what it shows loads."""
+"""docs/configuration.md is complete, and its examples load."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from oauthbroker.config import files, load
 from oauthbroker.config.broker_spec import LimitsSpec
-from oauthbroker.config.resources import SPECS, models_in
-from oauthbroker.config.settings import KEY_FILE_ENV
+from oauthbroker.config.key_file import KEY_FILE_ENV
+from oauthbroker.config.resource_specs import SPECS, models_in
 from oauthbroker.config.yaml_reader import MAX_DEPTH, MAX_PARSED_DEPTH
 from oauthbroker.model.apps import Binding
 from oauthbroker.model.settings import Limits, Settings

@@ -1,4 +1,4 @@
-"""What ships in `config/` and `oauthbroker/providers/` loads, and says what it seems to say."""
+"""The bundles in `config/` and `oauthbroker/providers/` load, with the values that a reader expects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_example_bundle_loads_and_resolves():
     assert Secret("a-secret") == bundle.connectors["slack-main"].static_token
 
 
-def test_an_export_has_what_it_narrows_to_and_no_more():
+def test_an_export_has_exactly_its_narrowed_scopes():
     tools = example().tools
     assert (ToolAuth("slack-bot", ("chat:write", "channels:read")),) == tools["Tool/slack"]
     assert (ToolAuth("slack-bot", ("chat:write",)),) == tools["Tool/slack:post"]

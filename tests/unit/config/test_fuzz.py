@@ -1,4 +1,4 @@
-"""Whatever stands in a bundle, it loads or is refused: no other exception, no endless loop, no value in the words."""
+"""Any bundle loads or is refused: no other exception, no endless loop, no value in a message."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from oauthbroker.config import load, urls
+from oauthbroker.config import load, url_checks
 from oauthbroker.config.checks_app import RESERVED_OPTIONS, SCOPE
 from oauthbroker.config.checks_owner import template_flaw
 from oauthbroker.model.apps import IdentityRule, OAuthApp
@@ -43,7 +43,7 @@ def preset_app(folder: Any, provider: str, *changes: tuple[str, str], scopes: st
 HOST = re.compile(r"(?<![\w/.-])(?:[a-z0-9-]+\.)+(?!(?:adoc|html|js|json|mdx?|mjs|py|ts|yaml)\b)[a-z]{2,}(?=[/,:;) ])")
 
 
-def test_whoever_read_something_says_where_and_when():
+def test_evidence_names_its_source_and_date():
     """An entry stands for itself: an address that is one, not a file's name, and the day it was read."""
     for preset in presets().values():
         for path, source in preset.evidence.items():
@@ -88,7 +88,7 @@ def test_every_fact_says_where_it_was_learnt(preset: Preset):
 def test_every_preset_keeps_the_rules_that_apps_have_to_keep(preset: Preset):
     for name, url in preset.endpoints:
         filled = url.format(**dict.fromkeys([*preset.params, "client_id"], "word"))
-        assert not url or (urls.flaw(filled) is None and filled.startswith("https://")), name
+        assert not url or (url_checks.flaw(filled) is None and filled.startswith("https://")), name
     for rule in (preset.identity.global_, preset.identity.user):
         assert rule is None or not rule.template or template_flaw(rule.template) is None
     for parameters in (preset.authorize_params, preset.token_params, preset.refresh_params):
@@ -115,7 +115,7 @@ def test_a_preset_with_an_unknown_field_or_without_a_source_is_no_preset():
     for bad in (
         {**good, "scopeSeperator": ","},
         {"name": "a", "title": "A"},
-        {**good, "evidence": {"revoke": "somebody said"}},
+        {**good, "evidence": {"revoke": "hearsay"}},
     ):
         with pytest.raises(ValidationError):
             Preset.model_validate(bad)
@@ -143,7 +143,7 @@ def test_what_the_app_writes_wins_over_the_preset(tmp_path: Any):
 @pytest.mark.parametrize(
     "provider, params, audience",
     [
-        ("microsoft", "{tenant: acme.example}", "tokenEndpoint"),  # it has no one issuer
+        ("microsoft", "{tenant: acme.example}", "tokenEndpoint"),  # it has no single issuer
         ("okta", "{domain: acme.okta.com}", "endpoint"),
         ("auth0", "{domain: acme.eu.auth0.com}", "issuer"),
         ("keycloak", "{server: id.acme.example, realm: acme}", "issuer"),
@@ -237,7 +237,7 @@ def test_slacks_token_follows_the_subject_mode_unless_the_app_says_otherwise(
     assert (param, ",") == (app.habits.scope_param, app.habits.scope_separator)
 
 
-def test_anyone_is_a_word_and_needs_no_identity_of_a_person(tmp_path: Any):
+def test_admitting_all_authorizers_needs_no_identity_of_a_person(tmp_path: Any):
     app = app_of(tmp_path, ('["slack:user:T1:U1"]', "anyone"), base=GLOBAL)
     assert ("anyone", None) == (app.owner.authorizers, app.owner.user_identity)
 

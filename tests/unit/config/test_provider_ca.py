@@ -1,4 +1,4 @@
-"""`providerCa`: an authority of one's own, for all providers or for one app's; what is no authority is refused."""
+"""`providerCa`: an authority of one's own, for all providers or for one app's; other certificates are refused."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ WRONG: dict[str, tuple[bytes | None, str]] = {
 
 
 @pytest.mark.parametrize(("content", "what"), WRONG.values(), ids=WRONG)
-def test_what_is_no_authority_is_refused_at_its_place(
+def test_a_wrong_authority_is_refused_at_its_place(
     corp: Authority, tmp_path: Path, content: bytes | None, what: str
 ) -> None:
     pem = corp.file.read_bytes()
@@ -89,7 +89,7 @@ def test_what_is_no_authority_is_refused_at_its_place(
 
 
 @pytest.mark.parametrize("path", ['" "', '"\\0"', "../ca", "../ca/pipe"])
-def test_what_is_no_plain_file_is_refused_and_nothing_waits_for_it(corp: Authority, tmp_path: Path, path: str) -> None:
+def test_a_special_file_is_refused_without_waiting(corp: Authority, tmp_path: Path, path: str) -> None:
     os.mkfifo(tmp_path / "ca" / "pipe")
     with pytest.raises(ConfigRefused) as caught:
         load(write(tmp_path / "b", app=with_ca(path)))

@@ -108,7 +108,7 @@ def test_all_errors_come_at_once(tmp_path: Path):
     )
     tool = edited(NOTED, ("Notebook/red", "Notebook/rod"), ("[read, write]", "[read, writ]"))
     app = edited(APP, ("flow: authorizationCode", "flow: nothing"))
-    found = problems_in(write(tmp_path, broker=named("sample", "mcp"), app=app, red=red, tool=tool))
+    found = problems_in(write(tmp_path, broker=named("sample", "absent"), app=app, red=red, tool=tool))
     assert {
         ("spec.rooms[1]", "no room of this name is installed"),
         ("spec.flow", "not one of the words known here"),
@@ -154,7 +154,7 @@ def test_plain_secrets_for_development_reach_a_room(tmp_path: Path):
 
 
 NAMES = {
-    "unknown": ("mcp", "no room of this name is installed", "install the package that has it, or remove the name"),
+    "unknown": ("absent", "no room of this name is installed", "install the package that has it, or remove the name"),
     "a slip": ("smaple", "no room of this name is installed", "the nearest known one is sample"),
     "twice": ("sample, sample", "the same room twice", "remove one"),
 }
@@ -351,6 +351,32 @@ def test_a_kind_of_the_runtime_is_read_where_a_room_declares_it(tmp_path: Path):
         loaded: Loaded = load(write(folder, broker=named("other")))
     assert () == loaded.left_alone
     assert ["MCPServer"] == [each.kind for each in loaded.rooms["other"]]
+
+
+SEEN = """
+seen = []
+
+
+def check(resource, resources):
+    seen.append(resources.folder)
+
+
+KINDS = (ResourceKind(kind="Manual", model=Spec, check=check),)
+ROOM = Room(name="other", kinds="other:KINDS")
+"""
+
+
+@pytest.mark.parametrize("given", ["config", "config/all.yaml"])
+def test_a_room_learns_the_folder_of_the_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str):
+    text = HEADER + SEEN
+    folder = tmp_path / "config"
+    write(folder, all=named("other") + "---\n" + MANUAL)
+    monkeypatch.chdir(tmp_path)
+    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+        loaded = load(Path(given))
+        from other import seen  # type: ignore[import-not-found]
+    assert [folder] == seen
+    assert folder == resolve(loaded, {}, {}).rooms["other"].folder
 
 
 def test_a_bundle_without_rooms_searches_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

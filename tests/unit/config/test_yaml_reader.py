@@ -41,7 +41,7 @@ def test_every_value_and_key_knows_its_line_and_column():
     assert "a.yaml:4:5" == str(second.key_at((0, "x")))
 
 
-def test_what_is_missing_stands_at_the_key_around_it():
+def test_a_missing_member_is_reported_at_its_parent():
     [document], _ = read("spec:\n  client:\n    id: 1\n")
     assert "a.yaml:2:3" == str(document.value_at(("spec", "client", "secret", "env")))
     assert "a.yaml:1:1" == str(document.value_at(("metadata",)))
@@ -109,7 +109,7 @@ def test_is_refused_at_its_place(text: str, line: int, path: str, what: str):
     assert rest.startswith(what)
 
 
-def test_what_was_refused_leaves_a_gap_and_nothing_else():
+def test_a_refused_part_leaves_a_gap_and_nothing_else():
     [document], _ = read("a: &x {b: 1}\nc: *x\nd: !t [1, {e: 2}]\nd: 3\n? [k]\n: {v: [1]}\nf: 4\n")
     assert {"a": {"b": 1}, "c": UNREADABLE, "d": UNREADABLE, "f": 4} == document.data
 
@@ -246,10 +246,10 @@ def test_a_thousand_files_are_the_limit(tmp_path: Any):
 
 
 @pytest.mark.parametrize("content, what", [(b"a: \xff\xfe\n", "not UTF-8 text"), (None, "not a readable plain file")])
-def test_what_is_not_text_is_refused(content: bytes | None, what: str, tmp_path: Any):
+def test_a_file_that_is_not_text_is_refused(content: bytes | None, what: str, tmp_path: Any):
     file = tmp_path / "a.yaml"
     if content is None:
-        os.mkfifo(file)  # nobody ever writes to it: opening it must not wait
+        os.mkfifo(file)  # it has no writer: opening it must not wait
     else:
         file.write_bytes(content)
     [problem] = refused(tmp_path).problems

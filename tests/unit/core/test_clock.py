@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from oauthbroker.core.clock import BELIEVED_SECONDS, SET_BACK, CertainTime
+from oauthbroker.core.clock import BELIEVED_SECONDS, SET_BACK, CertainTime, Spelling, to_iso
 from oauthbroker.testing import TestClock
 
 HOUR, DAY, YEAR = timedelta(hours=1), timedelta(days=1), timedelta(days=365)
+STEPS = st.lists(
+    st.timedeltas(timedelta(seconds=-2), timedelta(seconds=2)) | st.timedeltas(timedelta(-3), timedelta(3))
+)
 
 
 def passed(clock: TestClock, certain: CertainTime, seconds: float) -> timedelta:
@@ -62,3 +68,13 @@ def test_certain_time_is_never_ahead_of_the_clock() -> None:
     for step in (DAY, -YEAR, HOUR, YEAR, -DAY):
         clock.set(clock.now() + step)
         assert certain.now() <= clock.now()
+
+
+@given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=9, minutes=30))])), STEPS)
+def test_times_are_spelt_as_everywhere_however_they_follow_each_other(first: datetime, steps: list[timedelta]) -> None:
+    spelt, at = Spelling(), first
+    for step in [timedelta(), *steps]:
+        with suppress(OverflowError):
+            at += step
+        with suppress(OverflowError):
+            assert to_iso(at) == spelt(at)

@@ -1,4 +1,4 @@
-"""The table of errors: complete, in two languages, each sentence saying what to do and nothing about anybody."""
+"""The table of errors: complete, in two languages, each sentence says what to do and names no person."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from oauthbroker.core.errors import LOCALES, BrokerError, Code
 from oauthbroker.core.words import SENTENCES
-from oauthbroker.model.results import Failed, Reason, invitation
+from oauthbroker.model.token_results import Failed, Reason, invitation
 
 PAGE = (Path(__file__).parents[3] / "docs" / "errors.md").read_text("utf-8")
 ROW = re.compile(

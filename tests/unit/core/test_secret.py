@@ -63,7 +63,7 @@ REFUSES: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.case("92")
 @pytest.mark.parametrize("way", PRINTS)
-def test_whatever_prints_a_secret_prints_stars(way: str, canaries: Canaries) -> None:
+def test_every_way_to_print_a_secret_prints_stars(way: str, canaries: Canaries) -> None:
     secret = canaries.mint("access token")
     said = str(PRINTS[way](secret))
     assert [] == canaries.search(said, way)
@@ -72,7 +72,7 @@ def test_whatever_prints_a_secret_prints_stars(way: str, canaries: Canaries) -> 
 
 @pytest.mark.case("92")
 @pytest.mark.parametrize("way", REFUSES)
-def test_whatever_copies_or_takes_a_secret_apart_is_refused(way: str, canaries: Canaries) -> None:
+def test_every_way_to_copy_or_unpack_a_secret_is_refused(way: str, canaries: Canaries) -> None:
     secret = canaries.mint("access token")
     with pytest.raises(TypeError) as caught:
         REFUSES[way](secret)
@@ -90,7 +90,7 @@ def test_a_model_takes_a_secret_in_and_never_gives_it_out(mode: str, canaries: C
     canaries.look(caught.value, "the refusal of a dump")
 
 
-def test_a_model_refuses_what_is_no_text_without_saying_it() -> None:
+def test_a_model_refuses_a_value_that_is_no_text_without_quoting_it() -> None:
     with pytest.raises(ValidationError):
         Model.model_validate({"secret": 5})
 

@@ -1,4 +1,4 @@
-"""One piece of work per key, however many want it and whoever leaves."""
+"""One piece of work for each key, for any number of waiters, also when some of them leave."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def nothing() -> str:
     return "nothing"
 
 
-async def test_everybody_gets_what_one_run_found() -> None:
+async def test_all_waiters_get_the_result_of_one_run() -> None:
     flights, runs = SingleFlight[str](), 0
 
     async def work(_: Flight[str]) -> str:
@@ -77,7 +77,7 @@ async def test_work_that_lands_early_answers_while_it_goes_on() -> None:
     await flights.close()
 
 
-async def test_close_waits_for_what_is_under_way() -> None:
+async def test_close_waits_for_work_under_way() -> None:
     flights, ended = SingleFlight[str](), False
 
     async def work(_: Flight[str]) -> str:
@@ -94,7 +94,7 @@ async def test_close_waits_for_what_is_under_way() -> None:
 
 
 @pytest.mark.case("50")
-async def test_while_it_closes_nothing_more_is_begun_and_who_comes_late_gets_what_is_under_way() -> None:
+async def test_while_it_closes_no_work_begins_and_late_callers_get_the_work_under_way() -> None:
     flights, hold = SingleFlight[str](), asyncio.Event()
 
     async def work(_: Flight[str]) -> str:
@@ -131,7 +131,7 @@ async def test_who_stops_waiting_for_the_end_cancels_nothing() -> None:
     assert "done" == await waiting
 
 
-async def test_work_that_breaks_leaves_nobody_waiting() -> None:
+async def test_failed_work_leaves_no_waiter() -> None:
     flights = SingleFlight[str]()
 
     async def work(_: Flight[str]) -> str:

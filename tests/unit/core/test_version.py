@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 
 import oauthbroker
-from oauthbroker.client.wire import AGENT
+from oauthbroker.client.retries import AGENT
 from oauthbroker.core.version import VERSION
 from oauthbroker.injection.headers import outgoing
 from oauthbroker.web.api.openapi import document
@@ -32,6 +32,7 @@ def test_the_package_the_api_and_the_typescript_client_have_it():
 def test_outgoing_requests_name_it():
     assert f"oauthbroker-client/{VERSION}" == AGENT
     assert (b"User-Agent", f"oauthbroker/{VERSION}".encode()) in outgoing([])
+    assert f'export const VERSION = "{VERSION}";' in (ROOT / "clients/typescript/src/version.ts").read_text("utf-8")
 
 
 def test_the_build_reads_it_and_writes_it_nowhere_else():

@@ -55,7 +55,7 @@ async def store(clock: TestClock) -> AsyncIterator[MemoryStore]:
 
 @pytest.fixture
 def queues(store: MemoryStore, clock: TestClock, metrics: Metrics) -> StoreQueues:
-    return StoreQueues(Repository(store), clock, Limits(), metrics)
+    return StoreQueues(repository=Repository(store), clock=clock, limits=Limits(), metrics=metrics)
 
 
 async def drained(queues: StoreQueues, agent: str = "planner") -> list[str]:
@@ -179,7 +179,7 @@ async def test_a_lease_that_ends_gives_the_same_event_again(queues: StoreQueues,
     assert not await lost.ack()
 
 
-async def test_a_late_ack_counts_while_nobody_else_has_the_event(queues: StoreQueues, clock: TestClock) -> None:
+async def test_a_late_ack_counts_while_no_other_consumer_has_the_event(queues: StoreQueues, clock: TestClock) -> None:
     await queues.enqueue(event())
     delivery = await leased(queues)
     clock.advance(LEASE_SECONDS * 2)
@@ -240,7 +240,7 @@ async def test_a_damaged_event_is_a_dead_letter_and_the_next_one_comes(
     await queues.enqueue(event(1))
     await store.put(store.key("events", event(0).id), b"not an event", expect=1)
     assert ids(1) == await drained(queues)
-    assert [DeadEvent(event(0).id, event(0).target.address, 0)] == await queues.dead("planner")
+    assert [DeadEvent(id=event(0).id, address=event(0).target.address, attempts=0)] == await queues.dead("planner")
     assert 1 == metrics.value(Metric.EVENTS_DEAD)
 
 
@@ -266,7 +266,9 @@ async def test_a_store_that_fails_for_a_moment_buries_nothing(
 async def processes(folder: Path, count: int, clock: TestClock) -> AsyncIterator[list[StoreQueues]]:
     """StoreQueues that share nothing but the files: as far as locks and reads go, brokers of their own."""
     stores = [open_file_store(folder, clock=clock) for _ in range(count)]
-    yield [StoreQueues(Repository(store), clock, Limits(), Metrics()) for store in stores]
+    yield [
+        StoreQueues(repository=Repository(store), clock=clock, limits=Limits(), metrics=Metrics()) for store in stores
+    ]
     for store in stores:
         await store.close()
 
@@ -299,7 +301,7 @@ async def test_events_that_many_put_at_once_are_all_there(tmp_path: Path, clock:
         assert sorted(ids(*range(10))) == sorted(await drained(all_[0]))
 
 
-async def test_a_queue_that_nobody_consumes_fills_up_and_takes_more_once_somebody_does(
+async def test_a_queue_without_a_consumer_fills_up_and_takes_more_once_it_has_one(
     queues: StoreQueues, store: MemoryStore, monkeypatch
 ) -> None:
     monkeypatch.setattr("oauthbroker.events.queue_index.MOST_BYTES", 1000)
@@ -327,7 +329,11 @@ async def fill(queues: StoreQueues) -> int:
 async def test_an_event_that_was_refused_as_full_is_refused_again_without_a_lock_and_without_parsing(
     queues: StoreQueues, store: MemoryStore, clock: TestClock, metrics: Metrics, monkeypatch
 ) -> None:
-    other, parsed, parse = StoreQueues(Repository(store), clock, Limits(), metrics), 0, Segment.from_plaintext
+    other, parsed, parse = (
+        StoreQueues(repository=Repository(store), clock=clock, limits=Limits(), metrics=metrics),
+        0,
+        Segment.from_plaintext,
+    )
 
     def counted(body: bytes) -> Segment:
         nonlocal parsed
@@ -357,7 +363,7 @@ async def test_parts_that_have_come_in_the_place_of_full_ones_are_read_anew(
     for full in [each async for each in store.scan("queues")]:
         await store.delete(full.key, expect=full.generation)
         head = full.key == Repository(store).queue_parts.key("planner")
-        body = (Head("planner", (1,), 2) if head else Segment("planner", 1)).to_plaintext()
+        body = (Head("planner", (1,), 2) if head else Segment(agent="planner", number=1)).to_plaintext()
         empty = await store.put(full.key, body, expect=0)
         while empty.generation < full.generation:
             empty = await store.put(full.key, body, expect=empty.generation)
@@ -397,7 +403,7 @@ async def test_large_dead_letters_are_bounded_too_and_stop_no_other_conversation
     store: MemoryStore, clock: TestClock, metrics: Metrics
 ) -> None:
     """An address may be almost 64 KB: a hundred of them do not fit into the queue's head."""
-    queues = StoreQueues(Repository(store), clock, Limits(queue_attempts=1), metrics)
+    queues = StoreQueues(repository=Repository(store), clock=clock, limits=Limits(queue_attempts=1), metrics=metrics)
     for number in range(100):
         large = event(number)
         target = dataclasses.replace(large.target, instance_key=f"{number:03}" + "k" * 60_000)
@@ -416,7 +422,9 @@ async def test_large_dead_letters_are_bounded_too_and_stop_no_other_conversation
 async def test_who_did_not_hear_the_answer_asks_again_and_gets_the_same(
     store: MemoryStore, clock: TestClock, metrics: Metrics, how: str
 ) -> None:
-    one, other = (StoreQueues(Repository(store), clock, Limits(), metrics) for _ in range(2))
+    one, other = (
+        StoreQueues(repository=Repository(store), clock=clock, limits=Limits(), metrics=metrics) for _ in range(2)
+    )
     await one.enqueue(event())
     delivery = await leased(one)
     said, else_said = (one.ack, one.nack) if how == "ack" else (one.nack, one.ack)
@@ -432,7 +440,7 @@ async def test_who_did_not_hear_the_answer_asks_again_and_gets_the_same(
     assert (ids(0) if how == "nack" else []) == await drained(one), "once was once"
 
 
-async def test_what_was_settled_is_remembered_so_long_and_no_longer(queues: StoreQueues, store: MemoryStore) -> None:
+async def test_a_settled_event_is_remembered_so_long_and_no_longer(queues: StoreQueues, store: MemoryStore) -> None:
     deliveries = []
     for number in range(REMEMBERED + 2 * SEGMENT_ITEMS):
         await queues.enqueue(event(number))
@@ -445,7 +453,7 @@ async def test_what_was_settled_is_remembered_so_long_and_no_longer(queues: Stor
 
 
 @pytest.mark.case("93")
-async def test_what_was_settled_last_is_remembered_in_whichever_segment_it_lay(queues: StoreQueues) -> None:
+async def test_the_last_settled_events_are_remembered_in_every_segment(queues: StoreQueues) -> None:
     """The first event of each segment is settled last, when the others of its segment are long forgotten."""
     segments, slow = 8, list[EventLease]()
     for number in range(segments * SEGMENT_ITEMS):
@@ -463,15 +471,24 @@ async def test_what_was_settled_last_is_remembered_in_whichever_segment_it_lay(q
         assert not await queues.enqueue(delivery.event)
 
 
-items = st.builds(Item, kit.texts, kit.texts, st.integers(0, 5), st.none() | kit.moments, st.none() | kit.texts)
+items = st.builds(
+    Item,
+    id=kit.texts,
+    address=kit.texts,
+    attempts=st.integers(0, 5),
+    due=st.none() | kit.moments,
+    lease=st.none() | kit.texts,
+)
 runs = st.lists(items, max_size=5).map(tuple)
-settlements = st.lists(st.builds(Settled, kit.texts, st.none() | kit.texts, st.booleans(), st.integers(0))).map(tuple)
+settlements = st.lists(
+    st.builds(Settled, id=kit.texts, lease=st.none() | kit.texts, done=st.booleans(), order=st.integers(0))
+).map(tuple)
 numbers = st.lists(st.integers(1), max_size=5).map(tuple)
 
 
 @given(
-    st.builds(Segment, kit.texts, st.integers(1), runs, settlements),
-    st.builds(Head, kit.texts, numbers, st.integers(1), numbers, runs, settlements),
+    st.builds(Segment, agent=kit.texts, number=st.integers(1), items=runs, settled=settlements),
+    st.builds(Head, kit.texts, numbers, st.integers(1), retired=numbers, dead=runs, settled=settlements),
 )
 def test_the_parts_of_a_queue_survive_the_store(segment: Segment, head: Head) -> None:
     assert segment == Segment.from_plaintext(segment.to_plaintext())
@@ -479,7 +496,7 @@ def test_the_parts_of_a_queue_survive_the_store(segment: Segment, head: Head) ->
 
 
 def test_remembered_settlements_are_bounded() -> None:
-    all_ = [Settled(str(number), "lease", bool(number % 2), number) for number in range(1000)]
+    all_ = [Settled(id=str(number), lease="lease", done=bool(number % 2), order=number) for number in range(1000)]
     kept = newest(all_[::-1])
     assert {each.order for each in all_[-2 * REMEMBERED :]} == {each.order for each in kept}
 
@@ -500,7 +517,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.clock = FixedPauses(kit.CREATED)
         self.store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=self.clock)
-        self.queues = StoreQueues(Repository(self.store), self.clock, Limits(), Metrics())
+        self.queues = StoreQueues(
+            repository=Repository(self.store), clock=self.clock, limits=Limits(), metrics=Metrics()
+        )
         self.waiting: list[int] = []
         self.attempts: dict[int, int] = {}
         self.free_at: dict[int, datetime] = {}
@@ -630,7 +649,7 @@ class CancelsItsCaller(MemoryStore):
 async def test_a_lease_that_is_cancelled_anywhere_leases_nothing(clock: TestClock) -> None:
     """However often: none of them counts as an attempt, so none makes a dead letter."""
     store = CancelsItsCaller(kinds=KINDS, lease_kinds=LEASES, clock=clock)
-    queues = StoreQueues(Repository(store), clock, Limits(), Metrics())
+    queues = StoreQueues(repository=Repository(store), clock=clock, limits=Limits(), metrics=Metrics())
     await queues.enqueue(event())
     cancelled = 0
     while True:
@@ -649,7 +668,7 @@ async def test_a_lease_that_is_cancelled_anywhere_leases_nothing(clock: TestCloc
 
 async def test_giving_a_cancelled_lease_back_survives_the_next_cancellation(clock: TestClock) -> None:
     store = CancelsItsCaller(kinds=KINDS, lease_kinds=LEASES, clock=clock)
-    queues = StoreQueues(Repository(store), clock, Limits(), Metrics())
+    queues = StoreQueues(repository=Repository(store), clock=clock, limits=Limits(), metrics=Metrics())
     await queues.enqueue(event())
     for steps in range(40):
         leasing = asyncio.create_task(queues.lease("planner"))
@@ -698,7 +717,7 @@ async def test_settling_that_is_cancelled_anywhere_leaves_no_event_that_no_queue
         monkeypatch.setattr("oauthbroker.events.queue_index.MOST_DEAD", 1)
     for steps in itertools.count(1):
         store = CancelsItsCaller(kinds=KINDS, lease_kinds=LEASES, clock=clock)
-        queues = StoreQueues(Repository(store), clock, Limits(), Metrics())
+        queues = StoreQueues(repository=Repository(store), clock=clock, limits=Limits(), metrics=Metrics())
         if settled is pushed_out:
             await queues.enqueue(event(1))
             await (await in_its_last_attempt(queues, clock)).nack()

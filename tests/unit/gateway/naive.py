@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from fractions import Fraction
 from typing import Any
 
 ALLOWED = ["ADD_TO_CART", "REMOVE_FROM_CART", "CREATE_ORDER", "CANCEL_ORDER", "APPLY_COUPON", "SEARCH_PRODUCTS",
@@ -130,9 +131,10 @@ def failure(action: Any, schema: Any, context: dict[str, Any], products: Any, co
     return None
 
 
-def prices(entries: Any) -> list[float]:
+def prices(entries: Any) -> list[Fraction]:
+    """Return prices as they are written: 0.3 is three times 0.1."""
     return [
-        each["price"]
+        Fraction(str(each["price"]))
         for each in entries or []
         if isinstance(each, dict) and json_type(each.get("price")) in {"integer", "number"} and each["price"] >= 0
     ]
@@ -153,7 +155,7 @@ def answer(requests: list[Any], schema: Any = None, context: Any = None, product
         else:
             if action.get("quantity", 0) >= 10:
                 warnings.append("Large quantity detected")
-            if "price" in action and sum(known) > 0 and action["price"] >= 3 * sum(known) / len(known):
+            if "price" in action and sum(known) > 0 and Fraction(str(action["price"])) >= 3 * sum(known) / len(known):
                 warnings.append("Unusually high price")
             if sum(json.dumps(each, sort_keys=True) == json.dumps(action, sort_keys=True) for each in valid) >= 5:
                 warnings.append("Multiple similar actions")

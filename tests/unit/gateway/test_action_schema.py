@@ -129,6 +129,7 @@ def test_a_domain_has_its_own_warnings() -> None:
     ("fields", "expected"),
     [
         ({"city": "rome"}, ("", "")),
+        ({"city": "rome", "guests": [{"age": 1.0}]}, ("", "")),
         ({}, ("Missing required field: city", "MISSING_REQUIRED_FIELD")),
         ({"city": 3, "more": 1}, ("Field city must be string, got integer", "TYPE_MISMATCH")),
         ({"city": "Rome", "more": 1}, ("Field city must satisfy pattern", "INVALID_FORMAT")),
@@ -198,8 +199,22 @@ FLAWS = {
     "a list without in": ("{field: room, op: notEquals, value: attic", "{field: room, op: @@notEquals, value: [attic]", "does not fit the other side", "write in or notIn for a list, and only for one"),
     "in without a list": ("{field: room, op: notEquals, value: attic", "{field: room, op: @@in, value: attic", "does not fit the other side", "write in or notIn for a list, and only for one"),
     "a wrong JSON Schema": ("      jsonSchema:\n        type: object", "      jsonSchema:\n        @@type: thing", "not a usable JSON Schema 2020-12", "correct it: no other documents, linear regexes"),
+    "min above max": ("nights: {type: integer, min: 1, max: 30}", "nights: {type: integer, min: @@31, max: 30}", "greater than max", "write 30 or less"),
+    "a bound of another type": ("maxLength: 9}", "maxLength: 9, min: @@1}", "not for this type", "remove it, or write type: number"),
+    "a format of a number": ("nights: {type: integer,", "nights: {type: integer, format: @@uuid,", "not for this type", "remove it, or write type: string"),
+    "two types": ("room: string}", "room: string, nights: @@string}", "types that exclude each other", "write one type for the field"),
+    "a name twice": ("requiredFields: [action_type, room,", "requiredFields: [action_type, room, @@room,", "the same name again", "name it once"),
     "two forms": ("    QUOTE:\n      jsonSchema:\n        type", "    QUOTE:\n      requiredFields: [city]\n      jsonSchema:\n        @@type", "beside another schema", "write one of the two forms"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("enum: [single, double]", "enum: @@[]"), ("userTypes: [seller]", "userTypes: @@[]"), ("op: notEquals, value: attic", "op: notIn, value: @@[]")],
+)  # fmt: skip
+def test_an_empty_list_of_choices_is_refused_at_load_with_its_place(tmp_path: Path, old: str, new: str) -> None:
+    text, place = unmarked(edited(SCHEMA, (old, new)))
+    assert place in {(each.line, each.column) for each in problems_in(write(tmp_path, broker=ROOMS, hotel=text))}
 
 
 @pytest.mark.parametrize("change", FLAWS.values(), ids=FLAWS)
@@ -213,6 +228,15 @@ def test_each_flaw_is_told_at_load_with_its_place(tmp_path: Path, change: tuple[
     assert (what, todo) == (problem.what, problem.todo)
     assert place in {None, (problem.line, problem.column)}
     assert str(tmp_path / "hotel.yaml") == problem.file
+
+
+def test_a_schema_of_a_call_may_contradict_itself_and_rejects_then() -> None:
+    schema = {"ADD_TO_CART": {"constraints": {"quantity": {"min": 3, "max": 2}}}}
+    assert ["Field quantity must be between 3 and 2, got 2"] == validate([CART], schema)["validation_results"][0][
+        "errors"
+    ]
+    with pytest.raises(ValueError, match=r"fields\.x\.min: greater than max"):
+        rulebook({"actions": {"A": {}}, "fields": {"x": {"min": 3, "max": 2}}})
 
 
 def test_all_flaws_come_at_once(tmp_path: Path) -> None:

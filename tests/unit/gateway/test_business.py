@@ -28,7 +28,7 @@ def test_a_product_or_coupon_is_among_those_given(entries: Any, known: bool) -> 
 
 
 @pytest.mark.rule("gateway.5-1", "gateway.5-2", "gateway.tags-6")
-def test_what_is_not_available_is_told_without_its_value() -> None:
+def test_an_unavailable_value_is_reported_without_quoting_it() -> None:
     assert ("Field product_id is not in available_products", "BUSINESS_LOGIC_VIOLATION", "product_id") == told(
         CART, available_products=[]
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ KINDS = st.sampled_from([*naive.ALLOWED, *naive.ALLOWED, "DELETE_USER", "add_to_
 
 @st.composite
 def near_actions(draw: Any) -> dict[str, Any]:
-    """Draw an action that is often valid: what it requires, and a few changes."""
+    """Draw an action that is often valid: its required members, and a few changes."""
     kind = draw(KINDS)
     action: dict[str, Any] = {
         "action_type": kind,
@@ -111,6 +112,28 @@ def test_it_agrees_with_a_naive_gateway_on_given_schemas(
     requests: list[Any], schema: Any, inputs: dict[str, Any]
 ) -> None:
     agree(requests, schema, inputs)
+
+
+PRICES = st.one_of(
+    st.integers(0, 10**8), st.decimals(0, 10**8, places=2).map(float), st.decimals(0, 1, places=3).map(float)
+)
+
+
+@pytest.mark.rule("gateway.procedure.4-2")
+@given(st.lists(PRICES, min_size=1, max_size=20), st.one_of(PRICES, st.none()))
+@settings(max_examples=examples(2000))
+def test_a_price_is_high_from_three_averages_of_the_prices_as_written(prices: list[float], price: float | None) -> None:
+    """None: the very bound. A price that lies within a trillionth below it may count too."""
+    bound = 3 * sum(Fraction(str(each)) for each in prices) / len(prices)
+    price = min(float(bound), 1e8) if price is None else price
+    told = validate(
+        [{"action_type": "GET_RECOMMENDATIONS", "price": price}], None, None, [{"price": each} for each in prices]
+    )
+    is_high = told["validation_results"][0]["warnings"] == ["Unusually high price"]
+    written = Fraction(str(price))
+    if bound > 0 and (written >= bound or written < bound * (1 - Fraction(1, 10**11))):
+        assert is_high is (written >= bound)
+    assert bound > 0 or not is_high
 
 
 ODD = st.recursive(

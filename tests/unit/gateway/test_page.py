@@ -8,7 +8,8 @@ import yaml
 
 from oauthbroker.gateway import rulebook, validate
 from oauthbroker.gateway.rules import _ORDERS
-from oauthbroker.gateway.spec import AMONG, ConditionSpec, FieldSpec
+from oauthbroker.gateway.spec import ConditionSpec, FieldSpec
+from oauthbroker.gateway.values import AMONG
 from tests.kit.docs import code_blocks, page_text
 
 PAGE = "docs/gateway.md"

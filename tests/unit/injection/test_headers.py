@@ -18,7 +18,7 @@ FROM_TOOL = {
     "Traceparent": "00-1-2-00",
 }  # fmt: skip
 FROM_PROVIDER = {
-    "Connection": "close, X-Private", "X-Private": "1", "Set-Cookie": "sid=1", "WWW-Authenticate": "Basic",
+    "Connection": "close, X-Private", "X-Private": "1", "Set-Cookie": "sid=1",
     "Proxy-Authenticate": "Basic", "Authentication-Info": "n", "Authorization": "Bearer echoed", "Alt-Svc": "h3",
     "Clear-Site-Data": '"*"', "Access-Control-Allow-Origin": "*", "OAuthBroker-Status": "forwarded",
     "Content-Security-Policy": "default-src *", "Cache-Control": "public", "Refresh": "0; url=https://other.example",

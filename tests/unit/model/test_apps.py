@@ -9,7 +9,7 @@ import pytest
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
-from oauthbroker.model.habits import Habits, Revocation
+from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.testing import Canaries
 from tests.kit.samples import app_with
 
@@ -63,8 +63,8 @@ def test_what_a_running_authorization_does_not_rely_on_does_not_end_it(change: d
 
 def test_two_apps_with_nothing_in_common_share_no_digest() -> None:
     """Every field is a member of a list of its own, so that none can lean over into the next."""
-    one = replace(APP, endpoints=Endpoints("a", "b"))
-    other = replace(APP, endpoints=Endpoints("ab", ""))
+    one = replace(APP, endpoints=Endpoints(authorization_url="a", token_url="b"))
+    other = replace(APP, endpoints=Endpoints(authorization_url="ab", token_url=""))
     assert one.digest() != other.digest()
 
 

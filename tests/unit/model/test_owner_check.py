@@ -17,7 +17,9 @@ from tests.kit.samples import app_with
 RULE = IdentityRule("idToken", "idp:user:{sub}")
 TEAM_RULE = IdentityRule("userInfo", "idp:team:{team}")
 ISSUER = "https://idp.example"
-ENDPOINTS = Endpoints("https://idp.example/authorize", "https://idp.example/token", issuer=ISSUER)
+ENDPOINTS = Endpoints(
+    authorization_url="https://idp.example/authorize", token_url="https://idp.example/token", issuer=ISSUER
+)
 
 USER = app_with(endpoints=ENDPOINTS, owner=Owner(user_identity=RULE))
 LOCAL = app_with(endpoints=ENDPOINTS, owner=Owner(binding="localOperator"))
@@ -79,7 +81,7 @@ def test_the_right_owner_passes_and_is_the_one_that_is_pinned(app, subject, fact
         (OPEN, "idp:team:1", OwnerFacts("idp:team:2"), Code.SUBJECT_MISMATCH),
     ],
 )
-def test_everybody_else_is_refused(app, subject, facts, code) -> None:
+def test_every_other_account_is_refused(app, subject, facts, code) -> None:
     with pytest.raises(BrokerError) as caught:
         judge_owner(app, subject, facts)
     assert (code, "") == (caught.value.code, caught.value.note)
@@ -124,7 +126,7 @@ def test_only_the_same_bytes_are_the_same_person(subject: str, came: str) -> Non
 
 
 @pytest.mark.case("39")
-def test_the_issuer_is_part_of_who_somebody_is() -> None:
+def test_the_issuer_is_part_of_the_account() -> None:
     """The same `sub` of another issuer is another account once one is pinned."""
     mine = judge_owner(USER, "idp:user:1", OwnerFacts(None, "idp:user:1", (ISSUER, "1"))).account
     other = judge_owner(USER, "idp:user:1", OwnerFacts(None, "idp:user:1", ("https://evil.example", "1"))).account
@@ -146,7 +148,7 @@ def test_the_issuer_is_part_of_who_somebody_is() -> None:
         (VERIFIED, ("https://evil.example", "1"), False, False),
     ],
 )
-def test_the_first_account_stays_until_somebody_says_switch(pinned, came, switch, passes) -> None:
+def test_the_first_account_stays_until_a_switch_is_asked_for(pinned, came, switch, passes) -> None:
     if passes:
         check_pin(pinned, came, switch_account=switch)
         return
@@ -179,11 +181,11 @@ def vouched(app: OAuthApp, binding: str) -> OAuthApp:
         (OPEN, "idp:team:1", OwnerFacts("idp:team:1"), OwnerVerdict((ISSUER, "idp:team:1"), None)),
     ],
 )
-def test_somebody_who_vouched_stands_in_for_what_cannot_be_compared(binding, app, subject, facts, verdict) -> None:
+def test_a_confirmation_stands_in_for_a_comparison_that_is_impossible(binding, app, subject, facts, verdict) -> None:
     assert verdict == judge_owner(vouched(app, binding), subject, facts, confirmed=True)
     with pytest.raises(BrokerError) as caught:
         judge_owner(vouched(app, binding), subject, facts)
-    assert Code.SUBJECT_UNVERIFIABLE is caught.value.code, "whatever the provider says, nobody has vouched"
+    assert Code.SUBJECT_UNVERIFIABLE is caught.value.code, "with any answer of the provider, the owner is not verified"
 
 
 @pytest.mark.rule("12.5.6-5")
@@ -200,7 +202,7 @@ def test_somebody_who_vouched_stands_in_for_what_cannot_be_compared(binding, app
         (SHARED, "idp:team:1", OwnerFacts("idp:team:1"), Code.SUBJECT_UNVERIFIABLE),
     ],
 )
-def test_what_can_be_compared_is_compared_whoever_vouched(binding, app, subject, facts, code) -> None:
+def test_comparable_accounts_are_compared_in_spite_of_a_confirmation(binding, app, subject, facts, code) -> None:
     with pytest.raises(BrokerError) as caught:
         judge_owner(vouched(app, binding), subject, facts, confirmed=True)
     assert code is caught.value.code
@@ -256,7 +258,7 @@ def test_a_refresh_is_compared_with_the_account_that_came_first(binding) -> None
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=30))
-def test_a_confirmation_alone_helps_nobody_where_the_provider_is_asked(subject) -> None:
+def test_a_confirmation_alone_is_not_enough_where_the_provider_is_asked(subject) -> None:
     for app in (USER, BLIND):
         with pytest.raises(BrokerError):
             judge_owner(app, subject, OwnerFacts(None, f"{subject}x"), confirmed=True)

@@ -47,12 +47,12 @@ OUTSIDE = [
 
 
 @pytest.mark.parametrize("address", INSIDE)
-def test_what_is_not_the_public_internet_is_not_admitted(address: str) -> None:
+def test_an_inner_address_is_not_admitted(address: str) -> None:
     assert not ProviderNetworks().admits(address)
 
 
 @pytest.mark.parametrize("address", OUTSIDE)
-def test_what_is_public_is_admitted(address: str) -> None:
+def test_a_public_address_is_admitted(address: str) -> None:
     assert ProviderNetworks().admits(address)
 
 
@@ -66,7 +66,7 @@ def test_a_listed_network_is_admitted_and_its_neighbour_is_not() -> None:
 
 
 @given(st.ip_addresses(v=4))
-def test_an_address_that_is_wrapped_is_judged_as_what_it_means(address: ipaddress.IPv4Address) -> None:
+def test_a_wrapped_address_is_judged_by_the_address_inside(address: ipaddress.IPv4Address) -> None:
     """No IPv6 spelling of an IPv4 address opens a door that the address itself does not."""
     plain = ProviderNetworks().admits(str(address))
     assert plain or not any(ProviderNetworks().admits(each) for each in wrapped(address).values())
@@ -181,7 +181,7 @@ async def test_a_name_that_leads_inside_is_not_connected_to(
 
 
 async def test_a_name_that_changes_its_mind_leads_to_where_we_looked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DNS rebinding: a name is asked once for each connection, and what was judged is dialled. The second connection
+    """DNS rebinding: a name is asked once for each connection, and the judged address is dialled. The second connection
     is judged anew."""
     networks = ProviderNetworks(("127.0.0.1/32",))
     async with RawServer(says(200)) as server:
@@ -218,7 +218,7 @@ async def test_of_several_addresses_only_those_that_are_admitted_are_tried(monke
 async def test_tls_goes_by_the_name_and_not_by_the_address_that_was_dialled(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The certificate is for 127.0.0.1; at the same address under another name it is somebody else's."""
+    """The certificate is for 127.0.0.1; at the same address under another name it is a foreign one."""
     authority = Authority(tmp_path)
     async with RawServer(says(200), tls=authority.issue().context) as server:
         ca, reach = authority.file.read_text(), ProviderNetworks(("127.0.0.1",))

@@ -1,4 +1,4 @@
-"""Scopes: app >= tool >= call, exact strings, and what a person granted against what was asked."""
+"""Scopes: app >= tool >= call, exact strings, and granted scopes against requested ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.habits import Habits
+from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.scope_ceiling import ScopeNeed, granted_scopes, resolve_scopes, union_in_app_order
 from tests.kit.samples import app_with
 
@@ -136,7 +136,7 @@ def habits(**changes: Any) -> OAuthApp:
         (habits(scopeless=True), ("files",), ("whatever",), ("files",), ()),
     ],
 )
-def test_what_was_granted_is_what_the_provider_said_within_the_app(
+def test_granted_scopes_are_the_providers_within_the_apps(
     app: OAuthApp,
     asked: tuple[str, ...],
     answered: tuple[str, ...] | None,

@@ -12,7 +12,7 @@ from oauthbroker import Turn, TurnAuth
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.subject import MAX_BYTES, is_subject, resolve_subject
 from oauthbroker.records import grant_id
-from oauthbroker.store.names import entry_name
+from oauthbroker.store.entry_names import entry_names
 from tests.kit.samples import app_with, turn_with
 
 USER, GLOBAL = app_with(), app_with(subject_mode="global")
@@ -69,11 +69,11 @@ def test_a_subject_is_taken_byte_for_byte_or_not_at_all(subject: str) -> None:
 @pytest.mark.case("45", "78")
 @given(*[st.text(alphabet="ab:/\0.\\é", max_size=6)] * 4)
 def test_two_pairs_never_share_a_name(app: str, subject: str, other_app: str, other_subject: str) -> None:
-    """Lengths are part of what is hashed, so no separator can be moved from one half to the other."""
+    """Lengths are part of the hashed text, so no separator can be moved from one half to the other."""
     same = (app, subject) == (other_app, other_subject)
     assert same is (grant_id(app, subject) == grant_id(other_app, other_subject))
     key = b"k" * 32
-    names = [entry_name(key, "grants", *pair) for pair in ((app, subject), (other_app, other_subject))]
+    names = [entry_names(key)("grants", *pair) for pair in ((app, subject), (other_app, other_subject))]
     assert same is (names[0] == names[1])
 
 
@@ -81,12 +81,12 @@ def test_two_pairs_never_share_a_name(app: str, subject: str, other_app: str, ot
 @pytest.mark.parametrize(
     "subject", ["../../etc/passwd", "a\0b", "\u202egnp", "🦊", "é", "e\u0301", "CON", "a.", "A", "a"]
 )
-def test_no_name_on_disk_is_made_of_what_somebody_calls_himself(subject: str) -> None:
-    name = entry_name(b"k" * 32, "grants", "mail", subject)
+def test_no_name_on_disk_contains_a_users_own_name(subject: str) -> None:
+    name = entry_names(b"k" * 32)("grants", "mail", subject)
     assert name.isascii()
     assert name.isalnum()
     assert name == name.lower()
-    assert len(entry_name(b"k" * 32, "grants", "mail", "another")) == len(name)
+    assert len(entry_names(b"k" * 32)("grants", "mail", "another")) == len(name)
 
 
 def test_spellings_that_look_alike_are_two_subjects() -> None:

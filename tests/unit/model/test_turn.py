@@ -21,7 +21,7 @@ flat = st.dictionaries(names, st.text(max_size=20), max_size=4)
 def test_a_place_to_resume_survives_being_stored(
     agent: str, instance: str, origin: dict[str, str], actor: dict[str, str], subjects: dict[str, str]
 ) -> None:
-    target = Turn(agent, instance, "Swarm/default", origin, TurnAuth(actor, subjects)).resume_target
+    target = Turn(agent, instance, "Swarm/default", origin=origin, auth=TurnAuth(actor, subjects)).resume_target
     assert target == ResumeTarget.from_json(json.loads(json.dumps(target.to_json())))
 
 
@@ -31,8 +31,8 @@ def test_a_place_to_resume_is_printed_as_the_specification_prints_it() -> None:
         "planner",
         "1700000000.000100",
         "Swarm/default",
-        {"connector": "slack-main", "channel": "C123"},
-        TurnAuth({"type": "user", "id": "slack:U234567"}, {"global": "slack:team:T111"}),
+        origin={"connector": "slack-main", "channel": "C123"},
+        auth=TurnAuth({"type": "user", "id": "slack:U234567"}, {"global": "slack:team:T111"}),
     )
     assert {
         "swarmRef": {"kind": "Swarm", "name": "default"},
@@ -49,7 +49,7 @@ def test_a_swarm_is_written_kind_and_name(ref: str) -> None:
         Turn("a", "i", ref)
 
 
-def test_a_turn_does_not_change_under_anybodys_hands() -> None:
+def test_a_turn_is_immutable() -> None:
     turn = Turn("a", "i")
     with pytest.raises(dataclasses.FrozenInstanceError):
         turn.agent_name = "b"  # type: ignore[misc]
@@ -63,7 +63,7 @@ def test_a_conversation_is_swarm_agent_and_instance() -> None:
     assert 4 == len({turn.resume_target.address for turn in turns})
 
 
-def test_a_turn_without_auth_comes_back_to_nobodys_account() -> None:
+def test_a_turn_without_auth_has_no_account_after_a_round_trip() -> None:
     assert {"actor": {}, "subjects": {}} == Turn("a", "i").resume_target.to_json()["auth"]
 
 

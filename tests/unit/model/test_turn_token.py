@@ -1,4 +1,4 @@
-"""Turn tokens: anybody who holds one can narrow it, nobody can widen it, and nobody can make one up."""
+"""Turn tokens: a holder can narrow it; it cannot be widened or forged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def good(text: str, root: bytes = ROOT) -> bool:
 
 
 @given(st.lists(caveats, max_size=6))
-def test_a_narrowed_token_says_what_it_was_narrowed_to_in_order(given_caveats: list[Caveat]) -> None:
+def test_a_narrowed_token_lists_its_narrowings_in_order(given_caveats: list[Caveat]) -> None:
     token = TurnToken.parse(FIRST.reveal())
     for caveat in given_caveats:
         token = token.with_caveat(caveat)
@@ -82,7 +82,7 @@ def test_no_caveat_can_be_taken_away_changed_or_moved(given_caveats: list[Caveat
         "é" * 30,
     ],
 )
-def test_what_is_no_token_of_ours_is_refused_alike(text: str) -> None:
+def test_every_foreign_token_gets_the_same_refusal(text: str) -> None:
     assert not good(text)
 
 

@@ -7,7 +7,10 @@ import json
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from oauthbroker.observability import logging
 from oauthbroker.observability.logging import json_log
 from oauthbroker.testing import TestClock
 
@@ -33,3 +36,17 @@ def test_a_line_of_each_level_has_the_same_form(level: str) -> None:
     ]
     assert ["time", "worker", "route", "code", "text", "event", "level"] == list(said[0])
     assert stream.getvalue().isascii()
+
+
+VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=5)
+
+
+@given(st.dictionaries(st.sampled_from(["route", "status", "duration_ms", "note"]), VALUES))
+def test_a_line_is_spelt_as_json_spells_it_with_and_without_an_encoder_in_c(fields: dict[str, object]) -> None:
+    document = {"time": "2026-11-21T10:00:00Z", **fields, "event": "request", "level": "info"}
+    stream = io.StringIO()
+    json_log(stream, CLOCK).info("request", **fields)
+    assert json.dumps(document) + "\n" == stream.getvalue()
+    with pytest.MonkeyPatch.context() as elsewhere:
+        elsewhere.setattr("json.encoder.c_make_encoder", None)
+        assert json.dumps(document) == logging._prepared()(document)

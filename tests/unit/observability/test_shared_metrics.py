@@ -51,7 +51,7 @@ def test_the_others_are_added_up_and_oneself_is_not_among_them(folder: Path) -> 
     assert (11, 11, 2.0, 2.0) == seen_by(places[2])
 
 
-def test_who_has_ended_keeps_his_counts_and_loses_his_gauges(folder: Path) -> None:
+def test_an_ended_process_keeps_its_counts_and_loses_its_gauges(folder: Path) -> None:
     ours, other = place_with(folder, 1), place_with(folder, 10, waiting=3.0)
     assert (10, 10, 3.0, 1.0) == seen_by(ours)
     other.close()
@@ -70,7 +70,7 @@ def test_the_folder_does_not_grow_with_every_restart(folder: Path) -> None:
     }
 
 
-def test_a_reader_that_dies_between_sum_and_removal_makes_nobody_count_twice(folder: Path) -> None:
+def test_a_reader_that_dies_between_sum_and_removal_counts_no_process_twice(folder: Path) -> None:
     ours, other = place_with(folder, 0), place_with(folder, 7)
     left = folder / f"{other._name}.json"
     content = left.read_bytes()
@@ -83,7 +83,7 @@ def test_a_reader_that_dies_between_sum_and_removal_makes_nobody_count_twice(fol
 
 
 @pytest.mark.parametrize("junk", [b"", b"{", b"[]", b'{"counts": 1}', b"\xff"])
-def test_what_cannot_be_read_hides_nobody_else(folder: Path, junk: bytes) -> None:
+def test_an_unreadable_file_hides_no_other_process(folder: Path, junk: bytes) -> None:
     ours, broken, other = place_with(folder, 0), place_with(folder, 1), place_with(folder, 2)
     (folder / f"{broken._name}.json").write_bytes(junk)
     assert 2 == seen_by(ours)[0]
@@ -95,7 +95,7 @@ def test_what_cannot_be_read_hides_nobody_else(folder: Path, junk: bytes) -> Non
     assert 2 == seen_by(ours)[0]
 
 
-def test_nobody_else_on_the_machine_reads_it(folder: Path) -> None:
+def test_no_other_user_of_the_machine_reads_it(folder: Path) -> None:
     place_with(folder, 1)
     place_with(folder, 1).others()
     assert 0o700 == stat.S_IMODE(folder.stat().st_mode)
@@ -124,7 +124,7 @@ async def test_figures_are_left_once_a_second_while_they_change_and_at_the_end(
     monkeypatch.setattr(place, "write", noted)
     monkeypatch.setattr("oauthbroker.observability.shared_metrics.asyncio.sleep", sleep)
     metrics = Metrics()
-    sharing = Sharing(place, metrics, dict)
+    sharing = Sharing(place=place, metrics=metrics, now=dict)
     task = asyncio.create_task(sharing.run())
     for add in (1, 0, 0, 1):
         rounds = len(slept)
@@ -154,14 +154,14 @@ def test_open_circuits_are_those_of_living_others(folder: Path) -> None:
         assert [] == ours.circuits()
 
 
-async def test_a_folder_that_takes_nothing_stops_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_folder_stops_no_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = MetricsFolder.open(folder, TestClock())
 
     def full(metrics: dict[str, object], now: Now, circuits: list[object]) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(place, "write", full)
-    await Sharing(place, Metrics(), dict).close()
+    await Sharing(place=place, metrics=Metrics(), now=dict).close()
 
 
 CHILD = """

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
-from oauthbroker.model.habits import Habits
+from oauthbroker.model.provider_habits import Habits
 from oauthbroker.operations.import_lines import MOST_BYTES, MOST_FLAWS, MOST_LINES, Incoming, Judged, judge
 from oauthbroker.protocol.identity import render
 from oauthbroker.testing import Canaries
@@ -126,7 +126,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "a token in Korean": (GOOD | {"accessToken": "토큰"}, "accessToken is empty, too long"),
     "an end without a token": (GOOD | {"expiresAt": "2026-02-01T11:00:00Z"}, "expiresAt without accessToken"),
     "a time without zone": (GOOD | {"accessToken": "a", "expiresAt": "2026-02-01T11:00:00"}, "expiresAt is not a time"),
-    "a time of nobody": (GOOD | {"grantedAt": "yesterday"}, "grantedAt is not a time"),
+    "a time in words": (GOOD | {"grantedAt": "yesterday"}, "grantedAt is not a time"),
     "before all time": (GOOD | {"grantedAt": "0001-01-01T00:00:00+14:00"}, "grantedAt is not a time"),
     "the future": (GOOD | {"grantedAt": "2026-02-01T09:06:00Z"}, "grantedAt is in the future"),
     "an empty account": (GOOD | {"account": ""}, "account is empty"),
@@ -138,7 +138,7 @@ BAD: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("line", "says"), BAD.values(), ids=BAD)
-def test_what_is_wrong_is_said(line: Any, says: str):
+def test_each_fault_is_reported(line: Any, says: str):
     found = flaws(line)
     assert [True] == [says in what for what in found], found
 
@@ -174,7 +174,7 @@ def test_a_line_without_an_end_is_let_go_piece_by_piece():
     assert [2] == [it.line for it in found.incoming]
 
 
-def test_what_is_too_much_is_refused():
+def test_too_many_lines_or_bytes_are_refused():
     found = judge(io.BytesIO(b"\n" * MOST_LINES + json.dumps(GOOD).encode()), APPS, NOW)
     assert [f"more than {MOST_LINES} lines: cut the file into several"] == [it.what for it in found.flaws]
     found = judge(io.BytesIO(b"{\n" * (2 * MOST_FLAWS)), APPS, NOW)
@@ -215,7 +215,7 @@ FACT = st.text(st.characters(blacklist_characters=":", blacklist_categories=["C"
 
 
 @given(st.lists(FACT, min_size=2, max_size=2), FACT)
-def test_whatever_a_login_would_call_somebody_is_taken(facts: list[str], path: str):
+def test_every_subject_that_a_login_renders_is_accepted(facts: list[str], path: str):
     """What the owner rule renders out of a provider's facts fits the shape that lines are held to."""
     subject = render("slack:user:{team.id}:{who}", {"team": {"id": facts[0]}, "who": facts[1]})
     app = replace(MAIL, owner=Owner(user_identity=IdentityRule("tokenResponse", "slack:user:{team.id}:{who}")))

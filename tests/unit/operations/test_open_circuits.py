@@ -18,13 +18,13 @@ def troubles(clock: TestClock, *left: Left, elsewhere: list[Any] | None = None) 
 
 
 def worker(clock: TestClock, app: str, seconds: int) -> Troubles:
-    """A process whose provider asks for a pause in renewals."""
+    """A process whose provider asks for a pause in refreshes."""
     one = troubles(clock)
     one.own[2].failed(app, BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=seconds))
     return one
 
 
-async def test_a_circuit_of_several_workers_is_told_once_with_the_longest_wait() -> None:
+async def test_a_circuit_of_several_workers_is_one_row_with_the_longest_wait() -> None:
     clock = TestClock()
     left = worker(clock, "mail", 40).left() + worker(clock, "mail", 90).left() + worker(clock, "files", 7).left()
     ours = troubles(clock, *left)
@@ -37,7 +37,7 @@ async def test_a_circuit_of_several_workers_is_told_once_with_the_longest_wait()
     assert 89 < found["renewals", "mail"].circuit.seconds_left < 91
 
 
-async def test_what_is_over_or_cannot_be_read_is_passed_over() -> None:
+async def test_ended_and_unreadable_circuits_are_skipped() -> None:
     clock = TestClock()
     (good,) = worker(clock, "mail", 40).left()
     odd = [[], None, 7, good[:-1], ["?", *good[1:]], [*good[:3], "noSuchCode", *good[4:]], [*good[:4], "soon", 1]]
@@ -46,7 +46,7 @@ async def test_what_is_over_or_cannot_be_read_is_passed_over() -> None:
     assert [] == await troubles(clock, good).seen()
 
 
-def test_what_is_left_for_others_does_not_change_with_time() -> None:
+def test_the_stored_text_for_other_processes_does_not_change_with_time() -> None:
     clock = TestClock()
     one = worker(clock, "mail", 40)
     before = one.left()

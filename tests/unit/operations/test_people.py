@@ -22,7 +22,6 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.operations.browser_sessions import MOST, BrowserSessions
 from oauthbroker.operations.dead_letters import DeadLetters
-from oauthbroker.operations.grant_use import MOST_NOTED, Uses
 from oauthbroker.records import Token
 from oauthbroker.records.browser_session import BrowserSession, subjects_of
 from oauthbroker.records.grant_view import GrantView
@@ -33,6 +32,7 @@ from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry
 from oauthbroker.testing import Canaries, TestClock
 from oauthbroker.testing.stores import open_file_store
+from oauthbroker.tokens.grant_uses import MOST_NOTED, Uses
 from tests.kit.running_broker import UnwellStore
 from tests.unit.records import kit
 
@@ -40,7 +40,7 @@ SUBJECTS = {"user": "idp:user:alice"}
 
 
 def visits_on(store: Any, clock: TestClock) -> BrowserSessions:
-    return BrowserSessions(Repository(store).shelf("visits", BrowserSession.from_plaintext), clock)
+    return BrowserSessions(shelf=Repository(store).shelf("visits", BrowserSession.from_plaintext), clock=clock)
 
 
 @pytest.fixture
@@ -83,7 +83,17 @@ def test_a_use_after_the_clock_was_set_back_is_the_last_one(back: int, is_last: 
     assert ("writer" if is_last else "planner") == before.and_then(after).agent
 
 
-@given(st.builds(GrantUse, kit.names, kit.names, kit.moments, kit.names, st.none() | kit.names, kit.moments))
+@given(
+    st.builds(
+        GrantUse,
+        grant=kit.names,
+        first_agent=kit.names,
+        first_at=kit.moments,
+        agent=kit.names,
+        tool=st.none() | kit.names,
+        at=kit.moments,
+    )
+)
 def test_a_use_is_read_as_it_was_written(use: GrantUse) -> None:
     assert use == GrantUse.from_plaintext(use.to_plaintext())
 
@@ -114,7 +124,7 @@ async def test_a_visit_tells_nothing_when_it_is_printed(store: MemoryStore, cloc
         assert secret not in repr(arrival)
 
 
-async def test_so_many_links_and_no_more(store: MemoryStore, clock: TestClock) -> None:
+async def test_the_number_of_links_is_bounded(store: MemoryStore, clock: TestClock) -> None:
     visits = visits_on(store, clock)
     visits._counted = MOST
     with pytest.raises(BrokerError) as refused:
@@ -191,7 +201,7 @@ async def test_notes_are_bounded(store: MemoryStore, clock: TestClock) -> None:
 
 @pytest.fixture
 def queues(store: MemoryStore, clock: TestClock) -> StoreQueues:
-    return StoreQueues(Repository(store), clock, Limits(queue_attempts=1), Metrics())
+    return StoreQueues(repository=Repository(store), clock=clock, limits=Limits(queue_attempts=1), metrics=Metrics())
 
 
 async def die(queues: StoreQueues, number: int) -> str:
@@ -218,7 +228,10 @@ async def test_a_dead_letter_that_is_revived_is_delivered_and_a_dropped_one_neve
     assert not await letters.retry(agent, first)
     assert not await letters.drop(agent, second)
     assert not await letters.retry("nobody", second)
-    assert [DeadLetterChanged(agent, first, "retried"), DeadLetterChanged(agent, second, "dropped")] == audit.entries
+    assert [
+        DeadLetterChanged(agent=agent, event=first, action="retried"),
+        DeadLetterChanged(agent=agent, event=second, action="dropped"),
+    ] == audit.entries
     delivery = await queues.lease(agent)
     assert delivery is not None
     assert (first, 1) == (delivery.id, delivery.attempt)
@@ -268,7 +281,7 @@ async def test_where_it_cannot_be_written_down_a_dead_letter_stays(
 # circuits and health
 
 
-def test_open_circuits_are_told_with_what_is_left_of_them(clock: TestClock) -> None:
+def test_open_circuits_are_listed_with_their_remaining_seconds(clock: TestClock) -> None:
     circuits = Circuits(clock)
     circuits.failed("mail", BrokerError(Code.APP_MISCONFIGURED))
     circuits.pause_one("files", "g", BrokerError(Code.PROVIDER_UNREACHABLE))
@@ -285,7 +298,13 @@ NOW = kit.CREATED
 
 def a_token(seconds: float | None, *, refresh: bool) -> Token:
     ends = None if seconds is None else NOW + timedelta(seconds=seconds)
-    return Token(Secret("not-a-token"), "Bearer", Secret("not-either") if refresh else None, ends, 3600)
+    return Token(
+        access_token=Secret("not-a-token"),
+        token_type="Bearer",
+        refresh_token=Secret("not-either") if refresh else None,
+        expires_at=ends,
+        lifetime_seconds=3600,
+    )
 
 
 @pytest.mark.parametrize(

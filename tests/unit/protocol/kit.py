@@ -1,4 +1,4 @@
-"""What these tests share: an app to change, answers to judge, and a raw server that says exactly what it is told."""
+"""What these tests share: an app to change, answers to judge, and a raw server that sends exactly the given bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Self
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
-from oauthbroker.model.habits import Habits
+from oauthbroker.model.provider_habits import Habits
 from oauthbroker.protocol.messages import ProviderResponse
 
 CANARY = "canary-4f9d1c"
@@ -56,7 +56,12 @@ def answer(
     body: object, status: int = 200, label: str = "application/json", retry_after: int | None = None
 ) -> ProviderResponse:
     """`body` as it is if it is bytes, else as JSON."""
-    return ProviderResponse(status, label, retry_after, body if isinstance(body, bytes) else json.dumps(body).encode())
+    return ProviderResponse(
+        status=status,
+        content_type=label,
+        retry_after=retry_after,
+        body=body if isinstance(body, bytes) else json.dumps(body).encode(),
+    )
 
 
 def refusal(judge: Callable[[], object]) -> BrokerError:

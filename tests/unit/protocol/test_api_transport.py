@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.protocol.api_request import ApiRequest
 from oauthbroker.protocol.api_transport import KEPT_CONNECTIONS, ApiLimits, ApiResponse, ApiTransport, _key
 from oauthbroker.protocol.transport import Transport
+from oauthbroker.testing import Authority
 from tests.unit.protocol.kit import CANARY, RawServer, assert_clean, raw_answer, says
 
 PATIENT = ApiLimits(stall_seconds=30, seconds=30)
@@ -27,7 +30,15 @@ async def transport():
 
 
 def request(server: RawServer, method: str = "GET", **more) -> ApiRequest:
-    return ApiRequest(method, "http", "127.0.0.1", server.port, more.pop("path", "/"), more.pop("headers", ()), **more)
+    return ApiRequest(
+        method=method,
+        scheme="http",
+        host="127.0.0.1",
+        port=server.port,
+        path=more.pop("path", "/"),
+        headers=more.pop("headers", ()),
+        **more,
+    )
 
 
 @asynccontextmanager
@@ -143,10 +154,12 @@ async def test_a_provider_that_changes_the_protocol_is_refused(transport):
 
 @pytest.mark.case("106")
 @pytest.mark.parametrize("host", ["169.254.169.254", "10.0.0.1", "localhost"])
-async def test_addresses_within_are_refused_whatever_their_name(host):
+async def test_inner_addresses_are_refused_under_any_name(host):
     plain = Transport()
     transport = ApiTransport(plain)
-    failed = await failure(transport, ApiRequest("GET", "https", host, 443, "/", ()))
+    failed = await failure(
+        transport, ApiRequest(method="GET", scheme="https", host=host, port=443, path="/", headers=())
+    )
     assert Code.APP_MISCONFIGURED == failed.code
     await transport.close()
     await plain.close()
@@ -236,7 +249,30 @@ async def test_a_connection_is_kept_for_the_next_request_of_its_account_and_for_
             assert connections == server.connections
 
 
-async def test_no_more_connections_are_kept_than_the_bound(transport):
+@pytest.mark.parametrize("pause", [0.0, 0.2])
+async def test_a_tls_connection_whose_end_came_with_the_answer_serves_no_further_request(
+    transport: ApiTransport, tmp_path: Path, pause: float
+) -> None:
+    """The provider announces no end: its TLS alert lies behind the answer, already read from the socket."""
+    authority = Authority(tmp_path)
+    ca, ended = authority.file.read_text(), asyncio.Event()
+
+    async def handle(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(raw_answer(200, b"{}"))
+        writer.close()
+        ended.set()
+
+    async with RawServer(handle, tls=authority.issue().context) as server:
+        for connections in (1, 2, 3):
+            ended.clear()
+            async with sent(transport, replace(request(server, ca=ca), scheme="https")) as response:
+                await ended.wait()
+                await asyncio.sleep(pause)
+                assert b"{}" == await body_of(response)
+            assert connections == server.connections
+
+
+async def test_kept_connections_stay_within_the_bound(transport):
     async with RawServer(says(200)) as server:
         for number in range(KEPT_CONNECTIONS + 3):
             async with sent(transport, request(server, account=str(number))) as response:
@@ -262,7 +298,7 @@ class StaleConnection:
 
 
 async def test_requests_that_end_at_once_close_each_stale_connection_once(transport):
-    request = ApiRequest("GET", "http", "127.0.0.1", 9, "/", [], account="grant")
+    request = ApiRequest(method="GET", scheme="http", host="127.0.0.1", port=9, path="/", headers=[], account="grant")
     stale = [StaleConnection() for _ in range(4)]
     transport._kept.update({each: (_key(request), 0.0) for each in stale})
     own = [StaleConnection() for _ in range(2)]
@@ -271,7 +307,7 @@ async def test_requests_that_end_at_once_close_each_stale_connection_once(transp
 
 
 async def test_requests_that_begin_at_once_meet_each_stale_connection_once(transport):
-    request = ApiRequest("GET", "http", "127.0.0.1", 9, "/", [], account="grant")
+    request = ApiRequest(method="GET", scheme="http", host="127.0.0.1", port=9, path="/", headers=[], account="grant")
     stale = [StaleConnection() for _ in range(4)]
     transport._kept.update({each: (_key(request), 0.0) for each in stale})
     failed = await asyncio.gather(*(failure(transport, request) for _ in range(3)))

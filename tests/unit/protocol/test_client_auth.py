@@ -20,12 +20,12 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import AssertionAudience, OAuthApp
 from oauthbroker.model.client_key import signing_key
 from oauthbroker.protocol.client_auth import ASSERTION_TYPE, authenticated_post
-from oauthbroker.protocol.device import device_response, device_token_response
+from oauthbroker.protocol.device_messages import device_response, device_token_response
 from oauthbroker.protocol.messages import ProviderRequest, reveal
 from oauthbroker.protocol.par import par_response
-from oauthbroker.protocol.refresh import refresh_response
-from oauthbroker.protocol.revoke import revoke_response
-from oauthbroker.protocol.token import token_response
+from oauthbroker.protocol.refresh_messages import refresh_response
+from oauthbroker.protocol.revocation_messages import revoke_response
+from oauthbroker.protocol.token_endpoint import token_response
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, ISSUER, answer, code_of, refusal, with_client
 
@@ -121,7 +121,7 @@ def test_two_assertions_never_share_their_id_and_the_key_id_is_named():
 
 
 @pytest.mark.parametrize("said", ["JWT", "client-authentication+jwt"])
-def test_an_assertion_says_what_it_is_as_the_app_wants_it(said):
+def test_an_assertion_has_the_type_that_the_app_configures(said):
     """RFC 7523 left it open; its successor's word is not understood everywhere yet."""
     app = with_client(auth_method="private_key_jwt", client_secret=jwk(EC), assertion_type=said)
     token = jwt.decode(form_of(posted(app))["client_assertion"], EC, algorithms=["ES256"])
@@ -162,7 +162,7 @@ JUDGES: dict[str, Callable[[OAuthApp], object]] = {
 
 @pytest.mark.parametrize("judge", JUDGES.values(), ids=JUDGES)
 def test_every_endpoints_refusal_of_the_client_speaks_of_the_assertions_audience(judge: Callable[[OAuthApp], object]):
-    """Where one was sent; a client with a secret is told that it is not known, and no more."""
+    """Where one was sent; a client with a secret is only told that it is not known."""
     signing = with_client(auth_method="private_key_jwt", client_secret=jwk(EC), assertion_audience="tokenEndpoint")
     refused = refusal(lambda: judge(signing))
     assert Code.APP_MISCONFIGURED is refused.code

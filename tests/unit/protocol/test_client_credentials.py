@@ -1,4 +1,4 @@
-"""Client credentials: what is asked for, and what of an answer belongs to a grant without a person."""
+"""Client credentials: the request, and the parts of an answer that belong to a grant without a person."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.habits import Habits
+from oauthbroker.model.provider_habits import Habits
 from oauthbroker.protocol.messages import pairs_of
-from oauthbroker.protocol.token import RefusedTokens, client_credentials_request, client_credentials_response
+from oauthbroker.protocol.token_endpoint import RefusedTokens, client_credentials_request, client_credentials_response
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, answer, code_of, refusal, with_client, with_habits
 
@@ -23,7 +23,7 @@ def asked(app: Any = APP, scopes: tuple[str, ...] = ("read", "write")) -> list[t
     return pairs_of(request.form or {})
 
 
-def test_it_says_what_it_wants_and_who_it_is() -> None:
+def test_the_request_has_scopes_and_client_authentication() -> None:
     """RFC 6749 section 4.4.2."""
     assert [("grant_type", "client_credentials"), ("scope", "read write")] == asked()
     assert "Authorization" in client_credentials_request(APP, APP.endpoints, (), clock=TestClock()).headers
@@ -55,7 +55,7 @@ def test_a_public_client_has_none() -> None:
 
 
 def test_a_token_is_taken_and_what_does_not_belong_to_it_is_dropped() -> None:
-    """RFC 6749 section 4.4.3: a refresh token should not come along; nobody would need it."""
+    """RFC 6749 section 4.4.3: a refresh token should not come along; it would not be needed."""
     found = client_credentials_response(APP, answer({**TOKENS, "refresh_token": "r", "id_token": "a.b.c"}))
     assert (None, None, 3600, ("read", "write")) == (
         found.refresh_token, found.id_token, found.lifetime_seconds, found.scopes,

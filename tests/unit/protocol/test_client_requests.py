@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Client, OAuthApp
-from oauthbroker.model.habits import Habits
+from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.client_auth import authenticated_post
 from oauthbroker.protocol.client_requests import ClientRequests, refuses_client
@@ -46,19 +46,21 @@ class Wire:
 
 def app_with(*secrets: str, name: str = "shop", habits: Habits | None = None) -> OAuthApp:
     first, *later = map(Secret, secrets)
-    client = Client("client-1", first, "client_secret_post", tuple(later))
+    client = Client("client-1", first, "client_secret_post", later_secrets=tuple(later))
     return dataclasses.replace(APP, name=name, client=client, habits=habits or Habits())
 
 
 class Desk:
-    """An asker over a wire, with what it told."""
+    """Client requests over a wire, with their log."""
 
     def __init__(self, *answers: ProviderResponse | Exception, takes: float = 0) -> None:
         self.clock = TestClock()
         self.wire = Wire(self.clock, answers, takes)
         self.told: list[tuple[str, int, int]] = []
         wire: Any = self.wire
-        self.asker = ClientRequests(wire, self.clock, Limits(), lambda *said: self.told.append(said))
+        self.asker = ClientRequests(
+            transport=wire, clock=self.clock, limits=Limits(), on_changed=lambda *said: self.told.append(said)
+        )
 
     async def ask(self, app: OAuthApp, **more: Any) -> ProviderResponse:
         def build(known: OAuthApp) -> ProviderRequest:
@@ -73,7 +75,7 @@ async def test_the_first_secret_is_used_while_it_works() -> None:
     assert (["one", "one"], []) == (desk.wire.used, desk.told)
 
 
-async def test_a_refused_secret_is_followed_by_the_next_which_is_remembered_and_told_once() -> None:
+async def test_a_refused_secret_is_followed_by_the_next_which_is_remembered_and_logged_once() -> None:
     desk = Desk(UNKNOWN, TOKENS, TOKENS, TOKENS)
     app = app_with("one", "two", "three")
     assert [TOKENS] * 3 == [await desk.ask(app) for _ in range(3)]
@@ -130,7 +132,7 @@ async def test_no_other_answer_is_asked_for_twice(refusal: ProviderResponse) -> 
     ],
 )
 async def test_the_ways_to_say_that_a_client_is_unknown(refusal: ProviderResponse) -> None:
-    """RFC 6749's, and a provider's own words where its preset says what they mean."""
+    """RFC 6749's, and a provider's own words where its preset gives their meaning."""
     desk = Desk(refusal, TOKENS)
     habits = Habits(
         error_words={"incorrect_client_credentials": "invalid_client", "bad_client_secret": "invalid_client"}
@@ -163,7 +165,7 @@ async def test_a_provider_that_is_busy_has_not_taken_the_secret(status: int) -> 
     assert (["one", "two", "one", "two"], [("shop", 1, 2)]) == (desk.wire.used, desk.told)
 
 
-async def test_a_refusal_of_what_was_asked_for_proves_the_secret() -> None:
+async def test_a_refusal_of_the_scopes_proves_the_secret() -> None:
     desk = Desk(UNKNOWN, answer({"error": "invalid_grant"}, 400), TOKENS)
     app = app_with("one", "two")
     assert 400 == (await desk.ask(app)).status

@@ -12,7 +12,7 @@ from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Endpoints, IdentityRule, OAuthApp, Owner
-from oauthbroker.model.habits import Habits
+from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.discovery import Discovery, relies_on_discovery
 from oauthbroker.protocol.metadata import keys_response, metadata_addresses, metadata_response
@@ -53,6 +53,20 @@ def test_the_document_lies_where_the_two_specifications_say(issuer, oidc, oauth)
     assert (oidc, oauth) == metadata_addresses(issuer)
 
 
+@pytest.mark.parametrize(
+    "issuer, order",
+    [
+        ("https://a.example", [f"https://a.example{OAUTH}", f"https://a.example{OIDC}"]),
+        (
+            "https://a.example/t/1",
+            [f"https://a.example{OAUTH}/t/1", f"https://a.example{OIDC}/t/1", f"https://a.example/t/1{OIDC}"],
+        ),
+    ],
+)
+def test_mcp_has_an_order_of_its_own(issuer, order):
+    assert order == [*metadata_addresses(issuer, mcp=True)]
+
+
 def test_endpoints_and_the_promise_of_iss_are_read():
     document = {
         "issuer": ISSUER,
@@ -70,7 +84,7 @@ def test_endpoints_and_the_promise_of_iss_are_read():
     }
     metadata = metadata_response(ISSUER, "", answer(document))
     expected = Endpoints(
-        f"{ISSUER}/a", f"{ISSUER}/t", f"{ISSUER}/r", f"{ISSUER}/u", ISSUER, f"{ISSUER}/j", f"{ISSUER}/d",
+        authorization_url=f"{ISSUER}/a", token_url=f"{ISSUER}/t", revoke_url=f"{ISSUER}/r", user_info_url=f"{ISSUER}/u", issuer=ISSUER, jwks_url=f"{ISSUER}/j", device_authorization_url=f"{ISSUER}/d",
         pushed_authorization_url=f"{ISSUER}/p",
     )  # fmt: skip
     assert (expected, True, True) == (metadata.endpoints, metadata.issuer_promised, metadata.push_required)
@@ -157,7 +171,7 @@ def test_a_broken_or_strange_entry_is_passed_over(entry):
     assert ["k1"] == [each.kid for each in keys_response(answer({"keys": [entry, K1]}))]
 
 
-def test_a_private_part_that_somebody_published_is_not_taken():
+def test_a_published_private_key_is_not_accepted():
     (taken,) = keys_response(answer({"keys": [RSAKey.generate_key(2048).as_dict(private=True)]}))
     assert not taken.is_private
 
@@ -221,7 +235,7 @@ async def refused(awaitable: Any) -> Code:
     return caught.value.code
 
 
-async def test_what_the_app_left_empty_is_filled_and_what_it_says_stays(discovery):
+async def test_empty_endpoints_of_the_app_are_filled_and_its_own_stay(discovery):
     pages: dict[str, Any] = {}
     async with site(pages) as server:
         pages[OIDC] = document(server)
@@ -266,7 +280,7 @@ async def test_a_failure_is_remembered_for_half_a_minute(discovery, clock):
         assert f"{server.url}/token" == (await discovery.endpoints(app)).token_url
 
 
-async def test_an_issuer_that_is_not_what_it_says_is_refused(discovery):
+async def test_a_document_of_another_issuer_is_refused(discovery):
     pages: dict[str, Any] = {}
     async with site(pages) as server:
         pages[OIDC] = document(server, issuer="https://evil.example")
@@ -300,7 +314,7 @@ async def test_plain_http_discovery_needs_its_loud_switch(clock):
     await transport.close()
 
 
-async def test_an_app_that_says_everything_asks_nobody(discovery):
+async def test_a_complete_app_sends_no_discovery_request(discovery):
     async with site({}) as server:
         everything = dict.fromkeys(("authorization_url", "token_url", "jwks_url"), f"{server.url}/x")
         app = app_of(server, **everything)
@@ -435,7 +449,7 @@ async def test_a_failed_refetch_leaves_the_known_keys_usable(discovery, clock):
         pages["/jwks"] = (500, {})
         assert Code.PROVIDER_UNREACHABLE == await refused(discovery.signing_keys(app, "k2"))
         assert 1 == len(await discovery.signing_keys(app, "k1"))
-        for _ in range(5):  # within the minute nobody asks again, and nobody knows whether it is forged
+        for _ in range(5):  # within the minute there is no new request, and a forgery cannot be told
             assert Code.PROVIDER_UNREACHABLE == await refused(discovery.signing_keys(app, "k2"))
         assert 2 == hits(server, "/jwks")
         pages["/jwks"] = {"keys": [K1, K2]}

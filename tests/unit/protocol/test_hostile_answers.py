@@ -1,4 +1,4 @@
-"""Whatever a provider answers (cases 19-34): every judge takes it or refuses it with a code of its own, and neither
+"""Any answer of a provider (cases 19-34): every parser takes it or refuses it with its own code, and neither
 crashes nor loses a refresh token that came along."""
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from joserfc import jws
 
-from oauthbroker.authorization.login import _check_recent
+from oauthbroker.authorization.broker_login import _check_recent
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.habits import LifetimeForm, Revocation
-from oauthbroker.protocol.answers import date_of, retry_after_seconds
-from oauthbroker.protocol.device import device_response, device_token_response
+from oauthbroker.model.provider_habits import LifetimeForm, Revocation
+from oauthbroker.protocol.answer_checks import date_of, retry_after_seconds
+from oauthbroker.protocol.device_messages import device_response, device_token_response
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
 from oauthbroker.protocol.identity import render, userinfo_response
 from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.metadata import keys_response, metadata_response
 from oauthbroker.protocol.par import par_response
-from oauthbroker.protocol.refresh import RefreshRefused, refresh_response
-from oauthbroker.protocol.revoke import revoke_response
-from oauthbroker.protocol.token import TokenResponse, client_credentials_response, token_response
+from oauthbroker.protocol.refresh_messages import RefreshRefused, refresh_response
+from oauthbroker.protocol.revocation_messages import revoke_response
+from oauthbroker.protocol.token_endpoint import TokenResponse, client_credentials_response, token_response
 from oauthbroker.protocol.token_fields import YEAR_SECONDS
 from oauthbroker.protocol.transport import check_url
 from tests.unit.protocol.id_token_kit import KEYS, NONCE, NOW, RSA, T, b64
@@ -84,7 +84,14 @@ def bodies(draw: st.DrawFn) -> bytes:
 
 
 LABELS = st.sampled_from(["application/json", "application/json", "application/x-www-form-urlencoded", "text/html", ""])
-ANSWERS = st.builds(ProviderResponse, STATUSES, LABELS, st.sampled_from([None, 1, 3600]), bodies(), DATES)
+ANSWERS = st.builds(
+    ProviderResponse,
+    status=STATUSES,
+    content_type=LABELS,
+    retry_after=st.sampled_from([None, 1, 3600]),
+    body=bodies(),
+    date=DATES,
+)
 APPS = st.one_of(
     st.just(APP),
     st.builds(with_habits, lifetime_form=st.sampled_from(FORMS)),
@@ -97,7 +104,7 @@ APPS = st.one_of(
 def lifetime(value: str, form: str = "seconds") -> ProviderResponse:
     body = b'{"access_token": "at", "token_type": "Bearer", "refresh_token": "rt-2", "expires_in": %s}' % value.encode()
     assert form in FORMS
-    return ProviderResponse(200, "application/json", None, body, NOW)
+    return ProviderResponse(status=200, content_type="application/json", retry_after=None, body=body, date=NOW)
 
 
 def check(judge: Callable[[], object], codes: set[Code]) -> object:
@@ -152,9 +159,11 @@ def test_an_answer_to_a_refresh_is_taken_or_refused_and_its_refresh_token_is_not
 
 @pytest.mark.case("28")
 @given(VALUES, st.sampled_from(["expires_in", "scope", "token_type", "id_token", "authed_user"]))
-def test_whatever_stands_beside_it_a_rotated_refresh_token_is_kept_as_a_spare(value: Any, member: str):
+def test_a_rotated_refresh_token_is_kept_as_a_spare_beside_any_other_member(value: Any, member: str):
     body = {"access_token": "at-2", "token_type": "Bearer", "refresh_token": "rt-2", member: value}
-    answer = ProviderResponse(200, "application/json", None, json.dumps(body).encode(), NOW)
+    answer = ProviderResponse(
+        status=200, content_type="application/json", retry_after=None, body=json.dumps(body).encode(), date=NOW
+    )
     for form in FORMS:
         try:
             taken = refresh_response(with_habits(lifetime_form=form), answer)
@@ -183,7 +192,7 @@ UNREADABLE = pytest.mark.parametrize(
 def unreadable(label: str, members: str) -> ProviderResponse:
     """Tokens in a document that is refused as a whole."""
     body = f'{{"access_token": "at-2", "token_type": "Bearer", "refresh_token": "rt-2", {members}}}'
-    return ProviderResponse(200, label, None, body.encode(), NOW)
+    return ProviderResponse(status=200, content_type=label, retry_after=None, body=body.encode(), date=NOW)
 
 
 @pytest.mark.case("20", "28")
@@ -196,7 +205,7 @@ def test_a_document_that_is_refused_loses_no_rotated_refresh_token(label: str, m
 
 @pytest.mark.case("20")
 @UNREADABLE
-def test_a_device_code_that_brought_such_a_document_is_used_and_asked_about_no_more(label: str, members: str):
+def test_a_device_code_that_brought_such_a_document_is_used_and_no_longer_polled(label: str, members: str):
     with pytest.raises(BrokerError) as refused:
         device_token_response(APP, unreadable(label, members))
     assert Code.TOKEN_RESPONSE_INVALID is refused.value.code
@@ -238,11 +247,13 @@ def test_what_a_provider_says_about_itself_is_taken_or_refused(answer: ProviderR
 @given(st.dictionaries(st.sampled_from(["kty", "n", "e", "kid", "alg", "use", "crv", "x", "y", "k"]), VALUES))
 def test_a_key_that_is_none_is_passed_over(entry: dict[str, Any]):
     body = json.dumps({"keys": [entry, {"kty": entry.get("kty", "RSA")}]}).encode()
-    assert isinstance(keys_response(ProviderResponse(200, "application/json", None, body)), tuple)
+    assert isinstance(
+        keys_response(ProviderResponse(status=200, content_type="application/json", retry_after=None, body=body)), tuple
+    )
 
 
 def sealed(header: dict[str, Any], payload: bytes) -> Secret:
-    """Signed with a key of the provider's, whatever the header says."""
+    """Signed with a key of the provider's, under any header."""
     first = b64(json.dumps(header).encode()) + "." + b64(payload)
     signature = jws.JWSRegistry.algorithms["RS256"].sign(first.encode(), RSA)
     return Secret(f"{first}.{b64(signature)}")

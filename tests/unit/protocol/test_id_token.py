@@ -17,7 +17,7 @@ from joserfc.jwk import ECKey, Key, OctKey, RSAKey
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.habits import Habits
+from oauthbroker.model.provider_habits import Habits
 from oauthbroker.protocol.id_token import key_id_of, verify_id_token
 from tests.unit.protocol.id_token_kit import EC, ED, KEYS, NONCE, NOW, RSA, T, b64, named, public
 from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, ISSUER, refusal, with_habits
@@ -178,7 +178,7 @@ def test_an_unsigned_token_is_refused(alg, signature):
 
 @pytest.mark.case("32")
 @pytest.mark.parametrize("alg", ["HS256", "HS384", "HS512"])
-def test_a_symmetric_signature_is_refused_even_if_somebody_lists_it(alg):
+def test_a_symmetric_signature_is_refused_even_if_it_is_listed(alg):
     """By the client secret, or by the public key taken for one."""
     listed = with_habits(id_token_algorithms=(alg, "RS256"))
     for secret in (b"x" * 64, RSA.as_pem(private=False)):
@@ -262,7 +262,7 @@ def test_the_key_id_is_read_for_fetching():
     "token",
     ["", ".", "..", "a.b", "a.b.c.d", "a.b.c.d.e", "é.b.c", "e30.e30.", "bnVsbA.e30.AA", "W10.e30.AA", "====.e30.AA", "A" * 70_000 + ".b.c", "A.b.c"],
 )  # fmt: skip
-def test_what_is_no_token_at_all_is_refused(token):
+def test_a_text_that_is_no_token_is_refused(token):
     refused(token)
 
 
@@ -317,7 +317,7 @@ def test_without_any_issuer_nothing_is_accepted():
 
 @pytest.mark.case("32")
 @given(st.text(max_size=200) | st.builds(".".join, st.lists(st.text("abAB01-_", max_size=12), min_size=3, max_size=3)))
-def test_whatever_comes_as_an_id_token_is_refused_with_our_own_error(token):
+def test_every_wrong_id_token_is_refused_with_a_broker_error(token):
     with pytest.raises(BrokerError) as caught:
         verify(token)
     assert Code.ID_TOKEN_INVALID == caught.value.code

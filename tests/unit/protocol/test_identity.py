@@ -15,13 +15,13 @@ from joserfc.jwk import RSAKey
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner
-from oauthbroker.model.habits import Habits
 from oauthbroker.model.owner_check import OwnerFacts
+from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.identity import OwnerReader, render, userinfo_request, userinfo_response
 from oauthbroker.protocol.messages import reveal
-from oauthbroker.protocol.token import TokenResponse
+from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.protocol.transport import Transport
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import (
@@ -97,7 +97,7 @@ SEVERAL: list[Any] = [{"id": "S1"}, {"id": "S2"}]
         ("x:{sites.0}", {"sites": ["S1", "S1"]}),
     ],
 )
-def test_the_first_of_several_accounts_is_nobody_in_particular(template: str, facts: Any):
+def test_the_first_of_several_accounts_identifies_no_user(template: str, facts: Any):
     """The token opens all of them, and the list may come in another order next time."""
     error = refusal(lambda: render(template, facts))
     assert (Code.SUBJECT_UNVERIFIABLE, "the answer lists several accounts") == (error.code, error.note)
@@ -117,14 +117,14 @@ def test_the_only_one_of_a_list_is_as_good_as_a_member(template: str, facts: Any
 
 
 @pytest.mark.parametrize("template", ["slack:team:T1", "", "{}", "a{"])
-def test_a_template_that_names_no_fact_would_make_everybody_one_person(template):
+def test_a_template_without_a_fact_is_refused_since_all_users_would_be_one(template):
     assert Code.APP_MISCONFIGURED == code_of(lambda: render(template, FACTS))
 
 
 @pytest.mark.case("45")
 @pytest.mark.parametrize("between", ["", "-", ".", "_", "/", "@", "+", "user"])
-def test_two_facts_without_a_colon_between_them_could_be_somebody_elses(between: str):
-    """Who may choose his own id, `b-c`, would otherwise be `c` of another team, `a-b`."""
+def test_two_facts_without_a_colon_between_them_are_ambiguous(between: str):
+    """A user who may choose the id `b-c` would otherwise be `c` of another team, `a-b`."""
     assert Code.APP_MISCONFIGURED == code_of(partial(render, f"x:{{team.id}}{between}{{id}}", FACTS))
     assert Code.APP_MISCONFIGURED == code_of(partial(render, f"x:{{zero}}:{{team.id}}{between}{{id}}", FACTS))
 
@@ -242,7 +242,15 @@ def id_token(server: RawServer, **claims: Any) -> Secret:
 
 
 def tokens(token: Secret | None = None, facts: Mapping[str, Any] | None = None) -> TokenResponse:
-    return TokenResponse(Secret("at"), "bearer", None, None, None, token, facts or {})
+    return TokenResponse(
+        access_token=Secret("at"),
+        token_type="bearer",
+        refresh_token=None,
+        lifetime_seconds=None,
+        scopes=None,
+        id_token=token,
+        facts=facts or {},
+    )
 
 
 PAGES = {"/jwks": {"keys": [KEY.as_dict(private=False)]}, "/me": {"sub": "s-1", "org": "o-1"}}
@@ -250,7 +258,9 @@ PAGES = {"/jwks": {"keys": [KEY.as_dict(private=False)]}, "/me": {"sub": "s-1", 
 
 async def read(app: OAuthApp, response: TokenResponse, nonce: Secret | None = NONCE) -> OwnerFacts:
     transport, clock = Transport(plain_http_loopback=True), TestClock(NOW)
-    reader = OwnerReader(transport, Discovery(transport, clock, Limits()), clock, Limits())
+    reader = OwnerReader(
+        transport=transport, discovery=Discovery(transport, clock, Limits()), clock=clock, limits=Limits()
+    )
     try:
         return await reader.read(app, response, nonce, NOW)
     finally:
@@ -303,7 +313,7 @@ REQUIRED = (("org.wide", True), ("org.kind", "big"))
         (None, Code.SUBJECT_UNVERIFIABLE),
     ],
 )
-async def test_an_account_of_another_kind_than_the_rule_requires_is_nobodys(org: Any, code: Code | None):
+async def test_an_account_of_another_kind_than_the_rule_requires_identifies_no_user(org: Any, code: Code | None):
     owner = Owner(user_identity=IdentityRule("tokenResponse", "x:{user}", REQUIRED))
     async with site(PAGES) as server:
         app, response = app_at(server, owner=owner, issuer=""), tokens(None, {"user": "U1", "org": org})

@@ -1,4 +1,4 @@
-"""Pushed authorization requests: what is pushed, what is believed of the answer, what is left for the browser."""
+"""Pushed authorization requests: the pushed members, the checks of the answer, and the members left for the browser."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.habits import Habits
-from oauthbroker.protocol.authorize import authorization_url
+from oauthbroker.model.provider_habits import Habits
+from oauthbroker.protocol.authorization_request import authorization_url
 from oauthbroker.protocol.messages import ProviderRequest, pairs_of
 from oauthbroker.protocol.par import PushedRequest, par_request, par_response, pushed_url
 from oauthbroker.records import Attempt
@@ -23,7 +23,9 @@ from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, ISSUER, answer, code
 
 PAR = f"{ISSUER}/par"
 URN = f"urn:ietf:params:oauth:request_uri:{CANARY}"
-ATTEMPT = Attempt(Secret(f"{CANARY}-state"), "challenge-1", None, Secret(f"{CANARY}-nonce"))
+ATTEMPT = Attempt(
+    state=Secret(f"{CANARY}-state"), challenge="challenge-1", verifier=None, nonce=Secret(f"{CANARY}-nonce")
+)
 SCOPES = ("read", "openid")
 
 
@@ -69,7 +71,7 @@ def test_the_client_proves_itself_as_at_the_token_endpoint(app: OAuthApp, member
     assert header == ("Authorization" in request.headers)
 
 
-def test_no_parameter_of_an_app_stands_in_for_the_proof_or_for_what_is_asked() -> None:
+def test_no_parameter_of_an_app_replaces_the_proof_or_the_request() -> None:
     evil = dict.fromkeys(
         ("client_secret", "client_assertion", "client_assertion_type", "request_uri", "request", "state", "client_id",
          "redirect_uri", "response_mode", "code_challenge"), "evil",

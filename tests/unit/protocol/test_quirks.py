@@ -1,4 +1,4 @@
-"""A provider's own ways, one by one: each changes what it names and nothing beside it."""
+"""A provider's own ways, one by one: each changes its own part and nothing else."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.protocol.answers import date_of, lookup
+from oauthbroker.protocol.answer_checks import date_of, lookup
 from oauthbroker.protocol.identity import userinfo_request
 from oauthbroker.protocol.messages import ProviderRequest, encode_form, encode_json, reveal
-from oauthbroker.protocol.refresh import RefreshRefused, refresh_request, refresh_response
-from oauthbroker.protocol.token import TokenResponse, code_request, token_response
+from oauthbroker.protocol.refresh_messages import RefreshRefused, refresh_request, refresh_response
+from oauthbroker.protocol.token_endpoint import TokenResponse, code_request, token_response
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, CLIENT_ID, answer, assert_clean, code_of, with_habits
 
@@ -140,7 +140,7 @@ def test_a_token_under_a_name_of_its_own_is_no_fact():
     assert {"inner": {"id": 1}, "token_type": "bearer"} == told.facts
 
 
-def test_a_missing_member_is_missing_under_whatever_name():
+def test_a_missing_member_is_missing_under_any_name():
     assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: judged(GOOD, token_names={"access_token": "key"}))
 
 
@@ -321,7 +321,7 @@ def test_a_path_looks_into_objects_and_lists(path: str, found: Any):
     "header, date",
     [
         ("Sat, 21 Nov 2026 08:00:00 GMT", NOW),
-        ("Sat, 21 Nov 2026 08:00:00 -0000", None),  # RFC 5322: a zone nobody knows
+        ("Sat, 21 Nov 2026 08:00:00 -0000", None),  # RFC 5322: an unknown zone
         ("", None),
         ("yesterday", None),
         ("99999999999999999999", None),

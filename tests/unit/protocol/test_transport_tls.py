@@ -1,4 +1,4 @@
-"""Certificates of a certification authority made here: what is refused, and that nothing can switch it off."""
+"""Certificates of a certification authority made here: which are refused, and that nothing can switch the check off."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def trusted(tmp_path: Path) -> Authority:
 
 
 async def ask(context: ssl.SSLContext, ca: str) -> tuple[int | TransportFailed, RawServer]:
-    """The status, or the refusal; and the server, to see what it got."""
+    """The status, or the refusal; and the server, with its requests."""
     transport = Transport(reach=HERE)
     answer: int | TransportFailed
     async with RawServer(says(200), tls=context) as server:
@@ -91,7 +91,7 @@ WORDS = {
 
 @pytest.mark.case("35")
 @pytest.mark.parametrize("bad, words", [(BAD[name], words) for name, words in WORDS.items()], ids=WORDS)
-async def test_the_operator_is_told_what_is_wrong_with_it(bad, words, trusted, tmp_path):
+async def test_the_operator_is_told_the_fault_of_the_certificate(bad, words, trusted, tmp_path):
     answer, _ = await ask(bad(trusted, Authority(tmp_path, "strangers")), trusted.file.read_text())
     assert isinstance(answer, TransportFailed)
     assert words in (answer.note or "")
@@ -127,7 +127,7 @@ async def test_the_environment_neither_adds_trust_nor_gets_the_session_keys(trus
 
 @pytest.mark.case("35")
 async def test_an_authority_is_trusted_for_the_requests_that_name_it_and_for_no_other(trusted, tmp_path):
-    """In whichever order they come: what one app trusts, another one does not."""
+    """In any order: one app's authority is not trusted for another."""
     other, transport = Authority(tmp_path, "other"), Transport(reach=HERE)
     async with RawServer(says(200), tls=trusted.issue().context) as server:
         for ca in (trusted.file.read_text(), "", other.file.read_text(), trusted.file.read_text()):

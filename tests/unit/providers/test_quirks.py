@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from oauthbroker.model.habits import OUR_HEADERS, Habits
+from oauthbroker.model.provider_habits import OUR_HEADERS, Habits
 from oauthbroker.providers import Preset
 from oauthbroker.providers.quirks import Quirks
 
@@ -26,7 +26,7 @@ def test_every_habit_can_be_written_and_every_quirk_is_a_habit():
     assert set(Preset.model_fields) >= OF_THE_OPTIONS
 
 
-def test_the_standard_is_what_is_left_when_nothing_is_written():
+def test_the_standard_applies_when_nothing_is_written():
     assert Habits() == quirks().over(Habits())
     for name, info in Quirks.model_fields.items():
         standard = info.get_default(call_default_factory=True)
@@ -35,7 +35,7 @@ def test_the_standard_is_what_is_left_when_nothing_is_written():
             assert standard == (list(expected) if isinstance(expected, tuple) else expected), name
 
 
-def test_only_what_is_written_changes():
+def test_only_the_written_quirks_change():
     known = Habits(scope_separator=",", keeps=("team",), token_headers={"A": "b"})
     changed = quirks(keeps=["user"], tokenPath=["data"]).over(known)
     assert dataclasses.replace(known, keeps=("user",), token_path=("data",)) == changed
@@ -75,7 +75,7 @@ def test_only_what_is_written_changes():
         *({"userInfoHeaders": {name: "x"}} for name in sorted(OUR_HEADERS)),
     ],
 )
-def test_what_is_no_quirk_is_refused_in_a_preset_and_in_an_app(said: dict[str, Any]):
+def test_an_unknown_quirk_is_refused_in_a_preset_and_in_an_app(said: dict[str, Any]):
     with pytest.raises(ValidationError):
         Quirks.model_validate(said)
     with pytest.raises(ValidationError):
@@ -147,9 +147,7 @@ def test_a_mode_brings_its_own_facts_and_leaves_the_others_behind():
     assert base.in_mode("nothing of the kind") is base
 
 
-@pytest.mark.parametrize(
-    "said", ["somebody said", "documentation", "unverified", "package authlib (x)", "Documentation (x)"]
-)
+@pytest.mark.parametrize("said", ["hearsay", "documentation", "unverified", "package authlib (x)", "Documentation (x)"])
 def test_evidence_names_its_kind_and_its_place(said: str):
     with pytest.raises(ValidationError):
         preset(evidence={"name": said})

@@ -33,7 +33,7 @@ def test_every_field_has_words():
 
 
 @pytest.mark.parametrize("preset, mode", MODES)
-def test_every_fact_is_told_once_with_its_source_and_its_doubt(preset: Preset, mode: str):
+def test_every_fact_is_one_row_with_its_source_and_its_doubt(preset: Preset, mode: str):
     variant = preset.in_mode(mode) if mode else preset
     told = facts(variant)
     assert len({fact.path for fact in told}) == len(told)
@@ -63,7 +63,7 @@ def test_two_sources_of_one_fact_are_told_apart():
     assert "RFC 7009; ends everything the person gave this client" == fact.text
 
 
-def test_a_mode_tells_what_it_changes():
+def test_a_mode_lists_its_changes():
     slack = presets()["slack"]
     assert {"scopeParam", "tokenPath", "refreshTokenPath", "tokenTypeAliases"} == {
         fact.path for fact in own_facts(slack, "user")
@@ -115,7 +115,7 @@ def test_every_default_of_a_parameter_fits():
             assert not param.default or re.fullmatch(param.pattern, param.default), f"{known.name} {name}"
 
 
-def test_an_account_that_nobody_verified_does_not_look_sure():
+def test_an_unverified_account_is_marked():
     found = preset(
         identity={"user": {"from": "userInfo", "template": "acme:user:{id}"}, "global": {"from": "idToken"}},
         evidence={
@@ -128,7 +128,7 @@ def test_an_account_that_nobody_verified_does_not_look_sure():
     assert ("write one", True) == account(preset(), "user")
 
 
-def test_flows_that_nobody_verified_do_not_look_sure():
+def test_unverified_flows_are_marked():
     said = {"flows": ["authorizationCode", "deviceCode"], "evidence": {"flows": "unverified (a)"}}
     assert ("authorizationCode deviceCode", False) == flows(preset(**said))
     assert ("authorizationCode", True) == flows(preset())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.results import Reason
+from oauthbroker.model.token_results import Reason
 from oauthbroker.model.turn import ResumeTarget, TurnAuth
 from oauthbroker.records import (
     AgentEvent,
@@ -43,8 +43,10 @@ RESUME = ResumeTarget(
     "planner",
     "1700000000.000100",
     "Swarm/default",
-    {"connector": "slack-main", "channel": "C123", "threadTs": "1700000000.000100"},
-    TurnAuth({"type": "user", "id": "slack:U234567"}, {"global": "slack:team:T111", "user": "slack:user:T111:U234567"}),
+    origin={"connector": "slack-main", "channel": "C123", "threadTs": "1700000000.000100"},
+    auth=TurnAuth(
+        {"type": "user", "id": "slack:U234567"}, {"global": "slack:team:T111", "user": "slack:user:T111:U234567"}
+    ),
 )
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -62,8 +64,17 @@ targets = st.builds(
     origin=facts,
     auth=st.builds(TurnAuth, st.dictionaries(texts, texts, max_size=3), st.dictionaries(texts, texts, max_size=2)),
 )
-events = st.builds(AgentEvent, names, st.sampled_from(get_args(EventType)), targets, facts, moments)
-tokens = st.builds(Token, secrets, names, st.none() | secrets, st.none() | moments, st.none() | st.integers(0, 10**9))
+events = st.builds(
+    AgentEvent, id=names, type=st.sampled_from(get_args(EventType)), target=targets, payload=facts, created_at=moments
+)
+tokens = st.builds(
+    Token,
+    access_token=secrets,
+    token_type=names,
+    refresh_token=st.none() | secrets,
+    expires_at=st.none() | moments,
+    lifetime_seconds=st.none() | st.integers(0, 10**9),
+)
 retired = st.builds(
     Retired,
     moments,
@@ -114,7 +125,14 @@ parked_codes = st.builds(
     until=moments,
     tries=st.integers(0, 5),
 )
-attempts = st.builds(Attempt, secrets, texts, st.none() | secrets, st.none() | secrets, st.none() | texts)
+attempts = st.builds(
+    Attempt,
+    state=secrets,
+    challenge=texts,
+    verifier=st.none() | secrets,
+    nonce=st.none() | secrets,
+    cookie=st.none() | texts,
+)
 logins = st.builds(
     Login,
     attempt=attempts,
@@ -182,7 +200,9 @@ def login(**changes: Any) -> Login:
     """What a browser took to the broker's own login."""
     verifier, nonce = Secret("printed-login-verifier"), Secret("printed-login-nonce")
     fields: dict[str, Any] = {
-        "attempt": Attempt(Secret("printed-login-state"), "c", verifier, nonce, "hash"),
+        "attempt": Attempt(
+            state=Secret("printed-login-state"), challenge="c", verifier=verifier, nonce=nonce, cookie="hash"
+        ),
         "digest": "d",
     }
     return Login(**(fields | changes))
@@ -196,7 +216,13 @@ def grant(**changes: Any) -> Grant:
         "subject": "slack:team:T111",
         "flow": "authorization_code",
         "scopes": ("chat:write", "channels:read"),
-        "token": Token(Secret("printed-access"), "bearer", Secret("printed-refresh"), TOKEN_ENDS, 3600),
+        "token": Token(
+            access_token=Secret("printed-access"),
+            token_type="bearer",
+            refresh_token=Secret("printed-refresh"),
+            expires_at=TOKEN_ENDS,
+            lifetime_seconds=3600,
+        ),
         "created_at": CREATED,
         "updated_at": UPDATED,
     }
@@ -214,7 +240,12 @@ def session(**changes: Any) -> AuthSession:
         "scopes": ("chat:write", "channels:read"),
         "resume": RESUME,
         "ticket": Secret("printed-ticket"),
-        "attempt": Attempt(Secret("printed-state"), "derived", Secret("printed-verifier"), Secret("printed-nonce")),
+        "attempt": Attempt(
+            state=Secret("printed-state"),
+            challenge="derived",
+            verifier=Secret("printed-verifier"),
+            nonce=Secret("printed-nonce"),
+        ),
         "created_at": CREATED,
         "expires_at": SESSION_ENDS,
         "config_digest": "0" * 32,
@@ -223,7 +254,7 @@ def session(**changes: Any) -> AuthSession:
 
 
 def event(number: int = 0, instance: str = "1700000000.000100", agent: str = "planner", **changes: Any) -> AgentEvent:
-    target = ResumeTarget(agent, instance, "Swarm/default", RESUME.origin, RESUME.auth)
+    target = ResumeTarget(agent, instance, "Swarm/default", origin=RESUME.origin, auth=RESUME.auth)
     fields: dict[str, Any] = {
         "id": f"evt-as-{number}-auth.granted",
         "type": "auth.granted",

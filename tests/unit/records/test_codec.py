@@ -1,4 +1,4 @@
-"""Decoding keeps nothing of what it has read."""
+"""Decoding keeps nothing of its input."""
 
 from __future__ import annotations
 

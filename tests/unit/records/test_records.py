@@ -14,8 +14,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.protocol.callback_checks import STATE
 from oauthbroker.records import AgentEvent, Attempt, AuthSession, Claim, ClaimedSession, Grant, codec, grant_id
-from oauthbroker.records.parked import MAX_TRIES
-from oauthbroker.records.session import MAX_PRESSES
+from oauthbroker.records.auth_session import MAX_PRESSES
+from oauthbroker.records.parked_code import MAX_TRIES
 from tests.unit.records import kit
 
 Record = type[Grant] | type[AuthSession] | type[AgentEvent]
@@ -175,7 +175,7 @@ STRANGERS: dict[str, Callable[[bytes], bytes]] = {
     ],
     ids=["grant", "session", "event"],
 )
-def test_what_is_not_such_a_record_is_refused_and_never_guessed(record: Record, body: bytes, change):
+def test_a_malformed_record_is_refused_and_never_guessed(record: Record, body: bytes, change):
     with pytest.raises(BrokerError) as refused:
         record.from_plaintext(change(body))
     assert Code.RECORD_CORRUPT is refused.value.code
@@ -234,7 +234,7 @@ def test_only_a_session_that_waits_for_its_browser_takes_a_code(stage):
         STAGES[stage](kit.session()).park(kit.parked())
 
 
-def test_the_claim_of_a_parked_code_uses_it_up_and_remembers_that_somebody_vouched():
+def test_the_claim_of_a_parked_code_uses_it_up_and_keeps_the_confirmation():
     claimed = kit.session().park(kit.parked()).claimed("me", LATER, confirmed=True)
     assert claimed.parked is None
     assert claimed.claim == Claim("me", LATER, confirmed=True)
@@ -354,7 +354,7 @@ def test_separator_tricks_give_different_grants(first, second):
 
 
 def logged_in() -> AuthSession:
-    """The subject has logged in; nobody has come back from the provider."""
+    """The subject has logged in; no browser has come back from the provider."""
     session = kit.session().logging_in(kit.login(), ("chat:write",))
     assert session.login is not None
     login = session.login.spent().passed(Secret("printed-way-on"), LATER)
@@ -362,7 +362,7 @@ def logged_in() -> AuthSession:
 
 
 @pytest.mark.case("15")
-def test_whoever_is_sent_to_a_login_has_nothing_that_the_provider_could_answer():
+def test_a_browser_at_the_login_has_no_state_for_the_provider():
     session = kit.session().logging_in(kit.login(), ("chat:write",))
     assert session.attempt == Attempt.none()
     assert ("pending", False, ("chat:write",)) == (session.status, session.taken, session.scopes)

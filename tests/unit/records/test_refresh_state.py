@@ -1,4 +1,4 @@
-"""What a grant remembers of its renewals: the table of `after`, the pauses, the spare, the intent that fences."""
+"""The refresh state of a grant: the table of `after`, the pauses, the spare, the intent that fences."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_ends_a_grants_refreshes(refresh_state: RefreshState, code: Code, e
 
 
 def test_a_refusal_in_unclear_words_counts_once_it_has_come_again_after_minutes() -> None:
-    """A wall in front of the provider says the same thing to everybody for a while."""
+    """A wall in front of the provider says the same thing to all for a while."""
     once = after(FIRST, Code.EXCHANGE_FAILED)
     assert (LATER, None, "") == (once.refused_at, once.intent, once.ended)
     soon = once.begun("attempt-2", LATER).after(
@@ -60,7 +60,7 @@ def test_a_refusal_in_unclear_words_counts_once_it_has_come_again_after_minutes(
     assert "dead" == ended.ended
 
 
-def test_what_was_surely_not_spent_leaves_no_trace() -> None:
+def test_an_unspent_refresh_token_leaves_no_trace() -> None:
     assert RefreshState() == after(FIRST, Code.PROVIDER_RATE_LIMITED)
 
 
@@ -73,7 +73,7 @@ def test_what_an_earlier_attempt_lost_stays_lost() -> None:
 
 @given(st.lists(st.sampled_from(["lost", "busy", "crash"]), max_size=12))
 def test_a_refusal_is_uncertain_if_and_only_if_an_answer_was_lost_before(story: list[str]) -> None:
-    """A crash after the intent counts as a loss: nobody knows."""
+    """A crash after the intent counts as a loss, since the outcome is unknown."""
     refresh_state, lost = RefreshState(), False
     for number, turn in enumerate(story):
         refresh_state = refresh_state.begun(f"attempt-{number}", NOW)
@@ -102,6 +102,22 @@ def test_a_death_of_ours_pauses_for_seconds_only() -> None:
         refresh_state = refresh_state.begun(f"attempt-{number}", NOW)
     assert refresh_state.intent is not None
     assert 8 == (refresh_state.intent.retry_at - NOW).total_seconds()
+
+
+def test_a_death_on_a_host_whose_clock_is_minutes_ahead_pauses_for_seconds_only() -> None:
+    refresh_state = RefreshState()
+    for number in range(12):
+        refresh_state = refresh_state.begun(f"attempt-{number}", NOW)
+    assert refresh_state.intent is not None
+    pausing = [back for back in range(300) if refresh_state.intent.pauses(NOW - timedelta(seconds=back))]
+    assert list(range(9)) == pausing
+
+
+def test_a_silence_that_a_host_with_a_clock_ahead_noticed_pauses_until_that_host_tries_again() -> None:
+    """Hosts that took turns would else double the pause at each call."""
+    intent = after(FIRST, Code.PROVIDER_UNREACHABLE, spent=True).intent
+    assert intent is not None
+    assert intent.pauses(LATER - timedelta(seconds=200))
 
 
 def test_a_refresh_token_that_came_with_a_refused_answer_is_tried_first() -> None:
@@ -203,7 +219,7 @@ def test_forced_refreshes_are_counted_by_the_hour() -> None:
         forced=st.lists(moments, max_size=3).map(tuple),
     )
 )
-def test_what_is_written_is_what_is_read(refresh_state: RefreshState) -> None:
+def test_a_written_state_is_read_back_unchanged(refresh_state: RefreshState) -> None:
     assert refresh_state == RefreshState.from_json(refresh_state.to_json())
     grant = grant_with(refresh_state=refresh_state, token_binding="jkt")
     assert grant == Grant.from_plaintext(grant.to_plaintext())

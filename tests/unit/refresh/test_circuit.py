@@ -80,7 +80,7 @@ def test_pauses_grow_to_a_minute_and_no_further(circuits: Circuits, clock: TestC
     assert all(30 <= pause <= 60 for pause in pauses[-4:])
 
 
-def test_after_the_pause_one_call_tries_and_the_others_wait_for_what_it_finds(
+def test_after_the_pause_one_call_tries_and_the_others_wait_for_its_result(
     circuits: Circuits, clock: TestClock
 ) -> None:
     circuits.failed("mail", OURS)
@@ -106,7 +106,7 @@ def test_only_the_opening_is_news(circuits: Circuits) -> None:
 
 
 async def test_an_app_has_a_row_of_its_own(circuits: Circuits) -> None:
-    """Thirty-two at a time; who waits longer than he may is told, and another app has its own row."""
+    """Thirty-two at a time; a call that waits too long is told so, and another app has its own row."""
     inside, leave = 0, asyncio.Event()
 
     async def call(app: str, wait: float) -> None:
@@ -202,14 +202,14 @@ def test_an_app_that_was_asked_to_wait_stays_so_until_a_call_has_worked(circuits
     clock.advance(601)
     circuits.check("mail", "carol")
     assert "" == circuits.failed("mail", asked_to_wait(600), "carol", own=True)
-    assert 600 == circuits.pause("mail", "dave"), "the trial was told the same: nobody else has to find out"
+    assert 600 == circuits.pause("mail", "dave"), "the trial was told the same: no other call has to find out"
     clock.advance(601)
     circuits.worked("mail", "carol")
     assert "grant" == circuits.failed("mail", asked_to_wait(600), "carol", own=True)
     assert 0 == circuits.pause("mail", "dave")
 
 
-async def test_a_trial_that_never_reached_the_provider_is_nobodys_trial(circuits: Circuits, clock: TestClock) -> None:
+async def test_a_trial_that_never_reached_the_provider_does_not_count(circuits: Circuits, clock: TestClock) -> None:
     circuits.failed("mail", OURS)
     clock.advance(30)
     with pytest.raises(RuntimeError):
@@ -219,7 +219,7 @@ async def test_a_trial_that_never_reached_the_provider_is_nobodys_trial(circuits
 
 
 @pytest.mark.parametrize("trouble", [OURS, DOWN])
-def test_one_accounts_limit_does_not_make_anothers_own_trouble_everybodys(
+def test_one_account_with_its_own_errors_does_not_open_the_circuit_for_all(
     circuits: Circuits, trouble: BrokerError
 ) -> None:
     circuits.failed("mail", BUSY, "alice's", own=True)

@@ -1,4 +1,4 @@
-"""Events are numbered in the order in which they happen, for all processes of a store and whatever the clock does."""
+"""Events are numbered in the order in which they happen, for all processes of a store and any jump of the clock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def repositories(stores: list[FileStore]) -> list[Repository]:
     return [Repository(store) for store in stores]
 
 
-async def test_numbers_only_grow_whatever_the_clock_does(repositories: list[Repository]) -> None:
+async def test_numbers_only_grow_with_any_step_of_the_clock(repositories: list[Repository]) -> None:
     now, numbers = kit.CREATED, list[int]()
     for step in (DAY, -DAY, -DAY, DAY, timedelta(0), timedelta(0)):
         now += step

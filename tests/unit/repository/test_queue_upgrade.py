@@ -54,10 +54,10 @@ async def old(store: MemoryStore, clock: TestClock, agent: str = "planner", **mo
 
 
 def queues_on(store: MemoryStore, clock: TestClock) -> StoreQueues:
-    return StoreQueues(Repository(store), clock, Limits(), Metrics())
+    return StoreQueues(repository=Repository(store), clock=clock, limits=Limits(), metrics=Metrics())
 
 
-async def test_order_leases_dead_letters_and_what_was_settled_survive(store: MemoryStore) -> None:
+async def test_order_leases_dead_letters_and_settled_events_survive(store: MemoryStore) -> None:
     clock = TestClock()
     await old(store, clock)
     await old(store, clock, "writer")
@@ -92,7 +92,7 @@ async def test_a_run_that_was_killed_is_repeated(store: MemoryStore) -> None:
     ]
 
 
-async def test_a_queue_without_events_keeps_what_it_remembers(store: MemoryStore) -> None:
+async def test_a_queue_without_events_keeps_its_settled_events(store: MemoryStore) -> None:
     done = [f"evt-{number}" for number in range(REMEMBERED)]
     clock = TestClock()
     await old(store, clock, waiting=[], dead=[], done=done, settled=[])

@@ -1,4 +1,4 @@
-"""The repository: what is left to do is marked before it exists, and every record lies where its content says."""
+"""The repository: pending work is marked before it exists, and every record lies where its content says."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ async def test_a_remembered_grant_costs_one_look_at_the_file(on_disk) -> None:
     assert {"stat": 100} == fs.calls
 
 
-async def test_remembered_grants_take_no_more_than_their_room(monkeypatch, store: MemoryStore) -> None:
+async def test_cached_grants_stay_within_their_bytes(monkeypatch, store: MemoryStore) -> None:
     monkeypatch.setattr("oauthbroker.repository.repository.CACHED_BYTES", 20_000)
     repository = Repository(store)
 
@@ -255,7 +255,7 @@ async def test_small_grants_are_remembered_in_thousands(repository: Repository) 
 
 
 async def test_a_conflict_drops_the_remembered_grant(store: MemoryStore, monkeypatch) -> None:
-    """Whatever made it look current, it is not: the next look reads the store."""
+    """It is not current, though it looked so: the next look reads the store."""
     here, elsewhere = Repository(store), Repository(store)
     await here.save_grant(kit.grant(), expect=0)
     await elsewhere.save_grant(kit.grant(revoked=True), expect=1)

@@ -51,9 +51,14 @@ class Worker:
         return cls(
             store,
             repository,
-            Turns(repository.shelf("turns", TurnRecord.from_plaintext), CurrentConfig(bundle), clock, audit),
-            ApiKeys(repository.shelf("apikeys", ApiKey.from_plaintext), clock, audit),
-            BrowserSessions(repository.shelf("visits", BrowserSession.from_plaintext), clock),
+            Turns(
+                shelf=repository.shelf("turns", TurnRecord.from_plaintext),
+                config=CurrentConfig(bundle),
+                clock=clock,
+                audit=audit,
+            ),
+            ApiKeys(shelf=repository.shelf("apikeys", ApiKey.from_plaintext), clock=clock, audit=audit),
+            BrowserSessions(shelf=repository.shelf("visits", BrowserSession.from_plaintext), clock=clock),
         )
 
     async def sweep(self, clock: TestClock) -> int:
@@ -130,7 +135,7 @@ def copied(folder: Path, kind: str) -> Path:
 
 
 def put_back(folder: Path, kind: str) -> None:
-    """What is gone or has changed is again as it was when it was copied. Nothing else is touched."""
+    """Put deleted and changed records back from the copy. Nothing else is touched."""
     there = folder / "store" / "data" / kind
     for each in (folder / f"copy-of-{kind}").iterdir():
         fresh = there / f"{each.name}.new"
@@ -151,7 +156,7 @@ async def test_a_record_that_is_put_back_after_its_end_is_no_good_in_any_process
     put_back(tmp_path, given.kind)
     for worker in (ours, other, Worker.on(tmp_path, clock)):
         assert not await given.is_good(worker)
-        assert not await given.is_good(worker), "the second look comes from what is cached"
+        assert not await given.is_good(worker), "the second look comes from the cache"
 
 
 @pytest.mark.case("68")
@@ -212,7 +217,7 @@ async def test_a_tombstone_goes_when_its_record_would_have_ended_by_itself(tmp_p
         put_back(tmp_path, each.kind)
         assert not await each.is_good(Worker.on(tmp_path, clock))
     clock.advance(1)
-    assert 0 == await worker.sweep(clock), f"nobody looks twice within {SWEEP_SECONDS} seconds"
+    assert 0 == await worker.sweep(clock), f"there is no second look within {SWEEP_SECONDS} seconds"
 
 
 DAY = timedelta(days=1)
@@ -222,7 +227,7 @@ STEPS = {"back": [-DAY], "forward": [DAY], "forward and back": [DAY, -DAY], "bac
 @pytest.mark.case("59", "68")
 @RIGHTS
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
-async def test_no_step_of_the_clock_brings_back_what_was_ended(
+async def test_no_step_of_the_clock_brings_back_an_ended_record(
     tmp_path: Path, clock: TestClock, right: Making, steps: list[timedelta]
 ) -> None:
     """Its tombstone neither waits for the time of day at which it was made, nor goes before that time has passed."""
@@ -330,12 +335,12 @@ async def test_a_tombstone_that_cannot_be_read_ends_its_record_all_the_same(
         file.write_bytes(file.read_bytes()[:-1] + b"\x00\x01")
     assert not await given.is_good(Worker.on(tmp_path, clock))
     clock.advance(10 * 365 * 24 * 3600)
-    assert 0 == await ours.sweep(clock), "and nobody takes it away"
+    assert 0 == await ours.sweep(clock), "and it is not removed"
 
 
 @pytest.mark.case("66")
 async def test_a_damaged_tombstone_does_not_keep_a_turn_from_being_ended(tmp_path: Path, clock: TestClock) -> None:
-    """Whoever can write into the folder might plant one before."""
+    """A user who can write into the folder might plant one before."""
     ours, other = Worker.on(tmp_path, clock), Worker.on(tmp_path, clock)
     given = await a_turn(ours, clock)
     assert await given.is_good(other)
@@ -368,7 +373,7 @@ async def test_keys_of_a_store_that_has_no_folder_for_tombstones_can_be_listed(
 
 
 TIMES = st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1)).map(lambda at: at.replace(microsecond=0, tzinfo=UTC))  # noqa: DTZ001
-STONES = st.builds(Tombstone, st.just("turns"), TIMES, st.none() | TIMES, st.none() | TIMES)
+STONES = st.builds(Tombstone, of=st.just("turns"), ends_at=TIMES, keep_until=st.none() | TIMES, since=st.none() | TIMES)
 
 
 @given(one=STONES, other=STONES, at=TIMES)
@@ -380,4 +385,4 @@ def test_two_tombstones_of_one_record_end_it_as_soon_and_stay_as_long_as_either(
     assert both.ends_at == min(one.ends_at, other.ends_at)
     assert both.is_over(at) == (one.is_over(at) and other.is_over(at))
     assert one == Tombstone.from_plaintext(one.to_plaintext())
-    assert not Tombstone("turns", at, at + timedelta(seconds=1)).is_over(at)
+    assert not Tombstone(of="turns", ends_at=at, keep_until=at + timedelta(seconds=1)).is_over(at)

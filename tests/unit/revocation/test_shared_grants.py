@@ -74,7 +74,7 @@ def ended(grant: Grant) -> Grant:
         (ended(of(TEAM, app="bot")), False),
     ],
     ids=[
-        "by one person", "of one team", "of one team, by nobody knows whom", "strangers",
+        "by one person", "of one team", "of one team, by an unknown user", "strangers",
         "her own, not read who agreed", "another client", "a machine's", "ended",
     ],
 )  # fmt: skip

@@ -77,13 +77,18 @@ def open_keyring(kek_text: str, text: str, formats: tuple[int, ...] = (1, 2)) ->
     numbers = [number for number in formats if document["format"] == f"oab-keyring-{number}"]
     if not numbers:
         raise RefusedError
-    (wrapped,) = [wrap["key"] for wrap in document["wraps"] if wrap["kek"] == kek_id(kek)]
+    (wrap,) = [wrap for wrap in document["wraps"] if wrap["kek"] == kek_id(kek)]
     store = document["storeId"].encode()
-    data_key = open_box(kek, "oab/kek/1", lp(b"oab/keyring/1", store), decode(wrapped))
+    context = lp(b"oab/keyring/1", store)
+    if "epoch" in wrap:
+        context = lp(b"oab/keyring/wrap", store, str(wrap["epoch"]).encode())
+    data_key = open_box(kek, "oab/kek/1", context, decode(wrap["key"]))
     label = f"oab/keyring/{numbers[0]}"
     inside: dict[str, Any] = json.loads(
         open_box(data_key, label, lp(label.encode(), store), decode(document["sealed"]))
     )
+    if document.get("epoch", inside["epoch"]) != inside["epoch"]:
+        raise RefusedError
     return inside
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.box import open_box, seal_box
+from oauthbroker.store.key_wrapping import open_box, seal_box
 from oauthbroker.store.seal import HEADER, TAG, SealPlace, seal, unseal
 
 KID, SEED = os.urandom(16), os.urandom(32)
@@ -26,7 +26,7 @@ def refusal(record: bytes, place: SealPlace = HERE, seeds: dict[bytes, bytes] = 
 
 
 @given(st.binary(max_size=2000), st.integers(0, 2**64 - 1))
-def test_what_was_sealed_opens(body, generation):
+def test_a_sealed_text_opens(body, generation):
     assert (generation, body) == unseal(SEEDS, HERE, seal(KID, SEED, HERE, generation, body))
 
 

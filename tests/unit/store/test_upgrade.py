@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.keys import FileKek, Keyring, Upgrades
+from oauthbroker.store.keyring import FileKek, Keyring, Upgrades
 from oauthbroker.store.port import Store
 from oauthbroker.store.upgrade import UpgradeStep, is_behind, left_of
 from tests.kit.old_store import FROZEN, keyring_file, open_upgraded, ring_of, unpack

@@ -1,4 +1,4 @@
-"""The frozen bytes: what was sealed once opens for ever, in our reader and in one that shares no line with it."""
+"""The frozen bytes: a sealed record opens for ever, in our reader and in one that shares no line with it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.store.kek import EnvKek
-from oauthbroker.store.keys import Keyring, SeedState, Upgrades
+from oauthbroker.store.key_encryption_keys import EnvKek
+from oauthbroker.store.keyring import Keyring, SeedState, Upgrades
 from oauthbroker.store.seal import SealPlace, unseal
 from tests.unit.store import second_reader as second
 from tests.vectors.make_vectors import documents
@@ -68,7 +68,7 @@ def test_a_frozen_keyring_opens_with_each_of_its_keys(frozen, text, tmp_path):
 
 @pytest.mark.case("69")
 @by_why([*RINGS["refused"], *({**each, "why": f"format 2: {each['why']}"} for each in RINGS_2["refused"])])
-def test_a_frozen_wrong_keyring_opens_for_nobody(vector, tmp_path):
+def test_a_frozen_wrong_keyring_never_opens(vector, tmp_path):
     with pytest.raises(BrokerError) as caught:
         load(tmp_path, vector["keyring"], vector["kek"])
     assert vector["expect"] == caught.value.code

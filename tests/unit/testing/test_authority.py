@@ -1,4 +1,4 @@
-"""A provider behind TLS, and the certificates that everybody must refuse."""
+"""A provider behind TLS, and the certificates that every client must refuse."""
 
 from __future__ import annotations
 

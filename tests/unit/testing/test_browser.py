@@ -1,4 +1,4 @@
-"""A browser without scripts: what it sends, what it follows, which cookies it keeps."""
+"""A browser without scripts: the headers it sends, the redirects it follows, the cookies it keeps."""
 
 from __future__ import annotations
 

@@ -262,3 +262,21 @@ def test_active_canaries_nest():
         with CanarySweep() as inner:
             assert Canaries.active() is inner.canaries
         assert Canaries.active() is outer.canaries
+
+
+@given(
+    st.lists(st.text(min_size=6, max_size=12), min_size=1, max_size=8),
+    st.lists(st.one_of(st.integers(0, 7), st.text(max_size=9)), max_size=6),
+)
+def test_a_search_for_all_forms_at_once_finds_what_a_search_for_each_finds(secrets: list[str], pieces: list[int | str]):
+    canaries = Canaries()
+    for number, secret in enumerate(secrets):
+        canaries.add(secret, str(number))
+    text = "".join(secrets[each % len(secrets)] if isinstance(each, int) else each for each in pieces)
+    haystack = text.encode("utf-8", "surrogatepass")
+    meaning: dict[bytes, tuple[str, str]] = {}
+    for secret in secrets:
+        for needle, form in disguises(secret).items():
+            meaning.setdefault(needle, (str(secrets.index(secret)), form))
+    found = [(find.kind, find.form) for find in canaries.search(haystack, "here")]
+    assert sorted({meaning[needle] for needle in meaning if needle in haystack}) == found

@@ -66,7 +66,7 @@ async def test_a_token_request_without_a_resource_gets_all_that_was_agreed_to(pa
 
 
 @pytest.mark.parametrize("agreed", [None, ONE])
-async def test_a_resource_that_nobody_agreed_to_is_refused(party: RelyingParty, agreed: str | None):
+async def test_a_resource_without_consent_is_refused(party: RelyingParty, agreed: str | None):
     tokens = (await party.exchange(await party.code(resource=agreed))).json()
     answer = await party.refresh(tokens["refresh_token"], resource=TWO)
     assert (400, "invalid_target") == (answer.status_code, answer.json()["error"])
@@ -78,7 +78,7 @@ async def test_a_repeated_parameter_is_still_refused(party: RelyingParty):
     assert (400, "invalid_request") == (answer.status_code, answer.json()["error"])
 
 
-async def test_a_machine_gets_its_scopes_and_no_more(party: RelyingParty):
+async def test_a_machine_gets_its_own_scopes_only(party: RelyingParty):
     party.idp.change("bot", scopes=frozenset({"read", "write"}), access_lifetime=60)
     asked = (await party.post("/token", grant_type="client_credentials", scope="read", resource=ONE)).json()
     usual = (await party.post("/token", grant_type="client_credentials")).json()
@@ -90,7 +90,7 @@ async def test_a_machine_gets_its_scopes_and_no_more(party: RelyingParty):
     assert [] == party.idp.families("bot")  # nothing to refresh
 
 
-async def test_a_public_client_is_nobody_of_its_own(party: RelyingParty):
+async def test_a_public_client_gets_no_client_credentials(party: RelyingParty):
     party.idp.change("bot", auth_method="none")
     answer = await party.post("/token", grant_type="client_credentials")
     assert "unsupported_grant_type" == answer.json()["error"]

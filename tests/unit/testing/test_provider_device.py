@@ -29,7 +29,7 @@ def said(answer: httpx2.Response) -> str:
     return str(answer.json().get("error", "granted"))
 
 
-async def test_a_device_gets_its_tokens_once_somebody_agreed(party: RelyingParty, clock: TestClock):
+async def test_a_device_gets_its_tokens_after_the_consent(party: RelyingParty, clock: TestClock):
     device = await begin(party)
     assert {
         "device_code",

@@ -270,7 +270,7 @@ async def test_one_browser_can_switch_accounts(party: RelyingParty):
     assert 2 == party.idp.count("login") - 1  # the second time mallory was signed in already; switching adds a GET
 
 
-async def test_auto_consent_asks_nobody(party: RelyingParty):
+async def test_auto_consent_shows_no_page(party: RelyingParty):
     party.idp.auto_consent = "mallory"
     browser = Browser()
     page = await browser.open(party.authorization_url())
@@ -337,7 +337,7 @@ async def test_everything_secret_is_a_canary(party: RelyingParty):
 
 
 async def test_accounts_carry_what_a_test_gives_them(party: RelyingParty):
-    party.idp.add_account(Account("dora", "U9", "T9", 99, "Dora", claims={"hd": "corp.example"}))
+    party.idp.add_account(Account("dora", "U9", "T9", number=99, name="Dora", claims={"hd": "corp.example"}))
     tokens = await party.connect("dora")
     assert "corp.example" == (await party.get("/userinfo", tokens["access_token"])).json()["hd"]
 

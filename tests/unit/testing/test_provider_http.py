@@ -1,4 +1,4 @@
-"""The server below the provider, on raw sockets: what arrives is read by the rules, what leaves is what was written."""
+"""The server below the provider, on raw sockets: requests are read by the rules, answers leave as they were written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def talk(idp: IdentityProvider, *parts: bytes) -> bytes:
             await writer.drain()
             await asyncio.sleep(0.01)
         writer.write_eof()
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), 60)
     finally:
         writer.close()
         await writer.wait_closed()
@@ -74,12 +74,12 @@ async def test_a_client_may_ask_before_sending_a_body(idp: IdentityProvider):
         (b"POST /token HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n" + b"x" * 1_100_000, b"413"),
     ],
 )
-async def test_what_is_not_http_or_too_large_is_refused(idp: IdentityProvider, sent: bytes, status: bytes):
+async def test_bytes_that_are_not_http_or_too_large_are_refused(idp: IdentityProvider, sent: bytes, status: bytes):
     assert status == (await talk(idp, sent))[9:12]
     assert [] == idp.requests
 
 
-async def test_a_client_that_leaves_harms_nobody(idp: IdentityProvider):
+async def test_a_client_that_leaves_harms_no_other(idp: IdentityProvider):
     assert b"" == await talk(idp, b"")
     assert b"400" == (await talk(idp, b"POST /token HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc"))[9:12]
     assert b"200" == (await talk(idp, get("/jwks")))[9:12]

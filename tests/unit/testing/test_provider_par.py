@@ -98,7 +98,7 @@ async def test_required_means_required(party: RelyingParty):
 @pytest.mark.parametrize(
     "word, told", [("off", (None, None)), ("offered", ("/par", False)), ("required", ("/par", True))]
 )
-async def test_the_metadata_says_what_is_offered(party: RelyingParty, word: Any, told: tuple[Any, Any]):
+async def test_the_metadata_lists_the_supported_features(party: RelyingParty, word: Any, told: tuple[Any, Any]):
     party.idp.par = word
     document = (await party.get("/.well-known/oauth-authorization-server")).json()
     url = document.get("pushed_authorization_request_endpoint")

@@ -89,7 +89,7 @@ async def test_a_refresh_token_can_expire(party: RelyingParty, clock: TestClock)
     clock.advance(100)
     assert "invalid_grant" == (await party.refresh(tokens["refresh_token"])).json()["error"]
     assert ["the refresh token has expired"] == [one.why for one in party.idp.refusals("refresh_token")]
-    assert party.idp.families()[0].is_alive  # it ended by itself, nobody ended it
+    assert party.idp.families()[0].is_alive  # it expired, it was not revoked
 
 
 async def test_without_rotation_the_same_refresh_token_can_come_back(party: RelyingParty):

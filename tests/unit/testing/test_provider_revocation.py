@@ -90,7 +90,7 @@ async def test_an_application_can_delete_a_token_or_the_whole_grant(party: Relyi
     assert found[0]["access_token"] not in repr(party.idp.requests)
 
 
-async def test_an_application_is_told_what_was_wrong(party: RelyingParty):
+async def test_an_application_is_told_the_fault(party: RelyingParty):
     tokens = await party.connect()
     body = {"access_token": tokens["access_token"]}
     answers = [

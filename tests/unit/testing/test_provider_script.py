@@ -157,7 +157,7 @@ async def test_a_gzip_bomb_is_small_on_the_wire_and_huge_inside(party: RelyingPa
 
 async def test_alterations_change_honest_answers_only(party: RelyingParty):
     party.idp.script.token.alter(lambda found: {**found, "scope": "admin"}, times=2)
-    party.idp.script.token.alter(lambda found: found.pop("refresh_token"))  # its own change, not what it returns
+    party.idp.script.token.alter(lambda found: found.pop("refresh_token"))  # its own change, not its return value
     assert "invalid_grant" == (await party.exchange("unknown")).json()["error"]
     answer = await party.connect()
     assert "admin" == answer["scope"]
@@ -209,7 +209,7 @@ ID_TOKEN_LIES: dict[str, dict[str, Any]] = {
     "no algorithm": {"header": {"alg": "none"}},
     "signed with the client secret": {"header": {"alg": "HS256"}, "key": "secret"},
     "signed with the public key as a secret": {"header": {"alg": "HS256"}, "key": "public"},
-    "signed with nobody's key": {"key": "strange"},
+    "signed with an unknown key": {"key": "strange"},
     "no signature": {"key": "cut"},
     "one bit wrong": {"key": "flipped"},
 }
@@ -226,7 +226,7 @@ async def test_a_forged_signature_does_not_verify(party: RelyingParty, lie: dict
         jwt.decode(answer["id_token"], keys, algorithms=["RS256", "ES256"])
 
 
-async def test_a_forgery_with_the_secret_is_what_it_claims(party: RelyingParty):
+async def test_a_forgery_with_the_secret_has_its_claims(party: RelyingParty):
     party.idp.script.token.alter_id_token(header={"alg": "HS256"}, key="secret")
     answer = await party.connect()
     key = OctKey.import_key(party.idp.client("bot").reveal_secret())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.client import Options, Runtime, SyncOAuth
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, result_from_json
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, result_from_json
 from oauthbroker.model.turn import TurnLike
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
@@ -101,7 +101,7 @@ AUTHS = (
 SWARMS = ANYTHING.filter(lambda ref: not isinstance(ref, str) or ref.count("/") == 1)  # a text is judged at once
 TURNS = (
     ANYTHING
-    | st.builds(Turn, ANYTHING, ANYTHING, SWARMS, ANYTHING, AUTHS)
+    | st.builds(Turn, ANYTHING, ANYTHING, SWARMS, origin=ANYTHING, auth=AUTHS)
     | st.builds(lambda origin: Turn("planner", "1", origin=origin, auth=turn(ALICE).auth), ANYTHING)
 )
 MANY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
@@ -277,7 +277,7 @@ async def test_a_block_that_cannot_be_made_is_none_and_one_line_in_the_log(fault
 @MANY
 @given(ANYTHING, ANYTHING, ANYTHING, ANYTHING)
 def test_no_argument_raises_out_of_the_clients_token_calls(app: Any, scopes: Any, ttl: Any, token: Any) -> None:
-    """Nothing listens there: what is refused before is `requestInvalid`, the rest is not reached."""
+    """Nothing listens there: a call refused before is `requestInvalid`, the others do not reach it."""
     with SyncOAuth("http://127.0.0.1:9", "obt_1.x", Options(timeout=0)) as oauth:
         request = {"oauthAppRef": app, "scopes": scopes, "minTtlSeconds": ttl}
         for answer in (

@@ -13,14 +13,14 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.injection.targets import Target
 from oauthbroker.model.apps import Bundle, ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tokens.context import OAuthContext
 from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.kit.samples import app_with
 
 API = ApiAccess((ApiHost("api.example.com"),))
-TARGET = Target(app_with(), "GET", ApiHost("api.example.com"), "/")
+TARGET = Target(app=app_with(), method="GET", host=ApiHost("api.example.com"), path="/")
 TOOLS = {
     "Tool/carried": (ToolAuth("mail", ("read",), injected=True),),
     "Tool/holder": (ToolAuth("mail"),),
@@ -96,7 +96,7 @@ async def test_a_refused_token_is_reported_by_the_broker_and_another_one_is_inje
     calls = context_of(harness, "Tool/carried").injected_calls("mail")
     first = await calls.token(TARGET)
     assert isinstance(first, Ready)
-    second = await calls.rejected(TARGET, first.access_token)
+    second = await calls.rejected(TARGET, first.access_token, frozenset())
     assert isinstance(second, Ready)
     assert first.access_token != second.access_token
     assert any(isinstance(entry, TokenRejected) for entry in harness.audit.entries)
@@ -136,3 +136,26 @@ async def test_a_demand_that_comes_with_a_reload_holds_at_once(harness: Harness)
     app = replace(bundle.apps["mail"], api=replace(API, injected=True))
     await harness.broker.reload(Bundle(bundle.settings, {**bundle.apps, "mail": app}, bundle.tools))
     assert Code.TOKEN_INJECTED_ONLY is code_of(await context.get_access_token("mail"))
+
+
+@pytest.mark.parametrize(
+    ("tool", "app", "answer"),
+    [
+        ("Tool/carried", "mail", None),
+        ("Tool/holder", "mail", None),
+        ("Tool/other", "closed", AuthorizationRequired),
+        ("Tool/other", "mail", Code.APP_FORBIDDEN),
+        (None, "unknown", Code.OAUTH_APP_NOT_FOUND),
+        (None, "Tool/mail", Code.REQUEST_INVALID),
+    ],
+)
+async def test_missing_consent_is_asked_for_and_no_token_is_issued(harness, tool, app, answer):
+    before = len(harness.audit.entries)
+    found = await harness.broker.oauth(turn(), tool).missing_consent(app)
+    if isinstance(answer, Code):
+        assert isinstance(found, Failed)
+        assert answer is found.code
+    else:
+        assert found is None if answer is None else isinstance(found, answer)
+    issued = [each for each in harness.audit.entries[before:] if isinstance(each, TokenIssued | TokenInjected)]
+    assert [] == issued

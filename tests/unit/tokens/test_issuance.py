@@ -18,8 +18,8 @@ from oauthbroker.audit import AuditEntry, TokenIssued
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle, ToolAuth
-from oauthbroker.model.habits import Habits
-from oauthbroker.model.results import Failed, Ready, TokenResult
+from oauthbroker.model.provider_habits import Habits
+from oauthbroker.model.token_results import Failed, Ready, TokenResult
 from oauthbroker.model.turn_token import narrow
 from oauthbroker.observability.metrics import Metric, Timing
 from oauthbroker.records import Grant
@@ -28,7 +28,7 @@ from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tokens.context import OAuthContext
 from oauthbroker.tokens.decision import Need, UseToken, decide
-from oauthbroker.tokens.issued import MOST_REMEMBERED, Issuances
+from oauthbroker.tokens.issuance_cache import MOST_REMEMBERED, Issuances
 from oauthbroker.tokens.token_call import Caller
 from tests.kit.running_broker import ALICE, BOB, Harness, global_app, running, turn, user_app
 from tests.kit.samples import NOW, grant_with, token_with
@@ -246,7 +246,7 @@ async def test_a_tool_that_changes_an_answer_changes_no_other_one(
             answer.provider_data["instance_url"] = "https://evil.example"  # type: ignore[index]
 
 
-async def test_what_is_remembered_has_an_end_and_is_no_part_of_the_caller(harness: Harness) -> None:
+async def test_cached_issuances_are_bounded_and_no_part_of_the_caller(harness: Harness) -> None:
     context = await remembered(harness)
     for seconds in range(3 * MOST_REMEMBERED):
         assert isinstance(await context.get_access_token("mail", min_ttl_seconds=seconds), Ready)

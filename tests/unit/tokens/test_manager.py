@@ -1,4 +1,4 @@
-"""The token call, line by line (docs/embedding.md): `decide` as a table, and what is refused before anything is looked up."""
+"""The token call, line by line (docs/embedding.md): `decide` as a table, and the requests that are refused before a lookup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from oauthbroker import Turn, TurnAuth
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import ToolAuth
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.records import Grant, RefreshState
 from oauthbroker.records.refresh_state import Ended
 from oauthbroker.refresh.writeback import Refreshed
@@ -58,7 +58,7 @@ TABLE: list[tuple[str, Grant | None, Need, Decision]] = [
     ("6 longer than it was issued for", lives(3000), need("read", ttl=3601), Refuse(Code.MIN_TTL_UNSATISFIABLE)),
     ("6 as long as it was issued for", lives(3600), need("read", ttl=3600), Refuse(Code.MIN_TTL_UNSATISFIABLE)),
     ("6 though it has ended", lives(-5), need("read", ttl=9999), Refuse(Code.MIN_TTL_UNSATISFIABLE)),
-    # 8: alive, and nobody asked for more
+    # 8: alive, and no caller asked for more
     ("8 the default and not a second more", lives(DEFAULT), need("read"), UseToken(degraded=True)),
     ("8 its last second", lives(1), need("read"), UseToken(degraded=True)),
     # 11: a person has to agree
@@ -92,26 +92,26 @@ def refreshable(seconds: float | None, lifetime: int | None = 3600, **refresh_st
 
 
 REFRESHABLE: list[tuple[str, Grant | None, Need, Decision]] = [
-    ("5 what lives long enough is not renewed", refreshable(DEFAULT + 1), need("read"), UseToken()),
+    ("5 a token that lives long enough is not refreshed", refreshable(DEFAULT + 1), need("read"), UseToken()),
     ("5 half a short life is enough", refreshable(31, 60), need("read"), UseToken()),
-    ("6 first: renewing would not help", refreshable(10), need("read", ttl=3600), Refuse(Code.MIN_TTL_UNSATISFIABLE)),
+    ("6 first: a refresh would not help", refreshable(10), need("read", ttl=3600), Refuse(Code.MIN_TTL_UNSATISFIABLE)),
     ("7 about to end", refreshable(DEFAULT), need("read"), RefreshToken()),
     ("7 less than half a short life", refreshable(30, 60), need("read"), RefreshToken()),
     ("7 ended", refreshable(-1), need("read"), RefreshToken()),
     ("7 shorter than asked", refreshable(599), need("read", ttl=600), RefreshToken()),
-    ("7 it seems to outlive what it was issued for", refreshable(90_000), need("read"), RefreshToken()),
+    ("7 it seems to outlive its lifetime", refreshable(90_000), need("read"), RefreshToken()),
     ("7 refused once in unclear words", refreshable(-1, refused_at=NOW), need("read"), RefreshToken()),
     ("7 with nothing but a spare", grant_with(token=token_with(-1), refresh_state=SPARE), need("read"), RefreshToken()),
     ("11 dead though a little is left", refreshable(DEFAULT, ended="dead"), need("read"), AskPerson("expired")),
     ("11 dead", refreshable(-1, ended="dead"), need("read"), AskPerson("expired")),
     ("11 its last answer was lost", refreshable(-1, ended="uncertain"), need("read"), AskPerson("refreshUncertain")),
     (
-        "11 somebody else's account came back",
+        "11 another account came back",
         refreshable(3600, ended="quarantined"),
         need("read"),
         AskPerson("revoked"),
     ),
-    ("11 scopes are not renewed", refreshable(-1), need("admin"), AskPerson("scopes")),
+    ("11 scopes are not refreshed", refreshable(-1), need("admin"), AskPerson("scopes")),
     ("5 dead, and lives long enough all the same", refreshable(3600, ended="dead"), need("read"), UseToken()),
 ]
 
@@ -169,15 +169,20 @@ SETTLED: list[tuple[str, Refreshed, Need, Decision]] = [
     ("11 revoked meanwhile", Refreshed(grant_with(revoked=True)), need("read"), AskPerson("revoked")),
     ("11 gone meanwhile", Refreshed(None), need("read"), AskPerson("noGrant")),
     (
-        "somebody else's account",
+        "another account",
         Refreshed(refreshable(60, ended="quarantined"), OTHER),
         need("read"),
         Refuse(OTHER.code),
     ),
-    ("renewed, and the answer took its whole life", Refreshed(refreshable(0)), need("read"), Refuse(DOWN.code, 1)),
-    ("renewed, and has ended already", Refreshed(refreshable(0, 0)), need("read"), Refuse(Code.TOKEN_RESPONSE_INVALID)),
-    ("nobody knows how the grant is", Refreshed(None, DOWN), need("read"), Refuse(DOWN.code, 7)),
-    ("renewed for less than was asked", Refreshed(refreshable(60, 60)), need("read", ttl=60), Refuse(TOO_LONG)),
+    ("refreshed, and the answer took its whole life", Refreshed(refreshable(0)), need("read"), Refuse(DOWN.code, 1)),
+    (
+        "refreshed, and has ended already",
+        Refreshed(refreshable(0, 0)),
+        need("read"),
+        Refuse(Code.TOKEN_RESPONSE_INVALID),
+    ),
+    ("the state of the grant is unknown", Refreshed(None, DOWN), need("read"), Refuse(DOWN.code, 7)),
+    ("refreshed for less than was asked", Refreshed(refreshable(60, 60)), need("read", ttl=60), Refuse(TOO_LONG)),
     ("alone, and the scope did not come", Refreshed(LIVE, DOWN), alone("admin"), Refuse(DOWN.code, 7)),
 ]
 
@@ -259,7 +264,7 @@ def test_a_token_never_becomes_ready_again_by_waiting() -> None:
 
 
 class CountingStore(MemoryStore):
-    """Counts whatever would be a disk's work."""
+    """Counts the calls that would reach a disk."""
 
     def __init__(self, clock: TestClock) -> None:
         super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=clock)
@@ -303,7 +308,7 @@ async def test_the_counting_store_does_count(counted: Harness) -> None:
     assert {"key", "get", "put", "lease"} <= calls_of(counted).keys()
 
 
-# (line of the token call, what is wrong, who asks, what is asked)
+# (line of the token call, the flaw, the caller, the request)
 REFUSED: list[tuple[str, str, str | None, Turn, str, list[str] | None, Any, Code]] = [
     ("1", "unknown app", None, turn(), "nobody", None, None, Code.OAUTH_APP_NOT_FOUND),
     ("1", "unknown app, nothing else right either", "Tool/x", Turn("a", "i"), "x", ["y"], -1, Code.OAUTH_APP_NOT_FOUND),
@@ -397,7 +402,7 @@ async def test_an_app_may_be_named_in_every_spelling_of_a_reference(counted: Har
     ],
     ids=str,
 )
-async def test_what_is_no_reference_is_refused_unseen(counted: Harness, ref: Any) -> None:
+async def test_a_malformed_reference_is_refused_without_a_lookup(counted: Harness, ref: Any) -> None:
     result = await counted.broker.oauth(turn()).get_access_token(ref)
     assert isinstance(result, Failed)
     assert Code.REQUEST_INVALID is result.code
@@ -452,7 +457,7 @@ UNFIT: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("unfit", UNFIT.values(), ids=UNFIT)
-async def test_a_turn_that_nobody_could_be_resumed_in_is_an_error_and_no_exception(
+async def test_a_turn_that_cannot_be_resumed_is_an_error_and_no_exception(
     counted: Harness, unfit: dict[str, Any]
 ) -> None:
     result = await counted.broker.oauth(dataclasses.replace(turn(), **unfit)).get_access_token("mail")

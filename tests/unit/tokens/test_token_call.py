@@ -20,7 +20,7 @@ MAIL = OAuthApp(
     flow="authorizationCode",
     subject_mode="user",
     client=Client("client-mail"),
-    endpoints=Endpoints("https://idp.example/authorize", "https://idp.example/token"),
+    endpoints=Endpoints(authorization_url="https://idp.example/authorize", token_url="https://idp.example/token"),
     scopes=("read", "write", "r", "e"),
     redirect=Redirect("/oauth/callback/mail", "https://broker.example"),
     owner=Owner(user_identity=IdentityRule("idToken", "idp:user:{sub}")),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 from collections.abc import Iterable, Sequence
@@ -16,15 +15,18 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message
 
+from oauthbroker.authorization.pages_service import Invitation
 from oauthbroker.core.clock import Clock
+from oauthbroker.model.turn import SubjectMode
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.testing.clock import TestClock
 from oauthbroker.web.access_log import AccessLog
-from oauthbroker.web.consent_views import ConnectView
-from oauthbroker.web.guard import Guard, allowed_hosts
-from oauthbroker.web.problems import handlers
+from oauthbroker.web.consent_html import ConnectView
+from oauthbroker.web.error_responses import handlers
 from oauthbroker.web.rendering import Page
+from oauthbroker.web.request_limits import Guard, allowed_hosts
+from tests.kit.samples import app_with
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 VOID = {"meta", "input", "br", "hr", "img", "link", "path", "circle", "wbr"}
@@ -48,20 +50,24 @@ HOSTILE_TEXTS = [
 ]  # fmt: skip
 
 
-def a_view(**changes: Any) -> ConnectView:
-    view = ConnectView(
-        agent_name="planner",
-        app_name="Team chat",
-        provider="slack",
-        provider_host="slack.com",
-        subject="slack:user:T111:U1",
-        subject_mode="user",
-        scopes=("chat:write", "channels:read"),
-        expires_at=NOW + timedelta(minutes=10),
-        now=NOW,
-        csrf_token="c" * 43,
-    )
-    return dataclasses.replace(view, **changes)
+def a_view(
+    *,
+    app_name: str = "Team chat",
+    provider: str = "slack",
+    provider_host: str = "slack.com",
+    subject_mode: SubjectMode = "user",
+    csrf_token: str = "c" * 43,
+    **changes: Any,
+) -> ConnectView:
+    asked: dict[str, Any] = {
+        "app": app_with(title=app_name, provider=provider, subject_mode=subject_mode),
+        "agent_name": "planner",
+        "subject": "slack:user:T111:U1",
+        "scopes": ("chat:write", "channels:read"),
+        "expires_at": NOW + timedelta(minutes=10),
+        "authorization_endpoint": f"https://{provider_host}/authorize",
+    }
+    return ConnectView(Invitation(**{**asked, **changes}), NOW, csrf_token)
 
 
 @dataclass

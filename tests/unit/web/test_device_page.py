@@ -1,4 +1,4 @@
-"""The page of a device code: the code to type, where to type it, what it is for, and nothing that runs or loads."""
+"""The page of a device code: the code to type, where to type it, its purpose, and nothing that runs or loads."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.results import DevicePrompt
-from oauthbroker.web.consent_views import qr_svg, render_device
+from oauthbroker.model.token_results import DevicePrompt
+from oauthbroker.web.consent_html import qr_svg, render_device
 from oauthbroker.web.rendering import Page
 from oauthbroker.web.security_headers import stylesheet
 from tests.unit.web.kit import HOSTILE_TEXTS, Document, a_view, tags_and_attributes
 
 URI = "https://login.example.com/device"
-PROMPT = DevicePrompt(URI, f"{URI}?user_code=WDJB-MJHT", "WDJB-MJHT", 5)
+PROMPT = DevicePrompt(
+    verification_uri=URI, verification_uri_complete=f"{URI}?user_code=WDJB-MJHT", user_code="WDJB-MJHT", interval=5
+)
 PLAIN = replace(PROMPT, verification_uri_complete=None)
 VIEW = a_view(provider="oidc", provider_host="login.example.com")
 BOTH = pytest.mark.parametrize("page", [render_device(VIEW, PROMPT, "en"), render_device(VIEW, PLAIN, "ko")], ids=str)

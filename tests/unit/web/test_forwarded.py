@@ -70,7 +70,7 @@ def test_a_header_of_a_thousand_hops_is_read_from_its_end_only():
 
 
 @given(st.text(max_size=200))
-def test_whatever_a_stranger_writes_nobody_becomes_local(said):
+def test_no_header_of_a_stranger_makes_a_caller_local(said):
     assert Proxies(TRUSTED).client(STRANGER, said) is None
     found = Proxies(TRUSTED).client(PROXY, said)
     assert found is None or not found.startswith(("127.", "::1"))

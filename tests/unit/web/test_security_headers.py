@@ -1,4 +1,4 @@
-"""The stylesheet and the headers: what is allowed is exactly what is sent, and it can be read by everybody."""
+"""The stylesheet and the headers: exactly the content that is sent is allowed, and all readers can read it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from oauthbroker.web.consent_views import render_connect, render_outcome
+from oauthbroker.web.consent_html import render_connect, render_outcome
 from oauthbroker.web.security_headers import content_security_policy, security_headers, stylesheet
 from tests.unit.web.kit import Document, a_view
 

@@ -16,20 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import Environment, nodes
 
-from oauthbroker.web.scopes import provider_title, scope_line
+from oauthbroker.web.scope_sentences import provider_title, scope_line
 from oauthbroker.web.security_headers import TEMPLATES
 from oauthbroker.web.words import SECTIONS, Words, locale_of
 
 WEB = TEMPLATES.parent
 ENGLISH = SECTIONS["en"]
-PREFIX = re.compile(r"(light|state|done)_\w+")  # words that `admin_views` finds by a state's name
+PREFIX = re.compile(r"(light|state|done)_\w+")  # words that `admin_html` finds by a state's name
 
 
 def section_of(file: Path) -> str:
     """The section whose words a module or a template calls `text`."""
     if file.stem.startswith(("admin_", "office")):
         return "admin"
-    return "connections" if file.stem.startswith(("connections", "people", "times")) else "pages"
+    return "connections" if file.stem.startswith(("connections", "people", "readable_times")) else "pages"
 
 
 def names_in(file: Path) -> Iterator[tuple[str, str]]:
@@ -73,8 +73,8 @@ def test_every_word_is_used():
 @pytest.mark.parametrize(
     ("file", "before", "after"),
     [
-        ("consent_views.py", "PAGES[locale].connect_title", "PAGES[locale].conect_title"),
-        ("next_step.py", "text.code_title", "text.login_key"),
+        ("consent_html.py", "PAGES[locale].connect_title", "PAGES[locale].conect_title"),
+        ("confirmation_pages.py", "text.code_title", "text.login_key"),
         ("templates/admin_login.html", "text.login_key", "text.footer"),
     ],
 )
@@ -96,8 +96,8 @@ PROGRAM = """
 from oauthbroker.config.broker_spec import BrokerSpec
 from oauthbroker.core.errors import LOCALES, BrokerError, Code
 from oauthbroker.model.turn import Turn, whole_turn
-from oauthbroker.web.api.models import TurnBody
-from oauthbroker.web.consent_views import render_outcome
+from oauthbroker.web.api.request_models import TurnBody
+from oauthbroker.web.consent_html import render_outcome
 from oauthbroker.web.words import locale_of
 
 chosen = locale_of("eo-XX, ko;q=0.5", "en")

@@ -1,4 +1,4 @@
-"""What an operator is told: lights and sentences, as pure judgements over what was seen."""
+"""Findings for an operator: lights and sentences, as pure functions of the observations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.records.kit import grant
 NOW = datetime(2026, 2, 1, 9, tzinfo=UTC)
 DAY = timedelta(days=1)
 GRANT = GrantView.of(grant(scopes=("a",)), None, NOW)
-APPS = {"slack-bot": AppFacts(("a",))}
+APPS = {"slack-bot": AppFacts(scopes=("a",))}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,9 @@ def test_the_middle_one_of_the_providers_clocks_counts(skews: list[float], light
 
 
 def key(name: str, expires: datetime | None) -> ApiKey:
-    return ApiKey(f"{name}-{expires}", name, frozenset({"runtime"}), NOW - DAY, expires)
+    return ApiKey(
+        locator=f"{name}-{expires}", name=name, roles=frozenset({"runtime"}), created_at=NOW - DAY, expires_at=expires
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,7 @@ def test_a_key_that_has_a_successor_is_no_cause_for_alarm(keys: list[ApiKey], li
         (Sessions(1, 2), Depth(), ["2 authorizations were begun and not ended."]),
     ],
 )
-def test_work_that_nobody_does_is_told(sessions: Sessions, depth: Depth, says: list[str]):
+def test_overdue_work_is_reported(sessions: Sessions, depth: Depth, says: list[str]):
     found = findings.of_work(sessions, depth, NOW, 0)
     warned = [it for it in found if it.light == "warning"]
     assert len(says) == len(warned)
@@ -89,7 +91,7 @@ def test_work_that_nobody_does_is_told(sessions: Sessions, depth: Depth, says: l
         ({"app": "gone"}, "of apps that are not configured (1 of gone)"),
     ],
 )
-def test_what_is_wrong_with_grants_is_one_finding_a_kind(changes, says: str):
+def test_faults_of_grants_are_one_finding_for_each_kind(changes, says: str):
     [found, overview] = findings.of_grants([replace(GRANT, **changes)], APPS)
     assert ("warning", "ok") == (found.light, overview.light)
     assert says in found.text
@@ -127,7 +129,10 @@ def test_grants_that_are_well_are_counted():
 
 @pytest.mark.parametrize(("days", "certain", "light"), [(5, True, "warning"), (5, False, "ok"), (20, True, "ok")])
 def test_only_what_comes_soon_and_for_certain_is_a_warning(days: int, certain: bool, light: Light):
-    told = Forecast((Outlook("mail", "alice", "sha256:0", NOW + days * DAY, "age", certain),), {})
+    told = Forecast(
+        (Outlook(app="mail", subject="alice", grant_id="sha256:0", when=NOW + days * DAY, why="age", certain=certain),),
+        {},
+    )
     [found] = findings.of_forecast(told, NOW)
     assert light == found.light
     assert "doctor --forecast" in found.todo

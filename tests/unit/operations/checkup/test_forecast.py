@@ -1,13 +1,13 @@
-"""Who will have to agree again: a table, and what is left open where nobody knows."""
+"""Who will have to consent again: a table, and the cases without a known answer."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.model.settings import Limits
 from oauthbroker.operations.checkup.forecast import REASONS, AppFacts, Why, forecast
 from oauthbroker.operations.checkup.inspection import Inspection
@@ -27,7 +27,7 @@ DAY = timedelta(days=1)
 GRANT = GrantView.of(
     grant(registration="r1", scopes=("a", "b"), created_at=NOW - 100 * DAY, updated_at=NOW - 10 * DAY), None, NOW
 )
-APP = AppFacts(("a", "b"), "r1")
+APP = AppFacts(scopes=("a", "b"), registration="r1")
 
 
 def only(state: GrantView, app: AppFacts) -> tuple[Why, datetime | None, bool] | None:
@@ -106,7 +106,7 @@ def test_the_oldest_grants_of_an_account_beyond_what_its_provider_keeps_are_told
     assert not [it for it in told.outlooks if it.certain and it.why == "crowded"]
 
 
-def test_grants_of_apps_that_are_not_configured_are_nobodys_forecast():
+def test_grants_of_unconfigured_apps_are_in_no_forecast():
     assert () == forecast([GRANT], {}, NOW).outlooks
 
 
@@ -122,13 +122,13 @@ def test_the_soonest_come_first_and_what_waits_for_a_call_last():
     assert ["sooner"] == [it.subject for it in told.within(NOW, 5)]
 
 
-def test_what_nobody_knows_is_counted_by_app():
+def test_unknown_ends_are_counted_by_app():
     grants = [GRANT, replace(GRANT, subject="b"), replace(GRANT, app="known"), replace(GRANT, refreshable=False)]
     told = forecast(grants, {"slack-bot": APP, "known": replace(APP, unused_days=9)}, NOW)
     assert {"slack-bot": 2} == told.unknown
 
 
-def test_a_grants_state_has_what_is_looked_at_and_no_token():
+def test_a_grants_state_has_the_needed_fields_and_no_token():
     held = grant(refresh_state=RefreshState(intent=Intent("x", NOW, lost=2), refused_at=NOW))
     state = GrantView.of(held, None, NOW)
     assert (2, NOW, True) == (state.lost, state.refused_at, state.refreshable)
@@ -174,6 +174,9 @@ async def test_a_checkup_knows_when_each_grant_was_used_last() -> None:
     repository = Repository(store)
     held = await repository.save_grant(grant(), expect=0)
     await repository.shelf("uses", GrantUse.from_plaintext).add(GrantUse.first(held.record.id, "planner", None, NOW))
-    inspection = Inspection(repository, ApiKeys, KINDS, TestClock(), Limits())  # type: ignore[arg-type]
+    unused: Any = None
+    inspection = Inspection(
+        repository=repository, age=unused, keys=unused, kinds=KINDS, clock=TestClock(), limits=Limits()
+    )
     assert [NOW] == [state.used_at for state in await inspection.grants()]
     assert [None] == [state.used_at for state in await replace(inspection, kinds=()).grants()]

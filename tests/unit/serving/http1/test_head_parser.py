@@ -1,26 +1,19 @@
-"""What the server reads, beside another reader: what it accepts, h11 reads the same way."""
+"""The server's parser against another one: h11 reads every accepted head the same way."""
 
 from __future__ import annotations
 
 import asyncio
-import io
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import h11
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
-from uvicorn.server import ServerState
 
-from oauthbroker.core.clock import SystemClock
-from oauthbroker.observability.logging import json_log
-from oauthbroker.serving.http1.connection import DoorConfig
 from oauthbroker.serving.http1.head_parser import HEAD_LIMIT, judge
-from oauthbroker.serving.http1.warm_connection import WarmConnection
-from oauthbroker.serving.terms import Terms
+from tests.kit.wire import Line, Wire
 
 Read = tuple[bytes, bytes, str, list[tuple[bytes, bytes]], bytes | None]
 PLAIN = b"POST /v1/tokens?a=b HTTP/1.1\r\nHost: broker.example\r\nContent-Length: 4\r\nX-One:\t a b \r\n\r\nbody"
@@ -33,7 +26,7 @@ WORDS = [b"\r\n", b"Content-Length: 3\r\n", b"Transfer-Encoding: chunked\r\n", b
 
 @st.composite
 def requests(draw: st.DrawFn) -> bytes:
-    """A sound request with a few bytes replaced, put in or taken out."""
+    """Draw a sound request with a few bytes replaced, inserted or removed."""
     data = draw(st.sampled_from(SOUND))
     for _ in range(draw(st.integers(0, 2))):
         at, end = draw(st.integers(0, len(data))), draw(st.integers(0, 3))
@@ -42,7 +35,7 @@ def requests(draw: st.DrawFn) -> bytes:
 
 
 def by_h11(data: bytes) -> Read:
-    """The first request, and its body if all of it is there and sound."""
+    """Return the first request as h11 reads it, and its body if it is complete and sound."""
     reader = h11.Connection(h11.SERVER, max_incomplete_event_size=2 * HEAD_LIMIT)
     reader.receive_data(data)
     request, parts = reader.next_event(), bytearray()
@@ -55,34 +48,8 @@ def by_h11(data: bytes) -> Read:
     return request.method, request.target, request.http_version.decode(), list(request.headers), body
 
 
-class Wire(asyncio.Transport):
-    """A connection without a network: what is written is kept."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said, self.ended = b"", False
-
-    def write(self, data: Any) -> None:
-        self.said += bytes(data)
-
-    def close(self) -> None:
-        self.ended = True
-
-    abort = write_eof = close
-
-    def is_closing(self) -> bool:
-        return self.ended
-
-    def pause_reading(self) -> None: ...
-
-    resume_reading = pause_reading
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-
 async def taken_in(*parts: bytes) -> tuple[list[Read], Wire]:
-    """The requests that reach the application."""
+    """Return the requests that reach the application, and the connection's wire."""
     found: list[Read] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,18 +64,13 @@ async def taken_in(*parts: bytes) -> tuple[list[Read], Wire]:
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
 
-    config = DoorConfig(app, Terms(json_log(io.StringIO(), SystemClock())), 1, WarmConnection)
-    config.load()
-    wire, connection = Wire(), WarmConnection(config, ServerState(), {})
-    connection.connection_made(wire)
+    line = Line(app)
     for part in parts:
-        connection.data_received(part)
+        line.connection.data_received(part)
         for _ in range(6):
             await asyncio.sleep(0)
-    connection.connection_lost(None)
-    for _ in range(6):
-        await asyncio.sleep(0)
-    return found, wire
+    await line.close()
+    return found, line.wire
 
 
 @pytest.mark.case("84")
@@ -117,7 +79,7 @@ async def taken_in(*parts: bytes) -> tuple[list[Read], Wire]:
 @example(CHUNKED)
 @example(OLD)
 def test_what_reaches_the_application_is_read_the_same_by_another_reader(data: bytes) -> None:
-    """But for what stands between chunks: whatever that is taken for, it is the last thing that is read."""
+    """Bytes between chunks may be read differently. Then they are the last bytes that are read."""
     found, wire = asyncio.run(taken_in(data))
     for method, target, version, headers, body in found[:1]:
         request = by_h11(data)

@@ -1,4 +1,4 @@
-"""What is particular to files: growth, descriptors, what lies on disk, how stamps settle, how waiting writers behave."""
+"""The particulars of files: growth, descriptors, names on disk, how stamps settle, how waiting writers behave."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Round
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.fs import Fs
+from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.port import Conflict, Key, Store
 from oauthbroker.testing.crashfs import CountingFs
 from oauthbroker.testing.stores import open_file_store, open_keyring
@@ -73,7 +73,7 @@ async def test_start_read_and_write_do_not_depend_on_how_many_grants_there_are(t
     assert (2, 1, 0) == (write["fsync"], write["rename"], write["listdir"])
 
 
-async def test_names_on_disk_say_nothing_of_what_they_name(store, tmp_path):
+async def test_names_on_disk_reveal_no_record(store, tmp_path):
     await store.put(store.key("grants", "slack-bot", "slack:team:T111"), b"CANARY", expect=0)
     async with store.lease(store.key("flight", "slack-bot", "slack:team:T111"), wait=1):
         pass
@@ -195,7 +195,7 @@ async def test_a_writer_waits_for_the_lock_without_holding_a_thread(tmp_path):
     await fs.waiting.wait()
     waiting = [asyncio.create_task(store.put(key, b"late", expect=0)) for _ in range(30)]
     await asyncio.sleep(0.02)
-    assert 0 == await asyncio.wait_for(store.count("sessions"), 20)
+    assert 0 == await asyncio.wait_for(store.count("sessions"), 60)
     assert not any(task.done() for task in [slow, *waiting])
     gate.set()
     results = await asyncio.gather(slow, *waiting, return_exceptions=True)
@@ -305,7 +305,7 @@ async def test_a_lock_outlasts_the_work_of_a_cancelled_writer(tmp_path):
     await other.close()
 
 
-async def test_a_start_beside_a_writer_does_not_take_his_temporary_file(tmp_path):
+async def test_a_start_beside_a_writer_does_not_remove_its_temporary_file(tmp_path):
     store = open_file_store(tmp_path)
     key = store.key("grants", "a")
     prepared = store._entries.prepare(key, 1, b"x")
@@ -313,16 +313,6 @@ async def test_a_start_beside_a_writer_does_not_take_his_temporary_file(tmp_path
     async with store._locks.hold("write-00", 1) as held:
         assert b"x" == store._entries.install(prepared, held).body
     await store.close()
-
-
-async def test_what_a_dead_writer_left_is_collected_at_the_next_start(tmp_path):
-    store = open_file_store(tmp_path)
-    left = store._entries.prepare(store.key("grants", "a"), 1, b"x")
-    os.close(left.fd)
-    await store.close()
-    assert 1 == len(list((tmp_path / "store").rglob("*.tmp")))
-    await open_file_store(tmp_path).close()
-    assert [] == list((tmp_path / "store").rglob("*.tmp"))
 
 
 class NoLocks(Fs):

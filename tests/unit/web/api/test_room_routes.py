@@ -9,9 +9,9 @@ from pydantic import BaseModel
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.rooms.open_room import RoomRoute
+from oauthbroker.web.api.call_table import OPERATIONS
 from oauthbroker.web.api.fields import RequestModel
-from oauthbroker.web.api.operations import OPERATIONS
-from oauthbroker.web.api.rooms import operations_of
+from oauthbroker.web.api.room_routes import operations_of
 
 
 class Bed(RequestModel):

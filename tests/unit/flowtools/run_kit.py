@@ -1,0 +1,104 @@
+"""Runs for tests: a world with orders and a log, and adapters that remember the effects."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from oauthbroker.flowtools.entities.rows import Rows
+from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.policies import Policy, load_policy
+from oauthbroker.flowtools.running.contract import FlowRuns
+from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.running.journal import AUDIT
+from oauthbroker.flowtools.running.ports import Effect, Ports
+from oauthbroker.flowtools.spec import load_tool
+from tests.unit.flowtools.entity_kit import ORDER, database_with, entity_of, sqlite_url
+from tests.unit.flowtools.kit import written
+
+STAFF = Actor(id="s1", roles=frozenset({"staff"}))
+UUID = "6f9619ff-8b86-4011-b42d-00cf4fc964ff"
+OTHER = "6f9619ff-8b86-4011-b42d-00cf4fc96400"
+LOG: dict[str, Any] = {"name": "Log", "fields": {"text": {"type": "string", "required": True}}}
+BEGIN, COMMIT = ("transaction", {"operation": "begin"}), ("transaction", {"operation": "commit"})
+INPUT = {
+    "type": "object",
+    "required": ["id"],
+    "properties": {"id": {"type": "string"}, "n": {"type": "number"}, "amount": {"type": "number"}},
+}
+
+
+class Remembering:
+    """An adapter that remembers effects. `answers` are returned, or raised, one for each call; then `ok`."""
+
+    def __init__(self, *answers: Any, takes_keys: bool = False) -> None:
+        self.takes_keys, self.answers = takes_keys, list(answers)
+        self.sent: list[Effect] = []
+
+    def send(self, effect: Effect) -> Any:
+        self.sent.append(effect)
+        answer = self.answers.pop(0) if self.answers else {"ok": True}
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class World:
+    """A database with orders and a log, and runs on it."""
+
+    def __init__(self, url: str, *documents: dict[str, Any], **more: Any) -> None:
+        documents = documents or (ORDER, LOG)
+        self.database = database_with(url, *documents)
+        self.entities = {each["name"]: entity_of(each) for each in documents}
+        self.mail, self.sms, self.shop = Remembering(), Remembering(), Remembering(takes_keys=True)
+        self.waits: list[float] = []
+        given = {
+            "ports": Ports(email=self.mail, sms=self.sms, payments={"stripe": self.shop}),
+            "sleep": self.waits.append,
+        }
+        self.runs = FlowRuns(self.database, self.entities.values(), **{**given, **more})
+
+    def ready(self, document: dict[str, Any]) -> ReadyFlow:
+        return self.runs.ready(load_tool(json.dumps(document).encode(), "tool.json"))
+
+    def flow(self, nodes: dict[str, Any], edges: list[tuple[str, ...]], **more: Any) -> ReadyFlow:
+        start = more.pop("start", next(iter(nodes)))
+        return self.ready(written(nodes, edges, start, **{"input": INPUT, "idempotencyKey": None, **more}))
+
+    def add(self, name: str, row_id: str, **fields: Any) -> None:
+        with self.database.transaction() as connection:
+            Rows(connection, self.entities, STAFF).create(name, fields, row_id)
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        with self.database.transaction() as connection:
+            return Rows(connection, self.entities, Actor(id="a", roles=frozenset({"staff"}))).read(name, {})
+
+    def texts(self) -> list[str]:
+        return sorted(row["text"] for row in self.rows("Log"))
+
+    def audit(self) -> list[tuple[Any, ...]]:
+        with self.database.transaction() as connection:
+            found = connection.execute(AUDIT.select().order_by(AUDIT.c.number)).mappings()
+            return [(each["tool"], each["actor"], each["outcome"], each["code"]) for each in found]
+
+
+def log(text: str) -> tuple[str, dict[str, Any]]:
+    """A node that writes a line."""
+    return ("write", {"entity": "Log", "operation": "create", "fields": {"text": f"'{text}'"}})
+
+
+def policy(**more: Any) -> Policy:
+    base = {
+        "name": "p",
+        "version": 1,
+        "description": "d",
+        "type": "custom",
+        "condition": "amount > 5",
+        "action": "block",
+    }
+    return load_policy(json.dumps({**base, **more}).encode(), "p.json")
+
+
+def world_in(folder: Path, *documents: dict[str, Any], **more: Any) -> World:
+    return World(sqlite_url(folder), *documents, **more)

@@ -1,0 +1,109 @@
+"""`oauthbroker flow check`, `flow graph` and `flow schema`."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from typer.testing import CliRunner
+
+from oauthbroker import BrokerError
+from oauthbroker.flowtools import commands
+from oauthbroker.flowtools.spec import published_schema
+from tests.unit.flowtools.kit import EXAMPLES, example, written
+
+POLICY = {"name": "p", "version": 1, "description": "", "type": "custom", "condition": "rows > 1", "action": "warn"}
+
+
+def run(*words: object):
+    return CliRunner().invoke(commands.app, [*map(str, words)])
+
+
+@pytest.mark.rule("001-risk-2", "001-risk-3", "001-risk-4")
+def test_check_tells_risk_findings_and_flaws_and_fails_if_one_tool_cannot_be_deployed(tmp_path):
+    one = tmp_path / "processPayment.json"
+    one.write_bytes(example(one.name))
+    result = run("check", one)
+    assert 0 == result.exit_code
+    assert "processPayment version 1: yellow, deployable with acknowledgement" in result.output
+    assert (
+        "path: validate-reservation -> check-status -> tx-start -> create-payment -> tx-end -> charge" in result.output
+    )
+    other = tmp_path / "createReservation.json"
+    other.write_bytes(example(other.name))
+    result = run("check", tmp_path)
+    assert 1 == result.exit_code
+    assert f"{other}:35:15 flow.nodes.calcPrice.config.expression: vehicle.dailyRate is not bound here" in result.output
+
+
+def test_check_as_json_has_every_finding_and_flaw():
+    answer = json.loads(run("check", "--json", EXAMPLES / "processPayment.json").output)
+    (tool,) = answer["tools"]
+    assert ("yellow", "acknowledge", 64) == (tool["risk"], tool["deployable"], len(tool["digest"]))
+    assert {"rule", "risk", "node", "path", "what", "todo"} == tool["findings"][0].keys()
+    answer = json.loads(run("check", "--json", EXAMPLES / "createReservation.json").output)
+    assert {"file", "line", "column", "path", "what", "todo"} == answer["flaws"][0].keys()
+
+
+@pytest.mark.rule("001-version")
+def test_check_refuses_one_version_with_two_contents(tmp_path):
+    for name, text in (("a", "one"), ("b", "two")):
+        tool = written({"a": "transform"}, [], description=text)
+        (tmp_path / f"{name}.json").write_text(json.dumps(tool), "utf-8")
+    result = run("check", tmp_path)
+    assert 1 == result.exit_code
+    assert "this version exists with other bytes" in result.output
+
+
+def test_check_takes_policies_and_refuses_two_of_one_name(tmp_path):
+    tool, one, other = (tmp_path / name for name in ("tool.json", "p.json", "q.yaml"))
+    tool.write_text(json.dumps(written({"a": "transform"}, [], policies=["p"])), "utf-8")
+    one.write_text(json.dumps(POLICY), "utf-8")
+    other.write_text(json.dumps(POLICY), "utf-8")
+    assert 1 == run("check", tool).exit_code
+    assert 0 == run("check", tool, "--policy", one).exit_code
+    result = run("check", tool, "--policy", one, "--policy", other)
+    assert (1, True) == (result.exit_code, "the name of another policy" in result.output)
+
+
+@pytest.mark.parametrize("name", ["processPayment.json", "createReservation.json"])
+def test_graph_draws_each_node_once_with_its_findings_in_colour(tmp_path, name):
+    out = tmp_path / "flow.svg"
+    assert 0 == run("graph", EXAMPLES / name, "--out", out).exit_code
+    root = ET.parse(out).getroot()  # noqa: S314  (our own)
+    groups = [each for each in root if each.tag.endswith("}g")]
+    colours = [each.get("class") for each in groups]
+    assert (["green"] * 5 + ["yellow"] if name.startswith("process") else ["green"] * 4) == colours
+    assert out.read_text("utf-8") == run("graph", EXAMPLES / name).output
+
+
+def test_graph_of_a_refused_tool_tells_why(tmp_path):
+    file = tmp_path / "bad.json"
+    file.write_text("{}", "utf-8")
+    result = run("graph", file)
+    assert (1, True) == (result.exit_code, "name: missing, write it" in result.output)
+
+
+def test_schema_is_the_one_that_judges():
+    assert published_schema() == json.loads(run("schema").output)
+
+
+@pytest.mark.parametrize("words", [("check", "/nowhere.json"), ("graph", "/nowhere.json")])
+def test_a_file_that_cannot_be_read_is_a_refusal(words):
+    assert isinstance(run(*words).exception, BrokerError)
+
+
+def test_a_folder_without_documents_and_a_place_that_cannot_be_written_are_refusals(tmp_path):
+    assert isinstance(run("check", tmp_path).exception, BrokerError)
+    drawn = run("graph", EXAMPLES / "processPayment.json", "--out", tmp_path / "none" / "a.svg")
+    assert isinstance(drawn.exception, BrokerError)
+
+
+def test_without_the_extra_the_commands_name_it(monkeypatch):
+    monkeypatch.setattr(commands, "find_spec", lambda name: None if name == "cronsim" else find_spec(name))
+    error = run("check", Path("x.json")).exception
+    assert isinstance(error, BrokerError)
+    assert "oauthbroker[flowtools]" in str(error.note)

@@ -1,0 +1,57 @@
+"""docs/flowtools.md: its documents load, and its verdict is the one that the command prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from typer.testing import CliRunner
+
+from oauthbroker.flowtools.commands import app
+from oauthbroker.flowtools.expressions import _FUNCTIONS
+from oauthbroker.flowtools.policies import FACTS, PRODUCT_POLICIES, load_policy
+from oauthbroker.flowtools.spec import published_schema
+from tests.kit.docs import code_blocks, page_text
+from tests.unit.flowtools.entity_kit import sqlite_url
+from tests.unit.flowtools.kit import tool_of
+
+PAGE = "docs/flowtools.md"
+
+
+def test_the_tool_and_the_verdict_of_the_page(tmp_path, monkeypatch, capsys):
+    tool, policy = code_blocks(PAGE, "json")
+    monkeypatch.chdir(tmp_path)
+    Path("markPaid.json").write_text(tool, "utf-8")
+    Path("policy.json").write_text(policy, "utf-8")
+    result = CliRunner().invoke(app, ["check", "markPaid.json", "--policy", "policy.json"])
+    assert 0 == result.exit_code
+    assert f"```\n{result.output}```" in page_text(PAGE)
+    assert "smallPayments" == load_policy(policy.encode(), "policy.json").name
+    _, serve, code = code_blocks(PAGE)
+    exec(serve, {})  # noqa: S102  (our own page)
+    exec(code, {})  # noqa: S102  (our own page)
+    assert capsys.readouterr().out.startswith("yellow acknowledge\nexternal-without-timeout (")
+
+
+def test_the_entity_of_the_page_is_run_by_the_code_of_the_page(tmp_path):
+    entity, _ = code_blocks(PAGE, "yaml")
+    document = tool_of({"t": ("transform", {"expression": "input.id"})}, [], "t").source.data
+    given: dict[str, Any] = {}
+    exec(code_blocks(PAGE)[0], given)  # noqa: S102  (our own page)
+    result = given["run"](sqlite_url(tmp_path), entity.encode(), json.dumps(document).encode(), {"id": "a"})
+    assert ("succeeded", {"result": "a"}) == (result.state, result.output)
+
+
+def test_the_page_names_every_function_fact_policy_and_node():
+    kinds = [
+        each for each in published_schema()["$defs"]["FlowNode"]["properties"]["type"]["enum"] if each[0].islower()
+    ]
+    names = {*_FUNCTIONS, *FACTS.types, *PRODUCT_POLICIES, *kinds}
+    assert set() == {name for name in names if f"`{name}" not in page_text(PAGE)}
+
+
+def test_the_request_of_the_page_is_a_node():
+    request = yaml.safe_load(code_blocks(PAGE, "yaml")[1])
+    assert "POST" == tool_of({"r": (request["type"], request["config"])}, [], "r").nodes["r"].config["method"]

@@ -1,0 +1,229 @@
+"""Specifications that are refused: every flaw at once, each with line, column and what to do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from oauthbroker.flowtools.judging import judge
+from oauthbroker.flowtools.source import FlowRefused
+from oauthbroker.flowtools.spec import load_tool, refuse_changed
+from tests.unit.flowtools.kit import tool_of, written
+
+ONE: tuple[dict[str, Any], list[tuple[str, ...]]] = ({"a": "transform"}, [])
+
+
+def flaws(data: Any, file: str = "tool.json") -> list[tuple[str, str]]:
+    raw = data if isinstance(data, bytes) else json.dumps(data).encode()
+    with pytest.raises(FlowRefused) as refused:
+        load_tool(raw, file)
+    return [(each.path, each.what) for each in refused.value.flaws]
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    data = written(*ONE)
+    *above, last = path.split(".")
+    place = data
+    for step in above:
+        place = place[step]
+    place[last] = value
+    return data
+
+
+NODE = "flow.nodes.a"
+REFUSED: list[tuple[str, str, Any, str]] = [
+    ("name", "name", "Create", "not in the form that is asked for"),
+    ("name", "name", "auth.Login", "not in the form that is asked for"),
+    ("version", "version", 0, "too small or too short"),
+    ("version", "version", "1", "of another type"),
+    ("riskLevel", "riskLevel", "blue", "not one of the words known here"),
+    ("concurrencyStrategy", "concurrencyStrategy", "some", "not one of the words known here"),
+    ("trigger.type", "trigger.type", "mail", "not one of the words known here"),
+    ("trigger", "trigger.schedule", {"type": "cron"}, "missing"),
+    ("trigger", "trigger.webhookSecret", {"type": "webhook"}, "missing"),
+    ("trigger", "trigger.schedule", {"type": "http", "schedule": "* * * * *"}, "not for the trigger http"),
+    ("trigger", "trigger.method", {"type": "queue", "method": "GET"}, "not for the trigger queue"),
+    ("trigger", "trigger.schedule", {"type": "cron", "schedule": "soon"}, "no cron expression that ever fires"),
+    ("trigger", "trigger.schedule", {"type": "cron", "schedule": "61 * * * *"}, "no cron expression that ever fires"),
+    ("trigger", "trigger.schedule", {"type": "cron", "schedule": "0 0 31 2 *"}, "no cron expression that ever fires"),
+    ("trigger", "trigger.schedule", {"type": "cron", "schedule": "* * * * * *"}, "no cron expression that ever fires"),
+    ("trigger", "trigger.path", {"type": "http", "path": "payments"}, "not in the form that is asked for"),
+    ("trigger", "trigger.path", {"type": "http", "path": "/a/../b"}, "not allowed here"),
+    ("input", "input", {"type": "objekt"}, "not a usable JSON Schema 2020-12"),
+    ("input", "input", {"$ref": "https://example.com/schema"}, "not a usable JSON Schema 2020-12"),
+    ("input", "input", {"properties": {"a": {"format": "uuidd"}}}, "not a usable JSON Schema 2020-12"),
+    ("output", "output", {"properties": {"a": {"pattern": "(?=a)b"}}}, "not a usable JSON Schema 2020-12"),
+    ("output", "output", [], "of another type"),
+    ("auth.required", "auth", {"required": "no"}, "of another type"),
+    (f"{NODE}.type", f"{NODE}.type", "loop", "not one of the words known here"),
+    (f"{NODE}.config.expression", f"{NODE}.config", {}, "missing"),
+    (f"{NODE}.config.expresion", f"{NODE}.config", {"expression": "1", "expresion": "1"}, "unknown field"),
+    ("flow.edges[0].to", "flow.edges", [{"from": "a", "to": "z"}], "no node of this flow"),
+    ("flow.edges[0].label", "flow.edges", [{"from": "a", "to": "a", "label": "true"}], "a label, and its node does not branch"),
+    ("flow.edges[0].dataMapping", "flow.edges", [{"from": "a", "to": "a", "dataMapping": {"x": "z", "y": "z"}}], "two fields lead to one"),
+]  # fmt: skip
+
+
+@pytest.mark.rule(
+    "000-top-name", "000-top-version", "000-top-concurrency", "000-trigger-1", "000-trigger-2", "000-trigger-3",
+    "000-trigger-4", "000-trigger-5", "000-top-input", "000-top-output", "000-node-1", "000-edge-1", "000-edge-2",
+)  # fmt: skip
+@pytest.mark.parametrize(("told", "path", "value", "what"), REFUSED)
+def test_a_wrong_value_is_refused_at_its_place(told, path, value, what):
+    place = told if told.startswith(path) or path.startswith(told + ".") else path
+    data = changed(told if path.startswith(told + ".") else path, value)
+    found = flaws(data)
+    assert what in {words for _, words in found}, found
+    assert any(each.startswith(place.split(".")[0]) for each, _ in found)
+
+
+@pytest.mark.rule("000-schema")
+@pytest.mark.parametrize("member", ["name", "version", "description", "trigger", "input", "output", "flow"])
+def test_each_required_member_is_missed(member):
+    data = written(*ONE)
+    del data[member]
+    assert (member, "missing") in flaws(data)
+
+
+BAD = """{
+  "name": "Bad",
+  "version": 1,
+  "description": "Two\\tflaws",
+  "trigger": {"type": "cron"},
+  "input": {},
+  "output": {},
+  "flow": {
+    "startNode": "a",
+    "nodes": {"a": {"type": "tranform"}},
+    "edges": [{"from": "a", "to": "b"}],
+    "edgess": []
+  }
+}"""
+BAD_YAML = """name: Bad
+version: 1
+description: Flaws
+trigger: {type: cron}
+input: {}
+output: {}
+flow:
+  startNode: a
+  nodes:
+    a: {type: tranform}
+  edges:
+    - {from: a, to: b}
+  edgess: []
+"""
+
+
+@pytest.mark.rule("000-schema")
+@pytest.mark.parametrize(
+    ("text", "file", "places"),
+    [
+        (BAD, "bad.json", [(2, 11), (5, 14), (10, 29), (11, 35), (12, 15)]),
+        (BAD_YAML, "bad.yaml", [(1, 7), (4, 10), (10, 15), (12, 21), (13, 11)]),
+    ],
+)
+def test_all_flaws_come_at_once_with_line_and_column(text, file, places):
+    with pytest.raises(FlowRefused) as refused:
+        load_tool(text.encode(), file)
+    assert places == [(each.line, each.column) for each in refused.value.flaws]
+    assert str(refused.value).splitlines()[0].startswith(f"{file}:{places[0][0]}:{places[0][1]} name: ")
+    assert "the nearest known name is edges" in str(refused.value)
+
+
+BRANCHES: list[tuple[dict[str, Any], list[tuple[str, ...]], str]] = [
+    ({"a": "if", "b": "transform"}, [("a", "b", "yes")], "an edge of an if node without `true` or `false`"),
+    ({"a": "if", "b": "transform"}, [("a", "b")], "an edge of an if node without `true` or `false`"),
+    ({"a": "if", "b": "transform"}, [("a", "b", "true"), ("a", "b", "true")], "a label twice"),
+    ({"a": "switch", "b": "transform"}, [("a", "b")], "an edge of a switch node without a label"),
+    ({"a": "read", "b": "read"}, [("a", "b"), ("a", "b")], "a second edge from a node that does not branch"),
+    ({"a": "read", "a-b": "read", "a_b": "read"}, [], "an id twice"),
+    ({"a": "read", "a b": "read"}, [], "an id that expressions cannot use"),
+    ({"a": "read", "input": "read"}, [], "an id that expressions cannot use"),
+    ({"a": ("read", {"entity": "A", "composite": "B"})}, [], "not exactly one of entity and composite"),
+    ({"a": ("write", {"entity": "A"})}, [], "missing"),
+    ({"a": ("write", {"entity": "A", "operation": "create", "action": "create"})}, [], "beside `operation`, which means the same"),
+    ({"a": ("write", {"entity": "A", "operation": "transition"})}, [], "does not fit the operation"),
+    ({"a": ("write", {"entity": "A", "operation": "create", "filter": {"id": "1"}})}, [], "not for the operation create"),
+]  # fmt: skip
+
+
+@pytest.mark.rule("000-graph-1", "000-edge-2", "000-types-write", "000-types-read")
+@pytest.mark.parametrize(("nodes", "edges", "what"), BRANCHES)
+def test_a_graph_with_unclear_edges_or_nodes_is_refused(nodes, edges, what):
+    assert what in {words for _, words in flaws(written(nodes, edges))}
+
+
+def test_an_array_with_one_id_twice_is_refused():
+    data = written(*ONE)
+    node = {"id": "a", "type": "Transform", "config": {"expression": "1"}}
+    data["flow"]["nodes"] = [node, node]
+    assert [("flow.nodes[0].id", "an id twice"), ("flow.nodes[1].id", "an id twice")] == flaws(data)
+
+
+@pytest.mark.rule("000-trigger-2", "000-trigger-3", "000-trigger-4", "000-trigger-5", "001-trigger-1")
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        {"type": "http"},
+        {"type": "http", "method": "DELETE", "path": "/orders/old"},
+        {"type": "webhook", "webhookSecret": "stripe"},
+        {"type": "cron", "schedule": "0 */6 * * *"},
+        {"type": "queue"},
+    ],
+)
+def test_each_trigger_loads_with_its_required_members(trigger):
+    tool = tool_of(*ONE, trigger=trigger)
+    assert trigger["type"] == tool.trigger.type
+
+
+@pytest.mark.rule("000-top-version", "001-version")
+def test_a_version_with_other_bytes_is_refused_and_the_next_version_is_named():
+    tool, other = tool_of(*ONE), tool_of(*ONE, description="Another")
+    refuse_changed(tool, None)
+    refuse_changed(tool, tool.source.digest)
+    with pytest.raises(FlowRefused, match="this version exists with other bytes, write version 2"):
+        refuse_changed(other, tool.source.digest)
+
+
+EXPRESSIONS: list[tuple[dict[str, Any], list[tuple[str, ...]], str, str]] = [
+    ({"a": ("transform", {"expression": "input.idd"})}, [], "input.idd is not bound here", "correct"),
+    ({"a": ("if", {"expression": "1"})}, [], "not true or false", "true or false"),
+    ({"a": ("assert", {"expression": "input.id"})}, [], "not true or false", "true or false"),
+    ({"a": ("transform", {"expression": "b.result"}), "b": "transform"}, [("a", "b")], "b.result is not bound", "every path"),
+    ({"a": ("transform", {"expression": "order.total"})}, [], "order.total is not bound", "read the entity Order"),
+    ({"a": "transform", "b": ("transform", {"expression": "a.result + 'x'"})}, [("a", "b")], "no operator fits", "correct"),
+    ({"a": ("read", {"entity": "Order", "filter": {"id": "inputt.id"}})}, [], "inputt.id is not bound", "name is input"),
+    ({"a": ("email", {"to": "1", "subject": "'s'", "body": "'b'"})}, [], "not a text", "a text"),
+    ({"a": "read", "order": "transform"}, [("a", "order")], "the name of an entity that the flow reads", "rename"),
+]  # fmt: skip
+
+
+@pytest.mark.rule("000-dsl-1")
+@pytest.mark.parametrize(("nodes", "edges", "what", "todo"), EXPRESSIONS)
+def test_an_expression_is_checked_against_what_every_path_binds(nodes, edges, what, todo):
+    found = judge(tool_of(nodes, edges)).flaws
+    assert any(what in each.what and todo in each.todo for each in found), found
+
+
+@pytest.mark.rule("000-top-idempotency")
+def test_an_idempotency_key_is_a_text_of_the_input_alone():
+    for key in ("input.n", "a.result", "concat("):
+        (flaw,) = judge(tool_of(*ONE, idempotencyKey=key)).flaws
+        assert "idempotencyKey" == flaw.path
+
+
+@pytest.mark.rule("001-binding")
+def test_a_read_binds_its_id_and_its_entity_and_hyphens_are_reachable():
+    nodes = {"get-order": "read", "b": ("assert", {"expression": "order.total > 1 && get-order.result.total - 1 > 0"})}
+    assert () == judge(tool_of(nodes, [("get-order", "b")], "get-order")).flaws
+
+
+@pytest.mark.rule("000-top-policies", "000-types-rest")
+def test_an_unknown_policy_is_refused_and_the_nearest_named():
+    tool = tool_of({"a": ("policyCheck", {"policy": "mine"})}, [], policies=["maxRowLimits"])
+    told = [(each.path, each.what, each.todo) for each in judge(tool).flaws]
+    assert ("policies[0]", "an unknown policy", "the nearest known name is maxRowLimit") == told[0]
+    assert "flow.nodes.a.config.policy" == told[1][0]

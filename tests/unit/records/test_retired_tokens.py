@@ -1,0 +1,178 @@
+"""Tokens that the provider has still to hear of: none is lost, none is told twice for ever, none is shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from itertools import chain
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oauthbroker.core.secret import Secret
+from oauthbroker.records import Grant, RefreshState, Retired
+from oauthbroker.records.retired_tokens import MOST, merged
+from oauthbroker.records.unrevoked_tokens import forgotten, parts_of, passed_on
+from tests.unit.records import kit
+
+LATER = kit.UPDATED + timedelta(seconds=30)
+texts = st.lists(st.sampled_from("abcdef"), max_size=5).map(tuple)
+
+
+def secrets(*names: str) -> tuple[Secret, ...]:
+    return tuple(map(Secret, names))
+
+
+def revealed(retired: Retired | None) -> tuple[list[str], list[str]]:
+    if retired is None:
+        return [], []
+    return [it.reveal() for it in retired.refresh], [it.reveal() for it in retired.access]
+
+
+def tokens_of(grant: Grant) -> set[str]:
+    """Every token in a record."""
+    own = (
+        () if grant.token is None else (grant.token.access_token, grant.token.refresh_token, grant.refresh_state.spare)
+    )
+    sets = () if grant.retired is None else (grant.retired,)
+    others = [secret for each in (*sets, *grant.elsewhere) for secret in each.secrets]
+    return {secret.reveal() for secret in (*own, *others) if secret is not None}
+
+
+def test_of_a_living_grant_nothing_is_to_be_told():
+    grant = kit.grant()
+    assert (None, False, False) == (grant.ended, grant.to_be_told, grant.unfinished)
+
+
+def test_of_a_tombstone_its_own_tokens_are_told_the_newest_refresh_token_first():
+    grant = kit.grant(refresh_state=RefreshState(spare=Secret("newer")))
+    assert (["newer", "printed-refresh"], ["printed-access"]) == revealed(grant.tombstoned(LATER).ended)
+
+
+def test_late_tokens_join_a_tombstone_and_outlive_its_erasure():
+    tombstone = kit.grant().tombstoned(LATER)
+    late = tombstone.owing(Retired.of(Secret("late-refresh"), Secret("late-access"), LATER))
+    told = late.told(tombstone.ended, LATER)
+    assert ("done", None, True) == (told.revocation, told.token, told.to_be_told)
+    assert (["late-refresh"], ["late-access"]) == revealed(told.ended)
+    assert not told.told(told.ended, LATER).to_be_told
+
+
+def test_the_end_of_an_older_tombstone_erases_no_newer_one():
+    """Connected again and revoked again while the provider was being told of the first end."""
+    first = kit.grant().tombstoned(LATER)
+    assert first.token is not None
+    second = replace(first, token=replace(first.token, access_token=Secret("second"), refresh_token=None))
+    assert second == second.told(first.ended, LATER)
+
+
+def test_a_tombstone_without_a_token_ends_too():
+    assert "done" == kit.grant(token=None).tombstoned(LATER).told(None, LATER).revocation
+
+
+def test_a_refusal_is_forgotten_once_the_provider_was_told():
+    tombstone = kit.grant().tombstoned(LATER).not_told_before(LATER + timedelta(hours=1))
+    assert (LATER + timedelta(hours=1), None) == (
+        tombstone.tell_after,
+        tombstone.told(tombstone.ended, LATER).tell_after,
+    )
+
+
+@given(kit.grants)
+def test_being_told_of_all_that_ended_leaves_nothing_and_a_living_grant_whole(grant: Grant):
+    told = grant
+    for part in parts_of(grant):
+        told = told.told(part.ended, kit.UPDATED)
+    assert (False, None) == (told.to_be_told, told.ended)
+    assert told.token == (None if grant.revocation == "pending" else grant.token)
+
+
+@given(texts, texts, texts, texts)
+def test_joining_keeps_each_token_once_and_taking_away_takes_no_other(one, two, three, gone):
+    joined = Retired(kit.UPDATED, secrets(*one), secrets(*two)).and_also(Retired(LATER, secrets(*three)))
+    assert ({*one, *three}, set(two), LATER) == (*map(set, revealed(joined)), joined.since)
+    assert len(joined.refresh) == len({*one, *three})
+    left = joined.without(secrets(*gone))
+    assert ({*one, *three} - set(gone), set(two) - set(gone)) == tuple(map(set, revealed(left)))
+    assert (left is None) is not bool({*one, *two, *three} - set(gone))
+
+
+@pytest.mark.case("53")
+@pytest.mark.parametrize("later", [True, False], ids=["late tokens join", "and are joined"])
+def test_tokens_that_join_a_refused_set_wait_with_it_and_belong_to_its_account(later: bool) -> None:
+    """The provider is not asked again at once, and a shared grant of that account is still found."""
+    refused = Retired(
+        kit.UPDATED, secrets("one"), (), registration="client", authorized_by="acme:user:1", tell_after=LATER
+    )
+    late = Retired(LATER, secrets("two"), (), registration="client")
+    (both,) = merged([refused], late) if later else merged([late], refused)
+    assert (LATER, "acme:user:1", 2) == (both.tell_after, both.authorized_by, len(both.refresh))
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_only_so_many_are_kept_the_newest(newest_first):
+    old, new = Retired(kit.UPDATED, secrets(*map(str, range(MOST)))), Retired(LATER, secrets("last"))
+    both = new.and_also(old) if newest_first else old.and_also(new)
+    assert (MOST, "last", str(MOST - 2)) == (len(both.refresh), both.refresh[0].reveal(), both.refresh[-1].reveal())
+
+
+def test_of_many_late_tokens_the_last_one_is_told():
+    """The provider has not answered for as long as this person connects and leaves again."""
+    grant = kit.grant().tombstoned(kit.UPDATED)
+    for number in range(MOST + 5):
+        at = LATER + timedelta(minutes=number)
+        grant = grant.owing(Retired.of(Secret(f"refresh-{number}"), Secret(f"access-{number}"), at))
+    for kind, texts in zip(("refresh", "access"), revealed(grant.ended), strict=True):
+        assert [f"{kind}-{number}" for number in range(MOST + 4, 4, -1)] == texts
+    told = grant.told(grant.ended, LATER)
+    assert (["printed-refresh"], ["printed-access"]) == revealed(told.ended), "the tombstone's own come next"
+
+
+def test_they_are_in_no_repr():
+    grant = kit.grant().owing(Retired.of(Secret("late-refresh"), Secret("late-access"), LATER))
+    assert not any("late" in text for text in (repr(grant), repr(grant.retired), str(grant.retired)))
+
+
+def of_client(name: str, *texts: str, at: Any = LATER) -> Retired:
+    return Retired(at, secrets(*texts), (), registration=name, authorized_by="someone", tell_after=None)
+
+
+def test_tokens_of_another_client_stay_apart_and_the_provider_hears_of_them_under_their_own():
+    grant = kit.grant(registration="new").owing(of_client("old", "one")).owing(of_client("old", "two"))
+    (part,) = parts_of(grant)
+    assert ("old", "someone", True, None) == (part.registration, part.authorized_by, part.revoked, part.token)
+    assert (["two", "one"], []) == revealed(part.ended)
+    assert (None, True) == (grant.ended, grant.unfinished)
+    told = grant.told(part.ended, LATER)
+    assert (kit.grant(registration="new"), ()) == (told, parts_of(told))
+
+
+def test_a_refusal_of_another_client_postpones_that_one_alone():
+    grant = kit.grant(registration="new").tombstoned(LATER).owing(of_client("old", "one"))
+    later = LATER + timedelta(hours=1)
+    own, others = parts_of(grant.not_told_before(later, "old"))
+    assert (None, later) == (own.tell_after, others.tell_after)
+    own, others = parts_of(grant.not_told_before(later, "new"))
+    assert (later, None) == (own.tell_after, others.tell_after)
+    assert grant.not_told_before(later, "new").told(others.ended, LATER).tell_after == later
+
+
+def test_records_without_the_newer_member_open_and_write_the_same_bytes():
+    old = kit.grant(retired=Retired(LATER, secrets("r"), secrets("a")))
+    assert b"elsewhere" not in old.to_plaintext()
+    assert old == Grant.from_plaintext(old.to_plaintext())
+
+
+@given(kit.grants, kit.grants, st.sampled_from(["token", "grant"]))
+def test_a_new_grant_loses_no_token_that_is_to_be_revoked_without_a_word_for_the_audit_log(old, new, reach):
+    new = replace(new, revoked=False, revocation="none", retired=None, elsewhere=())
+    app: Any = SimpleNamespace(revocation=SimpleNamespace(reach=reach))
+    passed = passed_on(old, new, app)
+    held = {text for grant in (new, passed) for text in tokens_of(grant)}
+    lost = {text for part in parts_of(old) for text in chain(*revealed(part.ended))} - held
+    assert bool(lost) is (forgotten(old, passed, app) is not None)
+    if reach == "token":
+        assert set() == lost, "there is room for so few"

@@ -1,0 +1,126 @@
+"""A commit becomes the broker's configuration at `step.config`, and not before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oauthbroker import Broker, check_config, open_broker
+from oauthbroker.audit.memory import AuditList
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.memory import MemoryStore
+from oauthbroker.tools.audit_types import BundleActivated
+from oauthbroker.tools.catalog import Catalog
+from oauthbroker.tools.changesets.activation import Activation, allowed_files
+from oauthbroker.tools.changesets.changesets import Commit
+from oauthbroker.tools.changesets.tool import SwarmBundleTool
+from oauthbroker.tools.registry import Registry
+from tests.kit.agent_bundle import AGENTS, BROKER, FILES
+from tests.unit.tools.changesets.repositories import OWNER, Desk, bare_repository
+
+LISTS = AGENTS.replace("systemPrompt: planner,", "systemPrompt: planner, changesets: {allow: [agents.yaml, '*.md']},")
+LISTS = LISTS.replace("  policy:", "  changesets: {allow: ['*.yaml']}\n  policy:")
+STATE = """\
+  store: {{root: "{root}"}}
+  keys: {{file: "{folder}/keys/broker.kek"}}
+"""
+APP = """\
+---
+apiVersion: agents.example.io/v1alpha1
+kind: OAuthApp
+metadata: {name: mail}
+spec:
+  provider: github
+  flow: authorizationCode
+  subjectMode: user
+  client: {clientId: {valueFrom: {env: MISSING}}, clientSecret: {valueFrom: {env: MISSING}}}
+  scopes: [repo]
+"""
+
+
+@pytest.fixture
+def desk(tmp_path):
+    return opened(tmp_path, f"{tmp_path}/state/store")
+
+
+def opened(folder: Path, store_root: str) -> Desk:
+    broker = BROKER.replace("LEASE", "60").replace("ATTEMPTS", "5") + STATE.format(root=store_root, folder=folder)
+    repository = bare_repository(folder, {**FILES, "agents.yaml": LISTS, "broker.yaml": broker})
+    return Desk.of(repository, folder / "bundle" / "system", check_config)
+
+
+@pytest.fixture
+def trail():
+    return AuditList()
+
+
+@pytest.fixture
+async def broker(desk, trail):
+    store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
+    async with open_broker(desk.changesets.newest().folder, env={}, store=store, audit=trail) as opened:
+        yield opened
+
+
+def prompt(broker: Broker) -> str:
+    return str(broker.bundle.rooms["tools"].of("Agent")["planner"].spec.system_prompt)
+
+
+def commit(desk: Desk, broker: Broker, text: str) -> Commit:
+    opened = desk.changesets.open(OWNER)
+    (opened.folder / "agents.yaml").write_text(text)
+    return desk.commit(opened.id, allowed_files(broker.bundle.rooms["tools"], "default", "planner"))
+
+
+@pytest.mark.rule("004-12.4-5")
+async def test_a_commit_is_in_use_after_the_next_safe_point_and_not_before(desk, broker, trail):
+    activation = Activation(broker, desk.changesets, desk.changesets.newest())
+    assert not await activation.at_step_config()
+    assert "ok" == commit(desk, broker, LISTS.replace("systemPrompt: planner", "systemPrompt: changed")).status
+    assert "planner" == prompt(broker)
+    assert [True, False] == [await activation.at_step_config() for _ in range(2)]
+    assert "changed" == prompt(broker)
+    activated = [vars(each) for each in trail.entries if isinstance(each, BundleActivated)]
+    assert [{"revision": desk.changesets.newest().ref}] == activated
+
+
+async def test_a_revision_that_the_broker_refuses_leaves_the_one_before_and_a_later_one_is_taken(desk, broker):
+    activation = Activation(broker, desk.changesets, desk.changesets.newest())
+    assert "ok" == commit(desk, broker, LISTS + APP).status
+    assert [False, False] == [await activation.at_step_config() for _ in range(2)]
+    assert ("planner", "red") == (prompt(broker), broker.health().status)
+    commit(desk, broker, LISTS.replace("systemPrompt: planner", "systemPrompt: mended"))
+    assert await activation.at_step_config()
+    assert ("mended", "ok") == (prompt(broker), broker.health().status)
+
+
+@pytest.mark.parametrize("place", ["../store", "{folder}/bundle/store", "{folder}/bundle/system/worktrees/store"])
+async def test_a_store_that_would_lie_beside_the_changesets_is_refused(tmp_path, place):
+    """As a path of the bundle, `../store` lies among the revisions, as the default does."""
+    desk = opened(tmp_path, place.format(folder=tmp_path))
+    newest, store = desk.changesets.newest(), MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
+    async with open_broker(newest.folder, env={}, store=store, audit=AuditList()) as broker:
+        with pytest.raises(ValueError, match=r"store\.root or keys\.file shares a parent folder with changesets"):
+            Activation(broker, desk.changesets, newest)
+
+
+@pytest.mark.rule("004-6.4-3")
+async def test_the_lists_are_those_of_the_resources_and_without_lists_nothing_is_allowed(broker):
+    resources = broker.bundle.rooms["tools"]
+    lists = allowed_files(resources, "default", "planner")
+    assert ((["*.yaml"]), ["agents.yaml", "*.md"]) == (list(lists.swarm), list(lists.agent))
+    assert ["notes.md"] == [each.file for each in lists.rejected(["agents.yaml", "notes.md"])]
+    assert ["agents.yaml"] == [
+        each.file for each in allowed_files(resources, "default", "writer").rejected(["agents.yaml"])
+    ]
+
+
+def test_both_exports_are_in_the_catalog_once_they_are_registered(desk, broker):
+    registry = Registry()
+    SwarmBundleTool(
+        desk.changesets, lambda agent: allowed_files(broker.bundle.rooms["tools"], "default", agent)
+    ).register(registry)
+    catalog: Catalog = registry.catalog([])
+    assert "swarmBundle__openChangeset" in catalog
+    assert "swarmBundle__commitChangeset" in catalog

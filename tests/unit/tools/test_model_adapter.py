@@ -1,0 +1,51 @@
+"""The adapter for models of `pydantic_ai`, against the library's own scripted models. Its extra is `tools-models`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from oauthbroker.tools.catalog import ToolCatalogItem
+from oauthbroker.tools.messages import Message
+from oauthbroker.tools.model_adapter import AdaptedModel, adapted
+from oauthbroker.tools.model_port import ModelRequest
+from oauthbroker.tools.results import ToolCall, ToolCallResult
+
+ASKED = ToolCall("call-1", "notes__add", {"text": "a"})
+REQUEST = ModelRequest(
+    system_prompt="You plan.",
+    messages=[
+        Message(id="0", role="user", text="Note a."),
+        Message(id="1", role="assistant", text="I do.", calls=[ASKED]),
+        Message(id="2", role="tool", result=ToolCallResult(tool_call_id="call-1", tool_name="notes__add", output="a")),
+        Message(id="3", role="system", text="granted"),
+    ],
+    blocks=[{"type": "auth.pending"}],
+    tools=[ToolCatalogItem(name="notes__add", description="Adds.", parameters={"type": "object"})],
+)
+
+
+async def test_a_request_reaches_the_model_whole_and_its_answer_comes_back():
+    seen: list[Any] = []
+
+    def answer(messages: list[Any], info: AgentInfo) -> ModelResponse:
+        seen.extend([messages, info.function_tools])
+        return ModelResponse([TextPart("Next."), ToolCallPart("notes__add", {"text": "b"}, tool_call_id="x")])
+
+    got = await AdaptedModel(FunctionModel(answer), {"temperature": 0.0}).complete(REQUEST)
+    assert ("Next.", [ToolCall("x", "notes__add", {"text": "b"})]) == (got.text, list(got.calls))
+    parts = [(part.part_kind, str(getattr(part, "content", ""))) for message in seen[0] for part in message.parts]
+    assert [
+        ("system-prompt", "You plan."), ("user-prompt", "Note a."), ("text", "I do."), ("tool-call", ""),
+        ("tool-return", str({"toolCallId": "call-1", "toolName": "notes__add", "status": "ok", "output": "a"})),
+        ("system-prompt", "granted"), ("system-prompt", '{"type": "auth.pending"}'),
+    ] == parts  # fmt: skip
+    assert ["notes__add"] == [tool.name for tool in seen[1]]
+
+
+def test_a_provider_that_the_library_does_not_know_is_refused():
+    with pytest.raises(ValueError, match="unheard-of"):
+        adapted("unheard-of", "model", None, {})

@@ -1,0 +1,50 @@
+"""The names of `oauthbroker.tools`: docs/tools.md lists them, and pages and examples use no others."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from oauthbroker import tools
+from tests.kit.docs import ROOT, code_blocks, page_text
+from tests.kit.rooms import names_used
+
+PUBLIC = set(tools.__all__) - {"ROOM"}
+PAGES = [f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))]
+
+
+def used(path: Path) -> set[str]:
+    """Return what a file imports of the room."""
+    return {name for name in names_used(path, path.stem) if name.startswith("oauthbroker.tools.")}
+
+
+def test_the_page_lists_the_names():
+    _before, _heading, table = page_text("docs/tools.md").partition("## Names\n")
+    assert PUBLIC == set(re.findall(r"`(\w+)`", table))
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_a_name_is_imported_when_it_is_used(name: str):
+    assert getattr(tools, name) is not None
+
+
+def test_another_name_is_no_attribute():
+    with pytest.raises(AttributeError, match=r"oauthbroker\.tools.*turn_loops"):
+        tools.turn_loops  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_pages_and_examples_import_public_names_only(tmp_path: Path):
+    files = sorted((ROOT / "examples").rglob("*.py"))
+    for page in PAGES:
+        for number, text in enumerate(code_blocks(page)):
+            files.append(tmp_path / f"{Path(page).stem}_{number}.py")
+            files[-1].write_text(text, "utf-8")
+    found = {file.name: used(file) for file in files}
+    assert {"assistant.py", "tools_0.py"} <= {name for name, names in found.items() if names}
+    assert {} == {
+        name: wrong
+        for name, names in found.items()
+        if (wrong := names - {f"oauthbroker.tools.{each}" for each in PUBLIC})
+    }

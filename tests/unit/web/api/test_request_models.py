@@ -1,0 +1,111 @@
+"""The models: strict, closed, and silent about their values."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from oauthbroker.core.errors import Code
+from oauthbroker.model.turn import Turn
+from oauthbroker.testing import Canaries
+from oauthbroker.web.api import request_models
+from oauthbroker.web.api.call_table import OPERATIONS
+from oauthbroker.web.api.fields import RequestModel
+from oauthbroker.web.api.handlers_turns import turn_of
+from oauthbroker.web.api.openapi import described
+from oauthbroker.web.api.request_parsing import RequestInvalid, judged
+
+ALL = [kind for kind in vars(request_models).values() if isinstance(kind, type) and issubclass(kind, RequestModel)]
+CONFIDENTIAL = {"accessToken", "lease", "handle", "channelCode"}
+BODIES = {name: words.get("bodies", {}) for name, words in described()["operations"].items()}
+
+
+@pytest.mark.parametrize("model", ALL, ids=lambda model: model.__name__)
+def test_a_model_is_closed_strict_frozen_and_quotes_nothing(model: type[BaseModel]) -> None:
+    config = model.model_config
+    assert ("forbid", True, True, True) == (
+        config.get("extra"), config.get("strict"), config.get("frozen"), config.get("hide_input_in_errors"),
+    )  # fmt: skip
+    assert model.__doc__
+
+
+@pytest.mark.parametrize("model", ALL, ids=lambda model: model.__name__)
+def test_a_field_with_a_secret_is_in_no_repr(model: type[BaseModel]) -> None:
+    for name, field in model.model_fields.items():
+        if name in CONFIDENTIAL:
+            assert "Secret" in str(field.annotation), f"{model.__name__}.{name}"
+
+
+def bodies() -> list[Any]:
+    return [
+        pytest.param(kind, BODIES[operation.id][who], id=f"{operation.id} {who}")
+        for operation in OPERATIONS
+        for who, kind in operation.bodies.items()
+    ]
+
+
+@pytest.mark.parametrize("kind, body", bodies())
+def test_a_body_is_read_as_it_stands_and_not_with_one_thing_more(
+    kind: type[RequestModel], body: dict[str, Any]
+) -> None:
+    judged(kind, body)
+    with pytest.raises(RequestInvalid) as refused:
+        judged(kind, {**body, "subject_": "x"})
+    assert refused.value.unknown
+    assert refused.value.code is Code.REQUEST_INVALID
+    assert [{"pointer": "", "problem": "unknown"}] == refused.value.problems
+
+
+@pytest.mark.case("90")
+@pytest.mark.parametrize("kind, body", bodies())
+def test_a_refusal_quotes_nothing_of_the_request(
+    kind: type[RequestModel], body: dict[str, Any], canaries: Canaries
+) -> None:
+    secret = canaries.mint("misplaced").reveal()
+    for spoilt in ({name: [secret] for name in body}, {secret: secret}, {**body, secret: {secret: secret}}):
+        with pytest.raises(RequestInvalid) as refused:
+            judged(kind, spoilt)
+        canaries.look(refused.value, "a refusal")
+        assert secret not in json.dumps(refused.value.problems)
+        assert refused.value.__cause__ is None
+        assert refused.value.__context__ is None
+
+
+def test_a_request_shows_no_token_where_it_is_printed() -> None:
+    rejected = judged(request_models.RejectedToken, BODIES["reportRejected"]["turn"])
+    assert "what-the-provider-refused" not in repr(rejected)
+
+
+@pytest.mark.parametrize("length", [32 * 1024, 32 * 1024 + 1])
+def test_a_token_that_is_sent_back_has_an_end(length: int) -> None:
+    body = {"oauthAppRef": "mail", "accessToken": "x" * length}
+    if length <= 32 * 1024:
+        judged(request_models.RejectedToken, body)
+    else:
+        with pytest.raises(RequestInvalid) as refused:
+            judged(request_models.RejectedToken, body)
+        assert [{"pointer": "/accessToken", "problem": "value"}] == refused.value.problems
+
+
+@pytest.mark.parametrize(
+    "subject, fits", [("a", True), ("", False), ("x" * 1024, True), ("x" * 1025, False), ("한" * 341, True), ("한" * 342, False)]
+)  # fmt: skip
+def test_a_subject_is_bounded_in_bytes(subject: str, fits: bool) -> None:
+    body = {"handle": "x", "subject": subject}
+    if fits:
+        judged(request_models.ConfirmByRuntime, body)
+    else:
+        with pytest.raises(RequestInvalid):
+            judged(request_models.ConfirmByRuntime, body)
+
+
+@pytest.mark.parametrize(
+    "swarm", ["Swarm/d", {"kind": "Swarm", "name": "d"}, {"kind": "Swarm", "name": "d", "apiVersion": "x/v1"}]
+)
+def test_a_turn_names_its_swarm_over_the_api_as_it_does_in_process(swarm: str | dict[str, str]) -> None:
+    said = {"agentName": "planner", "instanceKey": "1", "swarmRef": swarm}
+    assert Turn.from_json(said) == replace(turn_of(judged(request_models.TurnBody, said)), auth=None)

@@ -1,0 +1,85 @@
+"""An error reads the same to a machine and to a person: one code, one sentence, one status."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.web.error_responses import error_page, problem, wants_page
+from tests.unit.web.kit import Document, a_site, ask
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_every_code_is_a_problem_with_its_status_and_sentence(code):
+    error = BrokerError(code, note="for the log only", mode="user")
+    response = problem(error, "ko")
+    body = json.loads(bytes(response.body))
+    assert response.status_code == body["status"] == error.status
+    assert body["detail"] == error.message("ko")
+    assert (body["type"], body["code"], body["retryable"]) == ("about:blank", code.value, error.retryable)
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.headers["content-language"] == "ko"
+    assert "for the log only" not in bytes(response.body).decode()
+
+
+def test_when_to_come_back_is_said_in_header_and_body():
+    response = problem(BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=30))
+    assert response.headers["retry-after"] == "30"
+    assert json.loads(bytes(response.body))["retryAfterSeconds"] == 30
+
+
+def test_who_is_not_known_is_told_how_to_be():
+    assert problem(BrokerError(Code.UNAUTHENTICATED)).headers["www-authenticate"] == "Bearer"
+    assert "www-authenticate" not in problem(BrokerError(Code.TURN_ENDED)).headers
+
+
+@pytest.mark.parametrize(
+    "code, title",
+    [
+        (Code.PROVIDER_DENIED, "Nothing was connected"),
+        (Code.STATE_UNKNOWN, "This link no longer works"),
+        (Code.STATE_EXPIRED, "This link no longer works"),
+        (Code.STATE_USED, "This link no longer works"),
+        (Code.OWNER_BINDING_FAILED, "This did not work"),
+    ],
+)
+def test_an_error_ends_on_the_page_that_fits_it(code, title):
+    page = error_page(BrokerError(code), "en", reference="r-1")
+    assert Document(page.html).one("h1").text == title
+    assert page.status == BrokerError(code).status
+    assert ("r-1" in page.html) == (title == "This did not work")
+
+
+@pytest.mark.parametrize(
+    "accept, page",
+    [
+        ("text/html,application/xhtml+xml,*/*;q=0.8", True),
+        ("TEXT/HTML", True),
+        ("*/*", False),
+        ("application/json", False),
+        (None, False),
+    ],
+)
+def test_browsers_get_pages_and_programs_get_json(accept, page):
+    assert wants_page(Headers({"accept": accept} if accept else {})) is page
+
+
+async def test_form_and_language_follow_the_request():
+    async def refuse(_request: Request) -> Response:
+        raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=9)
+
+    site = a_site([Route("/", refuse)], locale="ko")
+    page = await ask(site.app, "/", headers=[("accept", "text/html")])
+    english = await ask(site.app, "/", headers=[("accept", "text/html"), ("accept-language", "en")])
+    machine = await ask(site.app, "/", headers=[("accept-language", "en")])
+    assert BrokerError(Code.RATE_LIMITED).message("ko") in page.text
+    assert BrokerError(Code.RATE_LIMITED).message("en") in english.text
+    assert BrokerError(Code.RATE_LIMITED).message("en") == machine.json["detail"]
+    assert [answer.headers["retry-after"] for answer in (page, english, machine)] == ["9"] * 3
+    assert page.headers["content-language"] == "ko"
