@@ -16,7 +16,7 @@ _PATIENCE = 20.0  # seconds for a busy machine to start or stop a Node process
 
 
 class Authority:
-    """Where it is, and what it was asked."""
+    """Its address, and the requests that it received."""
 
     def __init__(self, issuer: str, ask: asyncio.StreamWriter) -> None:
         self.issuer = issuer
@@ -47,11 +47,11 @@ class Authority:
         await self._order(json.dumps({"late": seconds * 1000}))
 
     async def end(self, access_token: Secret) -> None:
-        """It takes this access token no more, and says so to nobody; the rest of its grant goes on."""
+        """Stop accepting this access token, without telling the broker; the rest of its grant goes on."""
         await self._order(json.dumps({"end": access_token.reveal()}))
 
     async def listen(self, lines: asyncio.StreamReader) -> None:
-        """Notes what it tells, until its process ends."""
+        """Record its output until its process ends."""
         async for line in lines:
             said = json.loads(line)
             if "echo" in said:
@@ -83,7 +83,7 @@ async def running(clients: Iterable[Mapping[str, Any]], *, rotating: bool = Fals
     try:
         process.stdin.write(json.dumps({"clients": list(clients), "rotating": rotating}).encode() + b"\n")
         line = await asyncio.wait_for(process.stdout.readline(), _PATIENCE)
-        assert line, "oidc-provider did not start; what it said is on stderr"
+        assert line, "oidc-provider did not start; its output is on stderr"
         authority = Authority(json.loads(line)["issuer"], process.stdin)
         listening = asyncio.create_task(authority.listen(process.stdout))
         yield authority

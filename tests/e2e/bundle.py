@@ -102,7 +102,7 @@ def callback_path(app: str) -> str:
 
 
 # User mode reads the account from the ID token (the preset's way); global mode asks userinfo for the team, and who of
-# that team may connect it for everybody.
+# that team may connect it for the team.
 _OWNERS: dict[str, Any] = {
     "user": {"identity": {"user": {"template": "example:user:{sub}"}}},
     "global": {

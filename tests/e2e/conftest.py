@@ -18,7 +18,7 @@ from tests.e2e.stage import Stage
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def one_chromium() -> AsyncIterator[browsers.Browser]:
     """The process that all tests of a run share: to start one takes longer than most of them. It belongs to one event
-    loop, so that whoever wants a browser runs on it: `asyncio(loop_scope="session")`."""
+    loop, so that a test with a browser runs on it: `asyncio(loop_scope="session")`."""
     async with person.chromium() as browser:
         yield browser
 

@@ -29,7 +29,7 @@ class Desk:
         return await Person.with_profile(self.browser, self.home, self.canaries, **profile)
 
     async def visitor(self, **profile: object) -> Person:
-        """Alice, on the page of what is connected for her and her team."""
+        """Alice, on the page of her own and her team's connections."""
         url, _ = await self.harness.broker.connections.link({"user": ALICE, "global": TEAM})
         self.canaries.add(url.rpartition("/")[2], "ticket")
         person = await self.person(**profile)
@@ -39,7 +39,7 @@ class Desk:
         return person
 
     async def operator(self, **profile: object) -> Person:
-        """Somebody with an operator's key, signed in."""
+        """A signed-in operator."""
         _, key = await self.harness.broker.api_keys.create("ops", {"operator"})
         self.canaries.add(key, "API key")
         person = await self.person(**profile)

@@ -24,7 +24,7 @@ from tests.kit import installed
 _ARGUMENTS = [
     "--no-sandbox",  # as root Chromium refuses to run without it
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # no page gets a font or an image from elsewhere
-    # Guards what is on loopback against other sites, which on a real host nobody would: we are to guard ourselves.
+    # Chromium guards loopback against other sites, but no real host: the broker has to guard itself.
     "--disable-features=LocalNetworkAccessChecks",
 ]
 _PATIENCE = 20_000.0  # milliseconds
@@ -48,7 +48,7 @@ class Person:
 
     `troubles` collects what went wrong on them: console messages, script errors, and requests for anything but
     the page itself. `visited` are the answers they gave; `asked` is every address the browser went to, with what
-    it said in Referer; `overheard` is the whole console, of whichever page.
+    it said in Referer; `overheard` is the whole console, of every page.
     """
 
     def __init__(self, context: BrowserContext, page: Page, home: str, canaries: Canaries) -> None:

@@ -15,12 +15,12 @@ import playwright.async_api as browsers
 
 from oauthbroker import AuthorizationRequired, Ready
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.results import TokenResult
+from oauthbroker.model.token_results import TokenResult
 from oauthbroker.testing import Browser, Canaries, leave, off_the_record
 from oauthbroker.testing.browser import Page
 from tests.e2e import authority, bundle, served
 from tests.e2e.stage import Stage
-from tests.faults.storm_kit import Nursery, _end, _start
+from tests.faults.storm_kit import Nursery, end, start
 
 RESOURCE = "https://notes.example/api"  # the provider (node/provider.mjs) knows it too
 _MOST_PAGES = 15
@@ -53,7 +53,7 @@ class Scene(Stage):
     browsers: dict[str, Browser] = field(default_factory=dict)
 
     async def ask_for_token(self, app: str, user: str = "alice") -> TokenResult:
-        """The tool's call, whatever comes of it."""
+        """The tool's call, with any outcome."""
         result = await self.broker.oauth(bundle.turn(user), f"Tool/{app}-reader").get_access_token(f"OAuthApp/{app}")
         if isinstance(result, Ready):
             self.canaries.add(result.access_token, "access token")
@@ -109,12 +109,12 @@ class Brokers(Nursery):
     @classmethod
     @asynccontextmanager
     async def at(cls, scene: Scene, hear: Callable[[list[str]], None]) -> AsyncIterator[Self]:
-        brokers = cls(await _start("tests.e2e.rotation_worker"), hear)
+        brokers = cls(await start("tests.e2e.rotation_worker"), hear)
         try:
             brokers.order(json.dumps({"folder": str(scene.folder), "env": scene.env}))
             yield brokers
         finally:
-            await _end(brokers._process)
+            await end(brokers._process)
             await brokers._listening
 
 

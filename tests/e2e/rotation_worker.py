@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
 import os
 import random
 import time
@@ -22,16 +21,16 @@ from oauthbroker import open_broker
 from oauthbroker.broker import Broker
 from oauthbroker.config import load
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.model.results import TokenResult
+from oauthbroker.model.token_results import TokenResult
 from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.kek import FileKek
-from oauthbroker.store.keys import Keyring
+from oauthbroker.store.key_encryption_keys import FileKek
+from oauthbroker.store.keyring import Keyring
 from oauthbroker.store.memory import MemoryStore
 from tests.e2e.bundle import turn
 from tests.faults.broker_worker import say
-from tests.faults.storm_worker import PACE, Nursery, TellingStore, fingerprint, word_of
+from tests.faults.storm_worker import PACE, Nursery, TellingStore, fingerprint, main, word_of
 
 PEOPLE = ("alice", "bob")
 
@@ -41,7 +40,7 @@ async def ask(broker: Broker, app: str, user: str) -> TokenResult:
 
 
 class Brokers(Nursery):
-    """What is forked here reads the bundle again, as any process of a deployment would."""
+    """A process forked here reads the bundle again, as any process of a deployment would."""
 
     def __init__(self, orders: dict[str, Any]) -> None:
         super().__init__({**orders, "endpoints": {"issuer": ""}, "secrets": {}})
@@ -56,17 +55,15 @@ class Brokers(Nursery):
         match words:
             case ["ask", app, tasks]:
                 self._fork(lambda: self._ask_at_once(app, int(tasks)))
-            case ["live"]:
-                self._fork(self._live)
             case _:
                 super()._obey(words)
 
     @asynccontextmanager
     async def _broker(self, store: MemoryStore | None = None) -> AsyncIterator[Broker]:
-        """On the files of the scene. Says once it is up; what its store seals about renewals is said as well."""
+        """On the files of the scene. Prints a line once it is up, and one for each refresh record that its store seals."""
         log = json_log(io.StringIO(), SystemClock())
         there = store or self._telling_store()
-        async with open_broker(self._folder / "config", env=self._orders["env"], store=there, log=log) as broker:
+        async with open_broker(self._folder / "config", env=self.orders["env"], store=there, log=log) as broker:
             yield broker
 
     def _telling_store(self) -> FileStore:
@@ -85,7 +82,7 @@ class Brokers(Nursery):
 
             await asyncio.gather(*(one() for _ in range(tasks)))
 
-    async def _live(self) -> None:
+    async def live(self) -> None:
         dice = random.Random(os.getpid())
         async with self._broker() as broker:
             say("up", os.getpid())
@@ -106,14 +103,5 @@ async def _opened(gate: int) -> None:
     loop.remove_reader(gate)
 
 
-def main() -> None:
-    line = b""
-    while not line.endswith(b"\n"):  # not by sys.stdin, which reads on into the orders
-        line += os.read(0, 1)
-    brokers = Brokers(json.loads(line))
-    asyncio.run(brokers.warm_up())
-    brokers.run()
-
-
 if __name__ == "__main__":
-    main()
+    main(Brokers)

@@ -37,7 +37,7 @@ class Runtime:
         return f"{self.base}/oauth/confirm"
 
     def login_of(self, subject: str) -> str:
-        """Where somebody comes out who has signed in as this subject."""
+        """The page after signing in as this subject."""
         return f"{self.base}/login?as={subject}"
 
     async def log_in(self, request: Request) -> Response:

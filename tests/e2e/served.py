@@ -20,11 +20,11 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.testing import off_the_record
 from oauthbroker.web.access_log import uvicorn_options
 from oauthbroker.wiring import init_store, with_keys
-from oauthbroker.wiring.broker import open_running
+from oauthbroker.wiring.opening import open_running
 from oauthbroker.wiring.running import Running
 
 ROOT = Path(__file__).parents[2]
-_PATIENCE = 60.0  # seconds: a busy machine starts a process slowly, and nobody waits longer than it takes
+_PATIENCE = 60.0  # seconds: a busy machine starts a process slowly, and a wait ends as soon as it is up
 
 
 class LateClock(SystemClock):
@@ -53,7 +53,7 @@ async def embedded(
     bundle: Path, door: socket.socket, env: Mapping[str, str], clock: LateClock
 ) -> AsyncIterator[Running]:
     """A broker in this process, with its pages behind `door`, until the block ends."""
-    init_store(with_keys(load(bundle).settings, env), clock)
+    init_store(with_keys(load(bundle).settings, env), env, clock)
     async with open_running(bundle, env=env, clock=clock) as running, listening(running.broker.web, door):
         yield running
 
@@ -99,7 +99,7 @@ async def _healthy(home: str, process: asyncio.subprocess.Process) -> None:
                     return
                 except httpx2.TransportError:
                     await asyncio.sleep(0.05)
-    raise AssertionError("oauthbroker serve ended; what it said is on stderr")
+    raise AssertionError("oauthbroker serve ended; its output is on stderr")
 
 
 @asynccontextmanager

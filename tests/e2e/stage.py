@@ -1,4 +1,4 @@
-"""The stage of one story: the broker behind a port, oidc-provider, a browser, and what is done with them again and again."""
+"""The stage of one story: the broker behind a port, oidc-provider, a browser, and the steps that stories share."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 import httpx2
 import playwright.async_api as browsers
 
-from oauthbroker import AuthorizationRequired, Broker, Ready
+from oauthbroker import AuthorizationRequired, Ready
 from oauthbroker.records import AgentEvent
 from oauthbroker.testing import Canaries, off_the_record
-from oauthbroker.wiring.parts import Parts
 from oauthbroker.wiring.running import Running
 from tests.e2e import bundle
 from tests.e2e.authority import Authority
 from tests.e2e.person import Person
 from tests.e2e.served import LateClock
+from tests.kit.running_on import HasRunning
 
 _PATIENCE = 10.0  # seconds
 
 
 @dataclass
-class Stage:
+class Stage(HasRunning):
     """Everything a story needs. `home` is the broker's address."""
 
     home: str
@@ -34,17 +34,8 @@ class Stage:
     chromium: browsers.Browser | None
     canaries: Canaries
 
-    @property
-    def broker(self) -> Broker:
-        return self.running.broker
-
-    @property
-    def parts(self) -> Parts:
-        """What `Broker` keeps to itself."""
-        return self.running.parts
-
     async def person(self, **profile: Any) -> Person:
-        """Somebody with a browser of his own; `profile` goes to Playwright's `new_context`."""
+        """A person with their own browser; `profile` goes to Playwright's `new_context`."""
         assert self.chromium is not None, "this stage was set without a browser"
         return await Person.with_profile(self.chromium, self.home, self.canaries, **profile)
 
@@ -69,7 +60,7 @@ class Stage:
         return delivery.event
 
     async def connected(self, app: str, user: str = "alice") -> Person:
-        """Somebody who agreed: signed in at the provider, with a grant of his own and no event left."""
+        """A person who consented: signed in at the provider, with their own grant and no event left."""
         someone = await self.person()
         await someone.agree((await self.ask(app, user)).authorization_url, user)
         assert "auth.granted" == (await self.next_event()).type

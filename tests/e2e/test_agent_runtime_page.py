@@ -198,7 +198,7 @@ async def test_the_programs_are_a_runtime_and_its_tool(
 
 
 @PROGRAMS
-async def test_the_programs_ask_nobody_again_who_has_said_no(
+async def test_the_programs_do_not_ask_a_user_again_who_declined(
     desk: Desk, idp: IdentityProvider, env: dict[str, str], running: Any, ready: str
 ) -> None:
     async with running(desk, env) as runtime:

@@ -1,4 +1,4 @@
-"""What others try with somebody's link, in a real browser: its cookies, its CSP, its Referer, its back button."""
+"""Attacks with another person's link, in a real browser: its cookies, its CSP, its Referer, its back button."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ELSEWHERE = "http://elsewhere.example/"
 
 
 async def show(person: Person, html: str) -> None:
-    """A page of somebody else's, on another site."""
+    """A page of another site."""
     await person.page.route(ELSEWHERE, lambda route: route.fulfill(body=html, content_type="text/html"))
     await person.open(ELSEWHERE)
 
@@ -22,7 +22,7 @@ async def show(person: Person, html: str) -> None:
 @pytest.mark.case("5", "15")
 async def test_the_provider_url_of_one_person_is_refused_in_another_ones_browser(stage: Stage):
     """alice goes as far as the provider and sends bob its address. bob is signed in there and has agreed before, so
-    that his browser comes straight back with a code of his: it has no cookie of alice's session."""
+    that bob's browser comes straight back with bob's code: it has no cookie of alice's session."""
     bob = await stage.connected("personal", "bob")
     alice = await stage.person()
     asked = await stage.ask("personal", "alice")
@@ -34,7 +34,7 @@ async def test_the_provider_url_of_one_person_is_refused_in_another_ones_browser
     await bob.arrive()
     assert 403 == bob.last.status
     assert exchanged == await stage.provider.count("token")
-    assert Code.OWNER_BINDING_FAILED == (await stage.broker.wait(asked.auth_session_id, timeout=5)).code
+    assert Code.OWNER_BINDING_FAILED == (await stage.broker.wait(asked.auth_session_id, timeout=60)).code
     assert ("auth.failed", "example:user:alice") == await told(stage)
     assert "noGrant" == (await stage.ask("personal", "alice")).reason
     assert 200 == (await stage.use(await stage.token("personal", "bob")))[0]
@@ -42,8 +42,8 @@ async def test_the_provider_url_of_one_person_is_refused_in_another_ones_browser
 
 
 @pytest.mark.case("14a", "38", "101")
-async def test_a_person_lured_by_somebody_elses_link_gives_nothing_away_and_loses_nothing(stage: Stage):
-    """bob opens alice's own connect link and presses on: his account is not alice's. His own grant stays alive."""
+async def test_a_person_lured_by_another_persons_link_gives_nothing_away_and_loses_nothing(stage: Stage):
+    """bob opens alice's own connect link and presses on: bob's account is not alice's. Bob's own grant stays alive."""
     bob = await stage.connected("personal", "bob")
     asked = await stage.ask("personal", "alice")
     await bob.open(asked.authorization_url)
@@ -51,7 +51,7 @@ async def test_a_person_lured_by_somebody_elses_link_gives_nothing_away_and_lose
     await bob.page.wait_for_url(stage.home + "/oauth/callback/**")
     assert 403 == bob.last.status
     assert not {"alice", "bob"} & set((await bob.text()).lower().split())
-    assert Code.SUBJECT_MISMATCH == (await stage.broker.wait(asked.auth_session_id, timeout=5)).code
+    assert Code.SUBJECT_MISMATCH == (await stage.broker.wait(asked.auth_session_id, timeout=60)).code
     assert ("auth.failed", "example:user:alice") == await told(stage)
     assert "noGrant" == (await stage.ask("personal", "alice")).reason
     assert 0 == await stage.provider.count("revocation")

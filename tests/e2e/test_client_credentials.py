@@ -46,8 +46,8 @@ async def test_a_token_comes_without_a_browser_and_ends_when_it_is_revoked(
     clock = LateClock()
     async with authority.running([registered(method, secret, key)]) as provider:
         app = OAuthApp(
-            "machine", "own", "clientCredentials", "global", client, Endpoints(issuer=provider.issuer), ("team",),
-            Redirect("", ""), Owner(),
+            name="machine", provider="own", flow="clientCredentials", subject_mode="global", client=client, endpoints=Endpoints(issuer=provider.issuer), scopes=("team",),
+            redirect=Redirect("", ""), owner=Owner(),
         )  # fmt: skip
         settings = Settings(weaken=frozenset({"plainHttpProvider"}))
         log = json_log(io.StringIO(), clock)

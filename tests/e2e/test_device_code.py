@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oauthbroker import AuthorizationRequired, Code
-from oauthbroker.model.results import DevicePrompt
+from oauthbroker.model.token_results import DevicePrompt
 from tests.e2e import pictures
 from tests.e2e.bundle import turn
 from tests.e2e.person import Person
@@ -22,7 +22,7 @@ def prompt_of(asked: AuthorizationRequired) -> DevicePrompt:
 
 
 async def watched(stage: Stage, asked: AuthorizationRequired, **profile: object) -> Person:
-    """Somebody who has the broker's page open, with the code on it."""
+    """A person with the broker's page open, which shows the code."""
     someone = await stage.person(**profile)
     await someone.open(asked.authorization_url)
     assert prompt_of(asked).user_code in await someone.text()
@@ -87,7 +87,7 @@ async def test_a_no_at_the_provider_is_told_on_the_page_and_to_the_agent(stage: 
 
 @pytest.mark.case("14a")
 async def test_a_code_that_was_passed_on_connects_nothing(stage: Stage):
-    """Consent phishing: mallory's turn asks, alice is talked into typing. Her account is not mallory's, so nobody gets
+    """Consent phishing: mallory's turn asks, alice is talked into typing. Her account is not mallory's, so neither gets
     anything, and the page tells no name."""
     asked = await stage.ask("terminal", "mallory")
     page = await watched(stage, asked)
@@ -96,7 +96,7 @@ async def test_a_code_that_was_passed_on_connects_nothing(stage: Stage):
     await victim.agree_elsewhere("alice")
     stage.clock.advance(prompt_of(asked).interval)
     assert "auth.failed" == (await stage.next_event()).type
-    assert Code.SUBJECT_MISMATCH == (await stage.broker.wait(asked.auth_session_id, timeout=5)).code
+    assert Code.SUBJECT_MISMATCH == (await stage.broker.wait(asked.auth_session_id, timeout=60)).code
     assert "noGrant" == (await stage.ask("terminal", "mallory")).reason
     assert "noGrant" == (await stage.ask("terminal", "alice")).reason
     await page.open(asked.authorization_url)

@@ -8,10 +8,10 @@ import pytest
 from playwright.async_api import Browser
 
 from oauthbroker.core.errors import Locale
-from oauthbroker.model.results import DevicePrompt
+from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.testing import Canaries
 from oauthbroker.web.branding import BRAND, Brand
-from oauthbroker.web.consent_views import render_connect, render_device
+from oauthbroker.web.consent_html import render_connect, render_device
 from oauthbroker.web.rendering import Page
 from tests.e2e.person import Person
 from tests.unit.web.kit import a_view
@@ -26,7 +26,11 @@ VIEWS: dict[str, dict[str, Any]] = {
     "unknown": {"scopes": UNKNOWN, "provider": "acme", "provider_host": "login.acme-corporation.example"},
     "shared": {"scopes": FOUR, "subject_mode": "global", "subject": "slack:team:T0123456789"},
     "titled": {"scopes": FOUR, "agent_title": "Travel planner", "subject_title": "Kim Min-jun"},
-    "login": {"scopes": FOUR, "login_host": "sso.company.example", "subject": "slack:user:T0123456789:U0123456789"},
+    "login": {
+        "scopes": FOUR,
+        "login_endpoint": "https://sso.company.example/authorize",
+        "subject": "slack:user:T0123456789:U0123456789",
+    },
 }
 SEEN = """() => ['h1', '.lead', '.scopes li', '.note', '.usercode', '.primary'].flatMap(kind =>
     [...document.querySelectorAll(kind)].map(each => {
@@ -63,7 +67,16 @@ async def test_a_teams_name_and_logo_push_nothing_off_the_screen(
 async def test_a_code_is_seen_with_all_that_it_stands_for(
     chromium: Browser, canaries: Canaries, name: str, locale: Locale, size: str
 ) -> None:
-    page = render_device(a_view(**VIEWS[name]), DevicePrompt("https://id.example/device", None, "WDJB-MJHT", 5), locale)
+    page = render_device(
+        a_view(**VIEWS[name]),
+        DevicePrompt(
+            verification_uri="https://id.example/device",
+            verification_uri_complete=None,
+            user_code="WDJB-MJHT",
+            interval=5,
+        ),
+        locale,
+    )
     assert 9 == await seen_at_once(chromium, canaries, page, size), "the same, and the code"
 
 

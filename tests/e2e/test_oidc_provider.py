@@ -16,7 +16,7 @@ PROFILE = {"sub": "alice", "name": "Alice Example", "team": "T111"}
 @pytest.mark.parametrize("app, asked_userinfo", [("personal", 0), ("shared", 1), ("signed", 0), ("public", 0)])
 async def test_after_a_person_agreed_in_a_browser_the_agent_goes_on_with_a_token(stage: Stage, app, asked_userinfo):
     """User mode learns the account from the ID token, global mode (`shared`) from userinfo, with an authorizer.
-    Each app proves to the provider in another way that it is itself, when it pushes what it asks and at the exchange."""
+    Each app authenticates to the provider in another way, at the pushed request and at the exchange."""
     asked = await stage.ask(app)
     block = await stage.broker.pending(turn())
     assert block is not None
@@ -45,7 +45,7 @@ async def test_a_link_made_in_one_process_works_in_another_that_serves_the_pages
     alice = await stage.person()
     await alice.agree(asked.authorization_url, "alice")
     assert f"{stage.home}/connected/shared" == alice.page.url
-    assert "completed" == (await stage.broker.wait(asked.auth_session_id, timeout=10)).status
+    assert "completed" == (await stage.broker.wait(asked.auth_session_id, timeout=60)).status
     assert "auth.granted" == (await stage.next_event()).type
     assert await stage.broker.events.lease("planner") is None
     assert (200, PROFILE) == await stage.use(await stage.token("shared"))
@@ -110,20 +110,20 @@ async def test_a_no_on_our_page_never_reaches_the_provider(stage: Stage):
     await alice.press("Cancel")
     await alice.page.wait_for_url(f"{stage.home}/declined/shared")
     assert "Nothing was connected" in await alice.text()
-    assert "failed" == (await stage.broker.wait(asked.auth_session_id, timeout=5)).status
+    assert "failed" == (await stage.broker.wait(asked.auth_session_id, timeout=60)).status
     assert 0 == await stage.provider.count("authorization")
     assert [] == alice.troubles
 
 
 @pytest.mark.case("42")
-async def test_a_person_who_may_not_connect_it_for_everybody_connects_nothing(stage: Stage):
+async def test_a_person_who_may_not_connect_it_for_the_team_connects_nothing(stage: Stage):
     """bob is of the team, but no authorizer: the provider is happy, we are not."""
     bob = await stage.person()
     asked = await stage.ask("shared")
     await bob.agree(asked.authorization_url, "bob")
     assert 403 == bob.last.status
     assert "auth.failed" == (await stage.next_event()).type
-    assert Code.SUBJECT_FORBIDDEN == (await stage.broker.wait(asked.auth_session_id, timeout=5)).code
+    assert Code.SUBJECT_FORBIDDEN == (await stage.broker.wait(asked.auth_session_id, timeout=60)).code
     assert 0 == await stage.provider.count("revocation")
     assert "noGrant" == (await stage.ask("shared")).reason
     assert [] == bob.troubles
@@ -139,11 +139,11 @@ async def test_a_person_who_took_too_long_is_told_so_and_the_code_is_never_sent(
     await alice.consent()
     assert "This link no longer works" in await alice.text()
     assert 0 == await stage.provider.count("token")
-    assert "expired" == (await stage.broker.wait(asked.auth_session_id, timeout=5)).status
+    assert "expired" == (await stage.broker.wait(asked.auth_session_id, timeout=60)).status
     assert [] == alice.troubles
 
 
-async def test_what_is_revoked_here_is_revoked_at_the_provider(stage: Stage):
+async def test_a_grant_revoked_here_is_revoked_at_the_provider(stage: Stage):
     await stage.connected("personal")
     token = await stage.token("personal")
     assert (200, PROFILE) == await stage.use(token)

@@ -14,7 +14,7 @@ from playwright.async_api import Browser
 
 from oauthbroker import AuthorizationRequired, Ready
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.results import TokenResult
+from oauthbroker.model.token_results import TokenResult
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.testing import Canaries
 from tests.e2e.rotation import RESOURCE, Brokers, Scene, audience, scene
@@ -52,7 +52,7 @@ async def test_a_token_is_refreshed_for_generations_with_one_request_each(
         for generation in range(GENERATIONS):
             assert (200, "alice") == who(await stage.use(tokens[-1]))
             assert (before[0] + generation, before[1] + generation, 0) == await stage.refreshes("personal")
-            await asyncio.sleep(SHORT / 2 + 0.05)  # from half of its life on it is renewed
+            await asyncio.sleep(SHORT / 2 + 0.05)  # refreshed from half of its life on
             tokens.append(await stage.token("personal"))
         assert (200, "alice") == who(await stage.use(tokens[-1]))
         assert (before[0] + GENERATIONS, before[1] + GENERATIONS, 0) == await stage.refreshes("personal")
@@ -91,7 +91,7 @@ async def test_a_token_that_the_provider_has_ended_is_replaced_once_for_all_who_
         (token,) = await stage.grant("public")
         await stage.provider.end(token.access_token)
         assert 401 == (await stage.use(token))[0]
-        assert token.access_token == (await stage.token("public")).access_token  # nobody has told the broker
+        assert token.access_token == (await stage.token("public")).access_token  # the broker does not know yet
         answers = await asyncio.gather(*(stage.report("public", token) for _ in range(20)))
         assert {"ready"} == {answer.status for answer in answers}
         new = await stage.token("public")
@@ -101,9 +101,7 @@ async def test_a_token_that_the_provider_has_ended_is_replaced_once_for_all_who_
 
 
 @pytest.mark.case("52")
-async def test_a_refresh_token_that_somebody_uses_again_ends_the_grant_and_a_person_is_asked(
-    tmp_path: Path, canaries: Canaries
-):
+async def test_a_reused_refresh_token_ends_the_grant_and_a_person_is_asked(tmp_path: Path, canaries: Canaries):
     """What makes the storm below mean something: this provider forgives no second use."""
     async with scene(tmp_path, canaries, "public") as stage:
         (first,) = await stage.grant("public")
@@ -143,7 +141,7 @@ async def test_one_expired_grant_is_refreshed_once_for_many_processes(tmp_path: 
         assert {"ready": PROCESSES * TASKS} == Counter(word for word, _, _ in told)
         assert 1 == len({fingerprint for _, fingerprint, _ in told})
         assert (1, 1, 0) == await stage.refreshes("personal")
-        assert 2 == await stage.provider.count("token"), "the exchange and the renewal"
+        assert 2 == await stage.provider.count("token"), "the exchange and the refresh"
         assert (200, "alice") == who(await stage.use(await stage.token("personal")))
 
 
@@ -187,7 +185,12 @@ async def test_brokers_killed_amid_refreshes_leave_living_grants_or_say_that_an_
         await stage.provider.be_late(0.1)
 
         async def opens(token: str) -> bool:
-            return 200 == (await stage.use(Ready(Secret(token), "Bearer", None, ())))[0]
+            return (
+                200
+                == (
+                    await stage.use(Ready(access_token=Secret(token), token_type="Bearer", expires_at=None, scopes=()))
+                )[0]
+            )
 
         async with Brokers.at(stage, facts.hear) as brokers:
             for _ in range(WORKERS):
@@ -204,7 +207,9 @@ async def test_brokers_killed_amid_refreshes_leave_living_grants_or_say_that_an_
         own = sum(times for (metric, _), times in counts.items() if metric is Metric.RENEWAL_FAILURES)
     reasons = {(app, "noGrant"): len(PEOPLE) for app in apps}
     reasons |= {(app, "refreshUncertain"): times for app, times in ended.items()}
-    assert reasons == people.agreed, "everybody is asked once, and once more for each grant that ended, and told why"
+    assert reasons == people.agreed, (
+        "each person is asked once, and once more for each grant that ended, with the reason"
+    )
     assert 0 < ended.total() <= refused <= facts.after_lost.total() + own, "each refusal follows a lost answer"
     assert {"uncertain"} >= set(facts.ended)
     final = {word for word in facts.answers if not word.startswith("later")}

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 
-from oauthbroker.model.results import AuthorizationRequired
+from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.e2e import pictures
 from tests.e2e.desk import Desk, furnished
@@ -120,7 +120,7 @@ PAGES: dict[str, Way] = {
 @pytest.mark.parametrize("locale", ["en-GB", "ko-KR"])
 @pytest.mark.parametrize("name", PAGES)
 async def test_axe_finds_nothing_grave_by_day_or_night_wide_or_narrow(desk: Desk, name: str, locale: str) -> None:
-    """Nor does anything stick out. The pictures are for somebody to look at."""
+    """Nothing overflows the page. The pictures are for a person to look at."""
     person = await PAGES[name](desk, {"locale": locale})
     await pictures.take(person.page, name + ("-korean" if locale == "ko-KR" else ""))
     assert [] == person.troubles
@@ -198,7 +198,7 @@ async def enter(person: Person, url: str) -> None:
 
 
 async def step_to(person: Person, name: str) -> None:
-    """Tab by Tab, as far as it takes. Raises AssertionError at a stop that nobody can see, and where none is left."""
+    """Tab by Tab, as far as it takes. Raises AssertionError at an invisible stop, and where none is left."""
     for _ in range(80):
         await person.page.keyboard.press("Tab")
         assert await person.page.evaluate(
@@ -210,6 +210,6 @@ async def step_to(person: Person, name: str) -> None:
 
 
 async def focused(person: Person) -> str:
-    """The words of what has the focus, as they are read out."""
+    """The name of the focused element, as a screen reader speaks it."""
     words: str = await person.page.evaluate("() => document.activeElement.textContent")
     return " ".join(words.split())

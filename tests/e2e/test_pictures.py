@@ -1,4 +1,4 @@
-"""Every page of ours as people meet it, photographed into build/screenshots/ for somebody to look at."""
+"""Every page of ours as people meet it, photographed into build/screenshots/ for a person to look at."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from oauthbroker import BrokerError, Code
 from oauthbroker.authorization.pages_service import Step
 from oauthbroker.core.errors import Locale
 from oauthbroker.testing import Canaries, IdentityProvider
-from oauthbroker.web.consent_views import Outcome, render_interstitial, render_outcome
-from oauthbroker.web.next_step import render_next, render_private
+from oauthbroker.web.confirmation_pages import render_next, render_private
+from oauthbroker.web.consent_html import Outcome, render_leaving, render_outcome
 from tests.e2e import pictures
 from tests.e2e.person import Person
 from tests.e2e.stage import Stage
 from tests.kit.running_broker import user_app
-from tests.unit.web.kit import a_view
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -94,8 +93,8 @@ async def test_axe_finds_nothing_grave_on_what_few_people_meet(
     now = datetime(2026, 1, 1, tzinfo=UTC)
     rendered = {
         **{outcome: render_outcome(outcome, None, "Mail", locale, reference="r1") for outcome in get_args(Outcome)},
-        "leaving": render_interstitial("https://idp.example/auth", a_view(), locale),
-        "finishing": render_next(Step(user_app(identity_provider), now), locale, now),
+        "leaving": render_leaving("https://idp.example/auth", "slack", "slack.com", locale),
+        "finishing": render_next(Step(app=user_app(identity_provider), until=now), locale, now),
         "private": render_private(locale),
     }
     someone = await Person.with_profile(chromium, "https://broker.example", canaries, locale=locale)
@@ -111,7 +110,7 @@ def sentence(code: Code) -> str:
 
 
 async def photographed(person: Person, name: str, words: str) -> None:
-    """It says what it has to say, and asks for nothing else."""
+    """The page shows its text and loads nothing else."""
     assert words in await person.text()
     await pictures.take(person.page, name)
     assert [] == person.troubles

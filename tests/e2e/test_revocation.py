@@ -1,4 +1,4 @@
-"""What is revoked at a provider that ends a whole grant with one token of it, and what stays alive there."""
+"""Revocation at a provider that ends a whole grant with any of its tokens: which tokens die there, and which live."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ TESTS = HOME / "build" / "test"
 
 @asynccontextmanager
 async def person(harness: Harness) -> AsyncIterator[str]:
-    """Somebody who agrees to every link that is posted to this address."""
+    """A person who consents at every link that is posted to this address."""
 
     async def agree(request: Request) -> Response:
         page = await connect_through(harness.browser(), harness.idp, (await request.body()).decode(), "alice")
@@ -104,7 +104,7 @@ async def story(idp: IdentityProvider, clock: TestClock, canaries: Canaries, api
     assert "# fail 0" in said, said
 
 
-async def test_what_is_packed_is_built_and_has_no_dependency() -> None:
+async def test_the_packed_client_is_built_and_has_no_dependency() -> None:
     await client_built()
     said = await node(
         "--input-type=module", "-e", "import('@oauthbroker/client').then((m) => console.log(Object.keys(m).join()))"

@@ -17,14 +17,14 @@ from oauthbroker.audit.memory import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.apps import Bundle, OAuthApp, ToolAuth
-from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.model.settings import Limits, Role
+from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.model.turn_token import BegunTurn
 from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, connect_through
-from oauthbroker.web import limits
+from oauthbroker.web import rate_limits
 from oauthbroker.web.access_log import uvicorn_options
 from tests.e2e.served import free_port
 from tests.kit.running_broker import at, global_app, public, turn, user_app
@@ -62,13 +62,13 @@ class Furniture:
 def api_server(
     apps: Apps | None = None, tools: Mapping[str, tuple[ToolAuth, ...]] = TOOLS, *, furnish: bool = True
 ) -> Iterator[Served]:
-    """A broker; if furnished, with a grant for `mail` and `team`, somebody who is waited for with `files`, and events."""
+    """A broker; if furnished, with a grant for `mail` and `team`, a user who is asked for `files`, and events."""
     ready, over, found = threading.Event(), threading.Event(), list[Served | BaseException]()
 
     def run() -> None:
         try:
             asyncio.run(_serve(found, ready, over, Furniture(apps or _three, tools, furnish)))
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
             found.append(error)
         finally:
             ready.set()
@@ -81,7 +81,7 @@ def api_server(
         yield found[0]
     finally:
         over.set()
-        thread.join(30)
+        thread.join(60)
     assert 1 == len(found), found
 
 
@@ -93,7 +93,7 @@ async def _serve(
     found: list[Served | BaseException], ready: threading.Event, over: threading.Event, furniture: Furniture
 ) -> None:
     canaries, clock, log = Canaries(), SystemClock(), io.StringIO()
-    patient = patch.object(limits, "FAILURES_PER_MINUTE", 1_000_000)
+    patient = patch.object(rate_limits, "FAILURES_PER_MINUTE", 1_000_000)
     with patient, canaries, IdentityProvider(clock=clock, canaries=canaries) as idp, free_port() as door:
         base = f"http://127.0.0.1:{door.getsockname()[1]}"
         apps = [at(idp, base, app) for app in furniture.apps(idp)]

@@ -16,7 +16,7 @@ GONE = object()
 
 @dataclass(frozen=True)
 class Spoiling:
-    """Each order takes the provider and a canary, text of the provider's own that nobody may ever see."""
+    """Each order takes the provider and a canary, text of the provider's own that must never be shown."""
 
     of: Literal["token", "refresh"]
 

@@ -14,9 +14,9 @@ import pytest
 from oauthbroker import Turn
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import LOGIN_NAME, BrokerLogin, Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
-from oauthbroker.model.habits import Habits
-from oauthbroker.model.results import AuthorizationRequired, SessionOutcome
+from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Settings
+from oauthbroker.model.token_results import AuthorizationRequired, SessionOutcome
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, leave
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.provider.nouns import Client as Registration
@@ -42,7 +42,7 @@ def settings_for(**more: Any) -> Settings:
 
 
 def broker_login(corp: IdentityProvider, base: str = BASE, **changes: Any) -> BrokerLogin:
-    """The broker's own login at `corp`, which says who somebody is at the company and nothing about their mail."""
+    """The broker's own login at `corp`, which identifies a person at the company and says nothing about their mail."""
     try:
         client = corp.client("broker")
     except KeyError:

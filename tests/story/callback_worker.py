@@ -1,6 +1,6 @@
 """Another broker process on the same files, driven by a test: reads its orders as one line of JSON, answers likewise.
 
-It says `ready`, waits for `go`, and then does what it was told. `die` names a moment to be killed at, by itself.
+It says `ready`, waits for `go`, and then does its task. `die` names a moment to be killed at, by itself.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from oauthbroker.model.apps import OAuthApp, Owner, Redirect
-from oauthbroker.model.results import Failed, Ready
+from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.testing import IdentityProvider
 from tests.kit.running_broker import BASE, Harness, turn, user_app
 

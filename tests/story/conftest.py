@@ -25,7 +25,7 @@ async def harness(identity_provider: IdentityProvider, test_clock: TestClock) ->
 @pytest.fixture
 async def filed(identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path) -> AsyncIterator[Harness]:
     """The same on a file store below `tmp_path`, where `tree(tmp_path)` shows every byte. Nothing runs in the
-    background: what has changed there was changed by what the test did."""
+    background: each change there comes from the test's own steps."""
     apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
     store = file_store(tmp_path, test_clock)
     async with running(identity_provider, apps, clock=test_clock, store=store, background=False) as harness:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.results import AuthorizationRequired, DevicePrompt
+from oauthbroker.model.token_results import AuthorizationRequired, DevicePrompt
 from oauthbroker.records import AuthSession, Device
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.keys import Keyring
+from oauthbroker.store.keyring import Keyring
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider.history import DeviceStory
 from oauthbroker.testing.stores import open_keyring
@@ -42,7 +42,7 @@ class World:
         return process
 
     async def poll(self, *brokers: Process, after: float = INTERVAL) -> None:
-        """Time passes, and then these brokers poll for what is due, one after the other (all, if none is named)."""
+        """Time passes, and then these brokers poll for due sessions, one after the other (all, if none is named)."""
         self.clock.advance(after)
         for broker in brokers or self.brokers:
             await broker.parts.polling.once()
@@ -56,7 +56,7 @@ class World:
 
 
 async def seconds_pass(here: World, seconds: int, *brokers: Process) -> None:
-    """Second by second; everybody polls whenever something is due."""
+    """Second by second; every broker polls whenever something is due."""
     for _ in range(seconds):
         await here.poll(*brokers, after=1)
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.model.settings import Limits
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from tests.kit.running_broker import Harness, UnwellStore, running, turn
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS.joinpath("refresh.md").read_text("utf-8")
-HOUR, SHORT = 3600.0, 200.0  # a token's life, and what is left of it when the page says that it lives
+HOUR, SHORT = 3600.0, 200.0  # a token's life, and the rest of it when the page says that it lives
 LIMITS = Limits(provider_seconds=2)
 Words = tuple[str, ...]
 Scenario = Callable[[Harness], Awaitable[list[TokenResult]]]
@@ -24,7 +24,7 @@ SCENARIOS: dict[str, list[Scenario]] = {}
 
 
 def shows(row: str) -> Callable[[Scenario], Scenario]:
-    """The scenario plays this row of the page; what it returns is what the row says, in its order."""
+    """The scenario plays this row of the page; it returns the cells of the row, in their order."""
 
     def keep(scenario: Scenario) -> Scenario:
         SCENARIOS.setdefault(row, []).append(scenario)
@@ -81,7 +81,7 @@ async def report(harness: Harness, rejected: Ready) -> TokenResult:
 
 
 async def during_a_refresh(harness: Harness, act: Callable[[], Awaitable[Any]]) -> TokenResult:
-    """What a call is told while whose renewal was under way `act` happened."""
+    """The answer of a call during whose refresh `act` happened."""
     hanging = harness.idp.script.refresh.hang(after_work=True)
     caller: asyncio.Task[TokenResult] = asyncio.create_task(harness.ask())
     await hanging.arrived()

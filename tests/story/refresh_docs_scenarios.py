@@ -6,8 +6,8 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from oauthbroker.model.results import Ready, TokenResult
 from oauthbroker.model.settings import Limits
+from oauthbroker.model.token_results import Ready, TokenResult
 from oauthbroker.repository.repository import Repository
 from tests.kit.running_broker import ALICE, Harness
 from tests.story.refresh_docs import (

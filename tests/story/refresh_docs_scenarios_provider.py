@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oauthbroker.model.apps import IdentityRule, Owner
-from oauthbroker.model.results import Ready, TokenResult
+from oauthbroker.model.token_results import Ready, TokenResult
 from oauthbroker.records.refresh_state import UNCLEAR_SECONDS
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.running_broker import Harness

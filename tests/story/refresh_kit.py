@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oauthbroker.model.results import Ready
+from oauthbroker.model.token_results import Ready
 from tests.kit.running_broker import Harness
 
 LIFETIME = 3600

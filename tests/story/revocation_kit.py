@@ -8,7 +8,7 @@ from typing import Any
 
 from oauthbroker.audit import GrantRevoked
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.habits import Revocation
+from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.records import Grant
 from oauthbroker.testing import IdentityProvider
 from tests.kit.broker_process import Process

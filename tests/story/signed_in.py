@@ -23,7 +23,7 @@ async def try_key(harness: Harness, key: str, browser: Browser | None = None) ->
 
 
 async def operator_browser(harness: Harness) -> Browser:
-    """Somebody with an operator's key, signed in."""
+    """A signed-in operator."""
     _, key = await harness.broker.api_keys.create("ops", {"operator"})
     person = await try_key(harness, key.reveal())
     assert (303, ADMIN) == (person.page.status, person.page.location), person.page.text

@@ -16,12 +16,13 @@ import yaml
 
 from oauthbroker import RoomResource, RoomResources
 from oauthbroker.cli import run
-from oauthbroker.gateway import ROOM, rulebook
+from oauthbroker.gateway import ROOM, commands, rulebook
 from oauthbroker.gateway.spec import KINDS
 from oauthbroker.rooms.discovery import declared
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, user_app
 from tests.story.api.kit import Callers
+from tests.unit.config.bundles import BROKER
 from tests.unit.gateway.kit import explain
 
 PATH = "/v1/actions/validate"
@@ -47,7 +48,7 @@ async def harness(identity_provider: IdentityProvider, test_clock: TestClock) ->
 
 def test_the_project_declares_the_room() -> None:
     project = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text("utf-8"))["project"]
-    assert {"actions": "oauthbroker.gateway:ROOM"} == project["entry-points"]["oauthbroker.rooms"]
+    assert "oauthbroker.gateway:ROOM" == project["entry-points"]["oauthbroker.rooms"]["actions"]
     assert declared("actions") is ROOM
 
 
@@ -149,42 +150,107 @@ def test_the_command_reads_a_file_or_stdin_and_its_status_tells_of_rejected_acti
 def test_the_command_takes_an_action_schema(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "hotel.yaml").write_text(yaml.safe_dump({"kind": "ActionSchema", "spec": HOTEL}), "utf-8")
+    (tmp_path / "hotel.yaml").write_text(yaml.safe_dump(HEADER | {"spec": HOTEL}), "utf-8")
     booking = {"action_type": "BOOK_ROOM", "room": 7}
     assert 0 == typed(monkeypatch, "--schema", str(tmp_path / "hotel.yaml"), "--json", stdin=json.dumps([booking]))
     assert [booking] == json.loads(capsys.readouterr().out)["valid_actions"]
 
 
-HOSTILE = {
-    "no JSON": "{",
-    "no text": b"\xff",
-    "a name twice": '[{"action_type": "ADD_TO_CART", "action_type": "X"}]',
-    "deep": "[" * 100_000,
-    "a long number": "[" + "9" * 5000 + "]",
-    "no actions": "[]",
-    "no array": "3",
-    "other members": '{"action_requests": [{}], "more": 1}',
-    "no member": "{}",
-}
+HEADER = {"apiVersion": "agents.example.io/v1alpha1", "kind": "ActionSchema", "metadata": {"name": "hotel"}}
+HOSTILE: list[tuple[str | bytes, str]] = [
+    ("{", "not strict JSON: line 1, column 2"),
+    (b"\xff", "not strict JSON: no UTF-8"),
+    ('[{"action_type": "ADD_TO_CART", "action_type": "X"}]', "not strict JSON: a name twice"),
+    ("[" * 100_000, "not strict JSON: more than 32 levels"),
+    ("[" * 40 + "]" * 40, "not strict JSON: more than 32 levels"),
+    ("[" + "9" * 5000 + "]", "not strict JSON: a number is too long"),
+    ('[{"price": NaN}]', "not strict JSON: NaN or an infinity"),
+    ('[{"price": -Infinity}]', "not strict JSON: NaN or an infinity"),
+    ('[{"price": 1e400}]', "not strict JSON: a number out of range"),
+    ('[{"query": "\\ud800"}]', "not strict JSON: a lone surrogate"),
+    ("[]", "action_requests must be a non-empty array"),
+    ("3", "action_requests must be a non-empty array"),
+    ("{}", "action_requests must be a non-empty array"),
+    ('{"action_requests": [{}], "user_contxt": 1}', "the input has the unknown user_contxt; its members are "),
+    ('{"action_requests": [{}], "action_schema": "ActionSchema/hotel"}', "action_schema is a name: name its file with --schema"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_the_command_refuses_other_input_without_quoting_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str | bytes
+@pytest.mark.parametrize(("text", "note"), HOSTILE, ids=[str(note) for _, note in HOSTILE])
+def test_the_command_refuses_other_input_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str | bytes, note: str
 ) -> None:
     assert 2 == typed(monkeypatch, "--json", stdin=text)
-    assert "requestInvalid" == json.loads(capsys.readouterr().out)["error"]["code"]
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert "requestInvalid" == error["code"]
+    assert error["note"].startswith(note)
+
+
+def test_the_command_says_which_file_it_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file, why in (("missing.json", "No such file"), (".", "Is a directory")):
+        assert 2 == typed(monkeypatch, file, "--json")
+        note = json.loads(capsys.readouterr().out)["error"]["note"]
+        assert (True, True) == (note.startswith(f"{file}: "), why in note)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_the_command_counts_the_action_schemas_of_a_file_that_has_not_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], count: int
+) -> None:
+    documents = [HEADER | {"metadata": {"name": f"hotel{at}"}, "spec": HOTEL} for at in range(count)]
+    (tmp_path / "some.yaml").write_text(yaml.safe_dump_all(documents), "utf-8")
+    assert 2 == typed(monkeypatch, "--schema", str(tmp_path / "some.yaml"), "--json", stdin=json.dumps([CART]))
+    note = f"--schema has {count} resources of the kind ActionSchema, and has to have one"
+    assert note == json.loads(capsys.readouterr().out)["error"]["note"]
+
+
+@pytest.mark.parametrize(("size", "status"), [(64, 0), (65, 2)])
+def test_the_command_judges_no_part_of_an_input_that_is_too_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], size: int, status: int
+) -> None:
+    """Its beginning may be JSON as a whole, and a schema without its end has fewer rules."""
+    monkeypatch.setattr(commands, "MOST_BYTES", 64)
+    text = '[{"action_type": "GET_RECOMMENDATIONS"}]'.ljust(64)
+    assert status == typed(monkeypatch, "--json", stdin=text[:64] + "x" * (size - 64))
+    if status:
+        error = json.loads(capsys.readouterr().out)["error"]
+        assert ("requestTooLarge", "the input has more than 0 MiB") == (error["code"], error["note"])
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "spec: {}", "spec: {actions: {A: {login: 3}}}", "a: [", "kind: ActionSchema",
-     "spec: {actions: {ADD_TO_CART: {login: true, login: false}}}"],
+    ["", "[]", "spec: {}", "a: [", "kind: ActionSchema", "{header}spec: {actions: {A: {login: 3}}}", "{header}spec: {}",
+     "{header}spec: {actions: {ADD_TO_CART: {login: true, login: false}}}", "{one}---\n{one}", "{broker}"],
 )  # fmt: skip
 def test_the_command_refuses_a_wrong_schema(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
+    header = yaml.safe_dump(HEADER)
+    texts = {"{header}": header, "{one}": header + yaml.safe_dump({"spec": HOTEL}), "{broker}": BROKER}
+    for name, each in texts.items():
+        text = text.replace(name, each)
     (tmp_path / "wrong.yaml").write_text(text, "utf-8")
     for file in ("wrong.yaml", "missing.yaml"):
         assert 2 == typed(monkeypatch, "--schema", str(tmp_path / file), stdin=json.dumps([CART]))
     assert "" == capsys.readouterr().out
+
+
+def test_the_command_names_the_place_of_each_problem_of_a_schema(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "hotel.yaml"
+    lines = [
+        "spec:",
+        "  actions:",
+        "    BOOK_ROOM: {login: 3}",
+        "  rules:",
+        "    - {field: a, op: over, value: 1, text: b}",
+    ]
+    file.write_text("\n".join([yaml.safe_dump(HEADER).rstrip(), *lines]), "utf-8")
+    assert 2 == typed(monkeypatch, "--schema", str(file), stdin=json.dumps([CART]))
+    first, second, count = capsys.readouterr().err.splitlines()
+    assert [f"{file}:7:24", f"{file}:9:22"] == [line.partition(" ")[0] for line in (first, second)]
+    assert "2 problems" in count

@@ -1,4 +1,4 @@
-"""`/admin`: who comes in, what operators see, and what they end. Nobody else does either."""
+"""`/admin`: who comes in, the lists that operators see, and the grants that they end. Other callers can do neither."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from oauthbroker.audit import CallRefused, ConnectFailed, DeadLetterChanged, OperatorEntered, PageAction, TokenRenewed
 from oauthbroker.core.errors import Code
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit import planted_records
@@ -66,7 +66,7 @@ async def test_a_runtimes_key_is_refused(harness: Harness, roles: Any) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "oabk.x.y", "oabk." + "A" * 22 + "." + "B" * 43, "Bearer x", "x" * 5000])
-async def test_what_is_no_key_is_refused(harness: Harness, key: str) -> None:
+async def test_a_wrong_key_is_refused(harness: Harness, key: str) -> None:
     person = await try_key(harness, key)
     assert 401 == person.page.status
     assert "This key is not valid" in person.page.text
@@ -103,14 +103,16 @@ async def test_logins_that_fail_are_counted_and_a_minute_later_forgotten(harness
     await try_key(harness, "wrong", person)
     assert_error_page(person.page, Code.RATE_LIMITED)
     assert person.page.header("retry-after")
-    assert [CallRefused("POST /admin/login", "unauthenticated", None, None, None)] * 20 == turned_away(harness)
+    assert [
+        CallRefused(route="POST /admin/login", code="unauthenticated", caller=None, agent=None, tool=None)
+    ] * 20 == turned_away(harness)
     harness.clock.advance(61)
     await try_key(harness, "wrong", person)
     assert 401 == person.page.status
 
 
 @pytest.mark.case("91")
-async def test_nobody_keeps_an_operator_out_by_being_wrong(harness: Harness) -> None:
+async def test_failed_sign_ins_do_not_lock_an_operator_out(harness: Harness) -> None:
     _, key = await harness.broker.api_keys.create("ops", {"operator"})
     stranger = harness.browser()
     for _ in range(30):
@@ -119,10 +121,12 @@ async def test_nobody_keeps_an_operator_out_by_being_wrong(harness: Harness) -> 
     assert 303 == (await try_key(harness, key.reveal())).page.status, "from the same address"
 
 
-async def test_whoever_is_turned_away_is_in_the_audit_log(harness: Harness) -> None:
+async def test_a_refused_sign_in_is_in_the_audit_log(harness: Harness) -> None:
     _, key = await harness.broker.api_keys.create("runtime", {"runtime"})
     await try_key(harness, key.reveal())
-    assert [CallRefused("POST /admin/login", "notAllowed", None, None, None)] == turned_away(harness)
+    assert [
+        CallRefused(route="POST /admin/login", code="notAllowed", caller=None, agent=None, tool=None)
+    ] == turned_away(harness)
 
 
 async def test_on_this_machine_no_key_is_needed_where_the_settings_say_so(harness: Harness) -> None:
@@ -150,11 +154,11 @@ async def test_elsewhere_a_key_is_needed(identity_provider: IdentityProvider, te
 @pytest.mark.parametrize(
     ("host", "client", "header"),
     [
-        (HOST, "192.0.2.7", ""),  # somebody else's machine
+        (HOST, "192.0.2.7", ""),  # another machine
         (HOST, "not an address", ""),
         ("broker.example", "127.0.0.1", ""),  # a proxy on this machine, asking for a public name
         *[(HOST, "127.0.0.1", header) for header in PROXY_HEADERS],  # or asking for ours
-        (HOST, "127.0.0.9", ""),  # a proxy that the settings know, whatever it says
+        (HOST, "127.0.0.9", ""),  # a proxy that the settings know, with any header
     ],
 )
 async def test_who_is_not_here_needs_a_key(
@@ -188,7 +192,7 @@ async def test_who_is_not_here_needs_a_key(
     "host", ["evil.example", "127.0.0.1.evil.example:8420", "localhost.evil.example", "", "127.0.0.1"]
 )
 @pytest.mark.parametrize("path", ["/admin", "/admin/login", "/admin/grants", "/connections"])
-async def test_a_page_of_another_name_is_served_to_nobody(harness: Harness, host: str, path: str) -> None:
+async def test_a_page_under_another_host_name_is_refused(harness: Harness, host: str, path: str) -> None:
     """DNS rebinding: an attacker's name that leads to this machine. The browser sends no cookie of ours along, and
     we do not even look."""
     person = await operator_browser(harness)
@@ -226,7 +230,7 @@ async def test_a_person_with_a_connections_page_is_no_operator_and_the_other_way
     assert 401 == (await office.open(f"{BASE}/connections")).status
 
 
-# what they see
+# reading
 
 
 async def test_the_overview_has_a_light_for_every_app(harness: Harness) -> None:
@@ -330,13 +334,13 @@ async def test_a_dead_letter_is_tried_again_or_dropped(harness: Harness) -> None
     assert [("retryEvent", first.id), ("dropEvent", second.id)] == [
         (each.action, each.target) for each in said if isinstance(each, PageAction)
     ]
-    assert [DeadLetterChanged("planner", first.id, "retried"), DeadLetterChanged("planner", second.id, "dropped")] == [
+    assert [DeadLetterChanged(agent="planner", event=first.id, action="retried"), DeadLetterChanged(agent="planner", event=second.id, action="dropped")] == [
         said[1], said[3],
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("agent", ["a\r\nb", "a\x00b", "a\nb", " a ", "\U0001f600\u202e"], ids=ascii)
-async def test_a_queue_is_found_again_whatever_its_agents_name_is(harness: Harness, agent: str) -> None:
+async def test_a_queue_is_found_again_under_any_agent_name(harness: Harness, agent: str) -> None:
     """Browsers write CR LF for each line break of a field, and other characters as they like."""
     first, second = (
         await planted_records.dead_letter(harness, 1, agent),
@@ -377,7 +381,7 @@ async def test_open_circuits_say_why_and_for_how_long(harness: Harness) -> None:
     assert "No circuit is open" in (await person.open(f"{ADMIN}/circuits")).text
 
 
-async def test_circuits_of_every_worker_are_told_whichever_is_asked(
+async def test_each_worker_shows_the_circuits_of_all(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ) -> None:
     apps = [user_app(identity_provider), user_app(identity_provider, "files"), global_app(identity_provider)]
@@ -442,7 +446,7 @@ async def test_the_audit_log_tells_each_lines_moment_and_is_narrowed_to_some(har
         assert apps == {app for row in table(page) for app in ("mail", "files") if f"app {app}" in row[2]}, query
     page = await person.open(f"{ADMIN}/audit?type=Connected&app=mail&since={first:%Y-%m-%dT%H:%M}")
     assert f"{first:%Y-%m-%d %H:%M:%S} UTC" in table(page)[0][1]
-    assert f'value="{first:%Y-%m-%dT%H:%M}:00"' in page.source, "what was asked for stays in the form"
+    assert f'value="{first:%Y-%m-%dT%H:%M}:00"' in page.source, "the search stays in the form"
 
 
 async def test_a_persons_own_no_is_no_trouble_of_the_app(harness: Harness) -> None:
@@ -451,7 +455,7 @@ async def test_a_persons_own_no_is_no_trouble_of_the_app(harness: Harness) -> No
         person = harness.browser()
         await person.open(asked.authorization_url)
         await person.submit({"decision": "cancel"})
-    harness.audit.write(ConnectFailed("files", "as-x", "tokenResponseInvalid"), harness.clock.now())
+    harness.audit.write(ConnectFailed(app="files", session="as-x", code="tokenResponseInvalid"), harness.clock.now())
     rows = {row[0]: row for row in table((await operator_browser(harness)).page)}
     assert ("Healthy", "none") == (rows["mail Mail"][1], rows["mail Mail"][-1])
     assert "Needs attention" in rows["files Files"]
@@ -470,12 +474,12 @@ async def test_a_line_of_the_audit_log_leads_to_the_grant_it_speaks_of_while_the
     assert (1, True) == (page.source.count(link), ALICE in page.text), "what an operator did it to"
     page = await person.open(f"{ADMIN}/audit?type=OperatorEntered")
     assert (0, False) == (page.source.count("/grants/sha256:"), ALICE in page.text)
-    harness.audit.write(TokenRenewed("mail", f"sha256:{'0' * 64}"), harness.clock.now())
+    harness.audit.write(TokenRenewed(app="mail", grant=f"sha256:{'0' * 64}"), harness.clock.now())
     page = await person.open(f"{ADMIN}/audit?type=TokenRenewed")
-    assert (1, 0) == (len(table(page)), page.source.count("/grants/sha256:")), "nobody knows it any more"
+    assert (1, 0) == (len(table(page)), page.source.count("/grants/sha256:")), "the grant is forgotten"
 
 
-# what they do
+# acting
 
 
 async def test_revoke_asks_first_and_ends_the_grant(harness: Harness) -> None:

@@ -54,7 +54,7 @@ class Shell:
         self.run("trap 'echo FAILED' ERR")
 
     def run(self, block: str) -> str:
-        """What a block says. A command that fails, and whose failure nobody expected, fails the test."""
+        """The output of a block. A command that fails unexpectedly fails the test."""
         assert self._bash.stdin is not None
         assert self._bash.stdout is not None
         for ours in _OURS.items():
@@ -150,7 +150,7 @@ def test_a_token_is_narrowed_by_hand_as_the_page_says(served: Served) -> None:
         token = shell.value("turn_token")
         [block] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
         space: dict[str, Any] = {"turn_token": token}
-        exec(compile(block, "docs/api.md", "exec"), space)  # noqa: S102 - that is what is tested
+        exec(compile(block, "docs/api.md", "exec"), space)  # noqa: S102 - the page's code is under test
         handed_on = space["handed_on"]
         assert isinstance(handed_on, Secret)
         said = answers(shell.run(f"api {handed_on.reveal()} GET /v1/apps"))

@@ -13,7 +13,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.model.apps import ToolAuth
-from oauthbroker.model.results import Ready
+from oauthbroker.model.token_results import Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, Harness, running, turn, user_app
 

@@ -13,7 +13,7 @@ import pytest
 from starlette.routing import Route
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.links import locator_of
+from oauthbroker.model.connect_links import locator_of
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
@@ -47,13 +47,13 @@ class Button:
 
 @dataclass
 class Walk:
-    """All that somebody came across."""
+    """The pages that one user came across."""
 
     browser: Browser
     pages: dict[str, Page] = field(default_factory=dict)
 
     async def go(self, *starts: str) -> Walk:
-        """Opens these and whatever they link to, as long as it is ours; redirects are followed."""
+        """Open these and their links within our origin; follow redirects."""
         left = list(starts)
         while left:
             url = left.pop(0)
@@ -101,7 +101,7 @@ class World:
         self.asked = await harness.ask_link("files", of=of)
 
     async def person(self) -> Walk:
-        """Somebody with a link to what is connected for her, and one to agree to something."""
+        """Return a user with a link to her connections, and one to a consent page."""
         walk = Walk(await connections_browser(self.harness, {"user": self.subject, "global": TEAM}))
         url, _ = await self.harness.broker.connections.link({"user": self.subject})
         session = self.asked.auth_session_id
@@ -116,7 +116,7 @@ class World:
         )
 
     async def come_back(self, app: str, *, connected: bool) -> None:
-        """A browser comes from a session that ended so; `arrivals` keeps what it is known by."""
+        """A browser comes from a session that ended so; `arrivals` keeps its identification."""
         harness, browser = self.harness, self.harness.browser()
         asked = await harness.ask_link(app, of=turn(user=self.subject, agent=self.agent, instance=f"ended {connected}"))
         await browser.open(asked.authorization_url)
@@ -146,12 +146,13 @@ class World:
         return await walk.go(f"{BASE}/admin", f"{BASE}/admin/login", f"{BASE}/admin/left")
 
     async def stranger(self) -> Walk:
-        """Somebody who has nothing, and comes from a provider with what it made up."""
+        """Return a user without a session who comes from a provider with invented parameters."""
         places = (
             "/oauth/callback/mail?code=x&state=y",
             "/healthz",
             "/readyz",
             "/metrics",
+            "/clients/mail.json",
             "/nowhere",
             "/admin",
             "/connections",
@@ -190,7 +191,7 @@ async def here(identity_provider: IdentityProvider, test_clock: TestClock) -> As
 
 
 async def test_the_walk_comes_by_every_page_and_every_form(here: World) -> None:
-    """So that what is shown below is shown of all of them."""
+    """So that the claims below hold for all of them."""
     seen, pressed = set[str](), set[str]()
     for walk in await here.walks():
         pressed |= {await template_of(here, button.target) for button in walk.buttons if button.form.method == "post"}
@@ -220,19 +221,19 @@ async def template_of(here: World, url: str) -> str:
 
 
 def assert_leads_nowhere_else(page: Page) -> None:
-    """Neither a header nor an element takes anybody to where the request wanted to go."""
+    """Neither a header nor an element leads to the address in the request."""
     assert page.location is None or page.location.startswith(f"{BASE}/"), page.url
-    assert "evil" not in "".join(f"{name}: {value}\n" for name, value in page.headers).lower()
+    assert "evil.example" not in "".join(f"{name}: {value}\n" for name, value in page.headers).lower()
     document = page.document
     leads = [*document.links, *(form.action for form in document.forms), document.refresh or ""]
-    assert [] == [lead for lead in leads if "evil" in lead.lower() and not is_own_query(lead)]
+    assert [] == [lead for lead in leads if "evil.example" in lead.lower() and not is_own_query(lead)]
     assert [] == [lead for lead in leads if lead.lower().startswith(("javascript:", "data:", "//", "\\", "/\\"))]
 
 
 def is_own_query(lead: str) -> bool:
     """A search that is shown again stays a value in the query of our own page."""
     parts = urlsplit(urljoin(f"{BASE}/", lead))
-    return f"{parts.scheme}://{parts.netloc}" == BASE and "evil" not in parts.path
+    return f"{parts.scheme}://{parts.netloc}" == BASE and "evil.example" not in parts.path
 
 
 @pytest.mark.sample(6)
@@ -389,4 +390,4 @@ async def test_names_from_elsewhere_add_no_element_and_no_attribute_to_any_page(
             assert len(page.source) < 200_000, page.url
             assert "\r\nSet-Cookie" not in "".join(f"{name}: {value}\n" for name, value in page.headers)
         if payload.isprintable() and len(payload) < 60:
-            assert 5 <= sum(payload in page.text for page in pages), "shown as what it is"
+            assert 5 <= sum(payload in page.text for page in pages), "shown as text"

@@ -1,4 +1,4 @@
-"""The audit log of a whole broker on a disk: who got which token, what is not in it, and what happens without it."""
+"""The audit log of a whole broker on a disk: who got which token, the secrets that are not in it, and calls while it cannot be written."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from oauthbroker.broker import Broker
 from oauthbroker.core.clock import to_iso
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle, ToolAuth
-from oauthbroker.model.results import Failed, Ready
 from oauthbroker.model.settings import Settings
+from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.records import grant_id
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, TestClock, connect_through
-from oauthbroker.wiring.broker import open_running
+from oauthbroker.wiring.opening import open_running
 from oauthbroker.wiring.running import Running
 from tests.kit.audit import KEYS, active
 from tests.kit.running_broker import ALICE, BASE, file_store, running, turn, user_app
@@ -42,7 +42,7 @@ UNWELL = [errno.ENOSPC, errno.EIO, errno.EROFS]
 
 
 class Desk:
-    """A broker with its own audit log, and what it says in its own log."""
+    """A broker with its own audit log, and the lines of its own log."""
 
     def __init__(self, idp: IdentityProvider, folder: Path, clock: TestClock) -> None:
         self.idp, self.folder, self.clock, self.log = idp, folder, clock, io.StringIO()
@@ -167,7 +167,7 @@ async def test_no_entry_no_token_unless_the_operator_wants_it_otherwise(desk: De
 
 
 @pytest.mark.parametrize("number", UNWELL, ids=errno.errorcode.get)
-async def test_with_continue_tokens_leave_and_the_log_says_afterwards_what_it_lacks(desk: Desk, number: int) -> None:
+async def test_with_continue_tokens_leave_and_the_log_reports_its_gap_afterwards(desk: Desk, number: int) -> None:
     async with desk.open("continue") as broker:
         await desk.connected()
         since = to_iso(desk.clock.now())
@@ -239,13 +239,13 @@ async def test_a_broker_without_a_disk_has_a_trail_too(identity_provider: Identi
 
 def test_a_gap_says_nothing_but_how_many_and_since_when() -> None:
     keys = AuditKeys(lambda *_: b"k" * 32)
-    entry = AuditGap(3, "2026-01-31T09:10:01Z")
+    entry = AuditGap(missing=3, since="2026-01-31T09:10:01Z")
     assert '"type":"AuditGap","missing":3,"since":"2026-01-31T09:10:01Z"' == rest_of(entry, keys.name)
-    issued = replace(TokenIssued("mail", "sha256:00", "planner", None), instance=None)
+    issued = replace(TokenIssued(app="mail", grant="sha256:00", agent="planner", tool=None), instance=None)
     assert '"instance":null' in rest_of(issued, keys.name)
 
 
-AUDITED = TokenIssued("mail", "sha256:00", "planner", None)
+AUDITED = TokenIssued(app="mail", grant="sha256:00", agent="planner", tool=None)
 
 
 def test_an_audit_log_that_was_closed_writes_nowhere(tmp_path: Path, test_clock: TestClock):

@@ -1,4 +1,4 @@
-"""What is not due costs a round of the background one look at its file's times: nothing is opened, no lease is taken."""
+"""A record that is not due costs a background round one look at its file's times: no read, no lease."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Make = Callable[[Process, str, datetime], Grant]
 ROUNDS: dict[str, Round] = {
     "relay": lambda process: process.parts.relay.once(),
     "revocations": lambda process: process.parts.relay.revocations(),
-    "open renewals": lambda process: process.parts.background_refresh.recover(),
+    "open refreshes": lambda process: process.parts.background_refresh.recover(),
 }
 
 
@@ -73,7 +73,7 @@ def of_a_busy_provider(process: Process, subject: str, now: datetime) -> Grant:
 
 def with_a_lost_answer(process: Process, subject: str, now: datetime) -> Grant:
     living = replace(tombstone(process, subject, now), revoked=False, revocation="none")
-    return replace(living, refresh_state=RefreshState(Intent("lost", now, lost=9, noticed=True)))
+    return replace(living, refresh_state=RefreshState(intent=Intent("lost", now, lost=9, noticed=True)))
 
 
 async def settled(process: Process, make: Make) -> Repository:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.model.results import Ready
+from oauthbroker.model.token_results import Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.docs import code_blocks
 from tests.kit.running_broker import BASE, Harness, running, turn, user_app
@@ -21,7 +21,7 @@ def page() -> dict[str, Any]:
     space: dict[str, Any] = {}
     for block in code_blocks("docs/embedding.md"):
         text = block.replace("slack-bot", "mail")
-        exec(compile(text, "docs/embedding.md", "exec"), space)  # noqa: S102 - that is what is tested
+        exec(compile(text, "docs/embedding.md", "exec"), space)  # noqa: S102 - the page's code is under test
     return space
 
 

@@ -1,4 +1,4 @@
-"""`brokerLogin`: whoever sits at the browser logs in at the company first, and only the subject itself goes on."""
+"""`brokerLogin`: the user of the browser logs in at the company first, and only the subject continues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from oauthbroker.audit import Connected, ConnectFailed, ConnectStarted, LoginRefused, OwnerConfirmed
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import BrokerLogin, Bundle, IdentityRule, Owner
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock, leave
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.provider.misbehave import Hold
@@ -42,7 +42,7 @@ FORGED: dict[str, tuple[dict[str, Any], Code]] = {
     "signed with the secret": ({"header": {"alg": "HS256"}}, Code.ID_TOKEN_INVALID),
     "signed by a stranger": ({"key": "strange"}, Code.ID_TOKEN_INVALID),
     "with a broken signature": ({"key": "flipped"}, Code.ID_TOKEN_INVALID),
-    "somebody else's": ({"claims": {"sub": SUBS["mallory"]}}, Code.SUBJECT_MISMATCH),
+    "another account": ({"claims": {"sub": SUBS["mallory"]}}, Code.SUBJECT_MISMATCH),
     "in other letters": ({"claims": {"sub": SUBS["alice"].lower()}}, Code.SUBJECT_MISMATCH),
     "two people in one": ({"claims": {"sub": f"x:{SUBS['alice']}"}}, Code.SUBJECT_UNVERIFIABLE),
     "nobody's": ({"claims": {"sub": ""}}, Code.ID_TOKEN_INVALID),
@@ -66,7 +66,7 @@ async def harness(
 
 
 async def assert_nothing_happened(harness: Harness, asked: AuthorizationRequired) -> None:
-    """Nobody went to the app's provider, and the link is as good as it was."""
+    """No browser went to the app's provider, and the link is as good as it was."""
     assert 0 == harness.idp.count("authorize") + harness.idp.count("token")
     session = await harness.session(asked)
     assert ("pending", None, None) == (session.status, session.claim, session.attempt.cookie)
@@ -202,7 +202,7 @@ def assert_says_connected_at_last(page: Page) -> None:
 
 @pytest.mark.case("32")
 @pytest.mark.parametrize("forged", FORGED)
-async def test_an_id_token_that_is_not_the_subjects_own_lets_nobody_on(harness: Harness, forged: str) -> None:
+async def test_an_id_token_of_another_subject_is_refused(harness: Harness, forged: str) -> None:
     change, code = FORGED[forged]
     asked, person = await harness.ask_link(of=corp_turn()), harness.browser()
     url = await login_callback(harness, asked, person)
@@ -225,9 +225,7 @@ async def test_an_id_token_that_is_not_the_subjects_own_lets_nobody_on(harness: 
          Code.TOKEN_RESPONSE_INVALID),
     ],
 )  # fmt: skip
-async def test_a_login_that_does_not_answer_as_it_should_lets_nobody_on(
-    harness: Harness, spoil: Any, code: Code
-) -> None:
+async def test_a_wrong_answer_of_the_login_is_refused(harness: Harness, spoil: Any, code: Code) -> None:
     asked, person = await harness.ask_link(of=corp_turn()), harness.browser()
     url = await login_callback(harness, asked, person)
     spoil(in_corp(harness).script.token)
@@ -293,7 +291,7 @@ async def test_who_wants_a_recent_login_looks_at_when_it_was(
 
 
 async def test_the_logins_page_passed_on_is_refused_in_the_victims_browser(harness: Harness) -> None:
-    """Mallory presses the button himself; the company does not even ask Alice."""
+    """Mallory presses the button; the company does not even ask Alice."""
     asked, attacker, victim = await harness.ask_link(of=corp_turn("mallory")), harness.browser(), harness.browser()
     url = await at_the_login(harness, asked, attacker)
     in_corp(harness).auto_consent = "alice"
@@ -392,7 +390,7 @@ async def test_sixty_callbacks_of_one_login_redeem_it_once(harness: Harness) -> 
 
 
 async def test_in_two_tabs_the_last_one_that_started_wins(harness: Harness) -> None:
-    """Whatever the first one brings, from the login or from the provider, is of nobody's by then."""
+    """The first browser's answer, from the login or from the provider, belongs to no session by then."""
     asked, person = await harness.ask_link(of=corp_turn()), harness.browser()
     first = await login_callback(harness, asked, person)
     second = await login_callback(harness, asked, person)
@@ -422,7 +420,7 @@ async def test_a_reload_or_a_preview_of_the_page_after_the_login_changes_nothing
 
 
 @pytest.mark.parametrize("where", ["fetched ahead", "malformed"])
-async def test_what_is_no_persons_callback_uses_nothing_up(harness: Harness, where: str) -> None:
+async def test_a_prefetched_or_malformed_callback_uses_nothing_up(harness: Harness, where: str) -> None:
     asked, person = await harness.ask_link(of=corp_turn()), harness.browser()
     url = await login_callback(harness, asked, person)
     if where == "malformed":
@@ -437,7 +435,7 @@ async def test_what_is_no_persons_callback_uses_nothing_up(harness: Harness, whe
 # time, and what changes meanwhile
 
 
-async def test_a_session_that_expired_at_the_login_lets_nobody_on(harness: Harness) -> None:
+async def test_a_session_that_expired_at_the_login_is_refused(harness: Harness) -> None:
     asked, person = await harness.ask_link(of=corp_turn()), harness.browser()
     url = await login_callback(harness, asked, person)
     harness.clock.advance(600)
@@ -448,7 +446,7 @@ async def test_a_session_that_expired_at_the_login_lets_nobody_on(harness: Harne
 
 
 async def test_a_login_counts_as_long_as_its_session_and_no_longer(harness: Harness) -> None:
-    """Ten minutes at the provider's page are no obstacle; a code is not waiting for anybody."""
+    """Ten minutes at the provider's page are no obstacle, because no code is waiting."""
     asked, person = await harness.ask_link(of=corp_turn()), harness.browser()
     url = await harness.to_provider(asked, person)
     harness.clock.advance(300)
@@ -461,7 +459,7 @@ async def test_a_login_counts_as_long_as_its_session_and_no_longer(harness: Harn
 
 
 async def test_without_a_login_in_the_session_the_providers_callback_fails_closed(harness: Harness) -> None:
-    """Whatever took it out of the record: the cookie and the state alone are not enough."""
+    """The cookie and the state alone are not enough, for each way in which it left the record."""
     asked, person = await harness.ask_link(of=corp_turn()), harness.browser()
     back = await harness.way_back(asked, person)
     held = await harness.repository.session(asked.auth_session_id.removeprefix("as-"))
@@ -488,7 +486,9 @@ async def test_a_login_that_is_configured_anew_meanwhile_does_not_count(
         back = await harness.way_back(asked, person)
     before = in_corp(harness).count("token")
     bundle = harness.broker.bundle
-    await harness.broker.reload(Bundle(bundle.settings, bundle.apps, bundle.tools, bundle.connectors, login))
+    await harness.broker.reload(
+        Bundle(bundle.settings, bundle.apps, bundle.tools, connectors=bundle.connectors, login=login)
+    )
     page = await person.follow(back)
     assert page.status >= 400
     assert 0 == harness.idp.count("token")
@@ -498,7 +498,7 @@ async def test_a_login_that_is_configured_anew_meanwhile_does_not_count(
 async def test_a_crash_between_the_logins_callback_and_its_answer_costs_another_press_of_the_button(
     identity_provider: IdentityProvider, corp: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ) -> None:
-    """What the login gave is used up with the first write; nobody is let on by half of it."""
+    """The login's result is used up with the first write, and half of it admits no browser."""
     store = file_store(tmp_path, test_clock)
     more: dict[str, Any] = {"settings": settings_for(), "corp": corp, "login": broker_login(corp)}
     apps = [login_app(identity_provider)]
@@ -515,6 +515,7 @@ async def test_a_crash_between_the_logins_callback_and_its_answer_costs_another_
         hold.release()
         await arriving
     for name, content in body.items():
+        (tmp_path / name).touch(mode=0o600)
         (tmp_path / name).write_bytes(content)
     again = file_store(tmp_path, test_clock)
     async with running(identity_provider, apps, clock=test_clock, store=again, **more) as harness:
@@ -524,7 +525,7 @@ async def test_a_crash_between_the_logins_callback_and_its_answer_costs_another_
         assert_says_connected_at_last(await harness.connect(asked, browser=person))
 
 
-async def test_a_press_while_the_login_is_being_redeemed_makes_its_outcome_nobodys(harness: Harness) -> None:
+async def test_a_press_while_the_login_is_being_redeemed_discards_its_outcome(harness: Harness) -> None:
     asked, person, other = await harness.ask_link(of=corp_turn()), harness.browser(), harness.browser()
     url = await login_callback(harness, asked, person)
     hold = in_corp(harness).script.token.hang()
@@ -542,7 +543,7 @@ async def test_a_press_while_the_login_is_being_redeemed_makes_its_outcome_nobod
 
 
 async def test_the_requester_gets_nothing_while_the_stranger_is_at_the_provider(harness: Harness) -> None:
-    """Alice's link in the hands of Alice; Mallory knows what is public of it, and the link itself."""
+    """Alice has her link; Mallory knows its public parts, and the link itself."""
     asked, alice, mallory = await harness.ask_link(of=corp_turn()), harness.browser(), harness.browser()
     await harness.to_provider(asked, alice)
     assert_error_page(await mallory.open(f"{harness.origin}/next/{asked.auth_session_id}"), Code.STATE_UNKNOWN)
@@ -569,7 +570,7 @@ async def test_where_the_provider_can_be_compared_it_is_compared_too(
         assert_says_connected_at_last(await harness.connect(await harness.ask_link(), "alice"))
 
 
-async def test_a_team_is_nobody_who_could_log_in(
+async def test_a_team_cannot_log_in(
     identity_provider: IdentityProvider, corp: IdentityProvider, test_clock: TestClock
 ) -> None:
     """The loader refuses such an app; one that was built in code fares no better."""
@@ -603,7 +604,7 @@ async def test_a_login_and_a_provider_that_take_pushed_requests_get_them(
         assert (1, 1) == (corp.count("par"), identity_provider.count("par"))
 
 
-async def test_a_login_that_is_down_is_said_before_anybody_is_sent_there(
+async def test_a_login_that_is_down_is_reported_before_a_browser_is_sent_there(
     harness: Harness, corp: IdentityProvider
 ) -> None:
     corp.script.discovery.answer(503, times=None)
@@ -613,7 +614,7 @@ async def test_a_login_that_is_down_is_said_before_anybody_is_sent_there(
 
 
 async def test_who_is_at_the_login_keeps_the_link_when_the_agent_asks_again(harness: Harness) -> None:
-    """Looking for a second factor takes its time; only a link that nobody is on the way with is replaced."""
+    """Looking for a second factor takes its time; only a link without a user on the way is replaced."""
     asked, person = await harness.ask_link(of=corp_turn()), harness.browser()
     address = await at_the_login(harness, asked, person)
     assert (await harness.session(asked)).under_way

@@ -1,4 +1,4 @@
-"""The way back from the provider (cases 1-13): what is refused, with which word, and what it leaves untouched."""
+"""The way back from the provider (cases 1-13): which callbacks are refused, with which code, and the state they leave untouched."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from oauthbroker.audit import ConnectFailed
 from oauthbroker.core.errors import Code
-from oauthbroker.model.habits import Habits
-from oauthbroker.model.results import Ready
+from oauthbroker.model.provider_habits import Habits
+from oauthbroker.model.token_results import Ready
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.callback_pages import (
@@ -43,7 +43,7 @@ async def test_a_callback_without_a_state_touches_nothing(filed: Harness, tmp_pa
 
 @pytest.mark.case("2", "3", "4")
 async def test_unknown_made_up_used_expired_and_foreign_states_look_the_same_to_a_stranger(harness: Harness) -> None:
-    """Only the request id differs: nobody learns by asking which sessions there are."""
+    """Only the request id differs: the answer does not reveal which sessions exist."""
     used, expired, foreign = [await harness.ask_link(scopes=[scope]) for scope in ("read", "write", "admin")]
     person = harness.browser()
     used_url = await harness.way_back(used, person)
@@ -128,7 +128,7 @@ async def test_a_valid_state_in_another_browser_ends_the_session_unexchanged(
     (event,) = await harness.events()
     assert ("auth.failed", "ownerBindingFailed") == (event["type"], event["payload"]["code"])
     failures = [entry for entry in harness.audit.entries if isinstance(entry, ConnectFailed)]
-    assert [ConnectFailed("mail", session.id, "ownerBindingFailed")] == failures
+    assert [ConnectFailed(app="mail", session=session.id, code="ownerBindingFailed")] == failures
     assert_error_page(await person.follow(url), Code.STATE_USED)
     assert await harness.grant() is None
 
@@ -147,7 +147,7 @@ async def test_a_state_on_another_apps_path_is_refused_and_stays_good_on_its_own
 
 
 @pytest.mark.case("7")
-async def test_a_code_under_another_issuers_name_goes_to_nobody(harness: Harness, canaries: Canaries) -> None:
+async def test_a_code_under_another_issuers_name_is_never_sent(harness: Harness, canaries: Canaries) -> None:
     with IdentityProvider(canaries=canaries) as evil:
         harness.idp.script.authorize.fields(iss=evil.issuer)
         asked = await harness.ask_link()
@@ -301,7 +301,7 @@ async def test_oversized_and_unprintable_queries_end_before_the_store(
     assert before == tree(tmp_path)
     assert 0 == filed.idp.count("token")
     lines = [json.loads(line) for line in filed.log.getvalue().splitlines()]
-    assert status == lines[-1]["status"], "one line a request, whatever it carried"
+    assert status == lines[-1]["status"], "one line for every request"
     assert_leads_to_connected(await person.follow(url))
 
 

@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.results import AuthorizationRequired, Ready, SessionOutcome
 from oauthbroker.model.settings import Limits
+from oauthbroker.model.token_results import AuthorizationRequired, Ready, SessionOutcome
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Browser, Page
 from oauthbroker.web.browsers import ARRIVAL_SECONDS as SECONDS
@@ -274,7 +274,7 @@ async def test_a_made_up_arrival_shows_nothing(harness: Harness, forge: Callable
 
 
 async def test_an_arrival_is_of_its_session_and_of_no_other(harness: Harness) -> None:
-    """Somebody's arrival with another session's locator in it is no arrival."""
+    """An arrival with another session's locator in it is no arrival."""
     person, other = harness.browser(), harness.browser()
     await harness.connect(await harness.ask_link(), browser=person)
     files = await harness.ask_link("files")

@@ -1,4 +1,4 @@
-"""A disk that fails in the middle of the commit (case 36): what is durable counts, and is never revoked behind its back."""
+"""A disk that fails in the middle of the commit (case 36): a durable grant counts, and is never revoked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from oauthbroker.audit import Connected
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
 from tests.kit.callback_pages import assert_error_page
@@ -49,7 +49,7 @@ def after_the_grant(harness: Harness, patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.case("36")
 @pytest.mark.parametrize("break_down", [at_the_session, after_the_grant])
-async def test_a_grant_that_is_durable_serves_whatever_failed_after_it(
+async def test_a_durable_grant_serves_after_any_later_failure(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, break_down: Break
 ) -> None:
     asked = await harness.ask_link()

@@ -17,7 +17,7 @@ import pytest
 
 from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import Code
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from tests.kit.callback_pages import HOST, assert_error_page
 from tests.kit.running_broker import Harness, file_store, running, user_app
@@ -209,7 +209,7 @@ async def killed_in_mid_exchange(harness: Harness, start: Start) -> Authorizatio
 async def test_a_broker_killed_after_the_providers_answer_leaves_no_half_grant(
     filed: Harness, start: Start, tmp_path: Path
 ) -> None:
-    """The code is burnt and the answer lost: until the claim runs out nobody touches the session, then it fails."""
+    """The code is burnt and the answer lost: no process touches the session until the claim runs out, then it fails."""
     asked = await killed_in_mid_exchange(filed, start)
     session = await filed.session(asked)
     assert session.claim is not None
@@ -247,7 +247,7 @@ async def test_a_claim_of_the_living_is_left_alone_by_the_sweeper(filed: Harness
 
 @pytest.mark.case("36")
 async def test_a_commit_that_comes_after_its_claim_ran_out_stores_nothing(filed: Harness, tmp_path: Path) -> None:
-    """Somebody ended the session meanwhile; two ends would be worse than one lost login."""
+    """The session was ended meanwhile; two ends would be worse than one lost login."""
     asked = await filed.ask_link()
     person = filed.browser()
     url = await filed.way_back(asked, person)
@@ -259,7 +259,7 @@ async def test_a_commit_that_comes_after_its_claim_ran_out_stores_nothing(filed:
         hold.release()
         assert_error_page(await tab, Code.EXCHANGE_UNCERTAIN)
     assert await filed.grant() is None
-    assert 0 == filed.idp.living_tokens("client-mail"), "revoked: nobody will ever use them"
+    assert 0 == filed.idp.living_tokens("client-mail"), "revoked, since they will never be used"
     assert ["exchangeUncertain"] == [event["payload"]["code"] for event in await filed.events()]
 
 

@@ -8,9 +8,9 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.results import Ready
+from oauthbroker.model.token_results import Ready
 from oauthbroker.testing import Canaries
-from oauthbroker.web.guard import REFUSAL_LIMIT, TARGET_LIMIT
+from oauthbroker.web.request_limits import REFUSAL_LIMIT, TARGET_LIMIT
 from tests.kit.callback_pages import HOST, assert_error_page
 from tests.kit.running_broker import Harness
 from tests.story.http_server import cookie_header, served_over_http
@@ -63,8 +63,8 @@ async def test_saying_no_on_our_own_page_is_such_a_refusal_without_a_provider(ha
 
 
 @pytest.mark.case("5", "8")
-async def test_a_stranger_cannot_say_no_for_somebody(harness: Harness) -> None:
-    """Without the cookie an error is another browser's, whatever it says."""
+async def test_a_stranger_cannot_decline_for_a_user(harness: Harness) -> None:
+    """Without the cookie any error is another browser's."""
     asked = await harness.ask_link()
     url = await harness.way_back(asked, harness.browser(), deny=True)
     assert_error_page(await harness.browser().open(url), Code.OWNER_BINDING_FAILED)

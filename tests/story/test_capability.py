@@ -13,8 +13,8 @@ import pytest
 from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
 from oauthbroker.client import AuthorizationRequired, Failed, OAuth, Ready, SyncOAuth
 from oauthbroker.core.errors import Code
-from oauthbroker.model.results import TokenResult
 from oauthbroker.model.settings import Settings
+from oauthbroker.model.token_results import TokenResult
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tokens.context import OAuthContext, SyncOAuthContext
 from tests.kit.running_broker import BASE, running, turn, user_app

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.model.apps import Client
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.broker_process import granted_event_ids
 from tests.kit.running_broker import ALICE, file_store, running, scopes_last_asked_for, stored_grant, user_app
@@ -70,7 +70,7 @@ async def test_revoking_never_shows_a_provider_the_tokens_of_another_one(
 async def test_a_grant_of_another_registration_leaves_nothing_in_the_next_but_the_events_it_owed(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ):
-    """The same provider and person, another client: the refresh token would be nobody's, the scopes not agreed to."""
+    """The same provider and person, another client: the refresh token would have no client, the scopes no consent."""
     app, store = user_app(identity_provider), file_store(tmp_path, test_clock)
     async with running(identity_provider, [app], clock=test_clock, store=store, background=False) as harness:
         old = await harness.ask_link(scopes=["read"])

@@ -11,8 +11,8 @@ import pytest
 from oauthbroker import Turn
 from oauthbroker.audit import OwnerConfirmed
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.results import Ready, SessionOutcome
-from oauthbroker.records.parked import MAX_TRIES, as_code, code_of, grouped
+from oauthbroker.model.token_results import Ready, SessionOutcome
+from oauthbroker.records.parked_code import MAX_TRIES, as_code, code_of, grouped
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
@@ -113,7 +113,7 @@ async def test_the_fifth_may_still_be_the_right_one(harness: Harness) -> None:
     assert "completed" == (await harness.broker.relay_code(of_alice(), code_on(page))).status
 
 
-async def test_a_hundred_guesses_at_once_are_no_more_than_five(harness: Harness) -> None:
+async def test_a_hundred_guesses_at_once_count_as_five(harness: Harness) -> None:
     asked = await harness.ask_link(of=of_alice())
     page = await came_back(harness, asked, harness.browser())
     seen: list[int] = []
@@ -140,7 +140,7 @@ async def test_a_hundred_guesses_at_once_are_no_more_than_five(harness: Harness)
     ids=["an attacker", "the same conversation, another person", "another conversation", "another agent",
          "a team of that name", "nobody"],
 )  # fmt: skip
-async def test_the_right_code_from_somebody_or_somewhere_else_is_unknown(harness: Harness, of: Turn) -> None:
+async def test_the_right_code_from_another_user_or_place_is_unknown(harness: Harness, of: Turn) -> None:
     page = await code_page(harness)
     for _ in range(MAX_TRIES + 1):
         assert Code.STATE_UNKNOWN is await relay_refused(harness, code_on(page), of)
@@ -205,7 +205,7 @@ async def test_a_handle_is_no_code_and_a_code_is_no_handle(harness: Harness) -> 
     assert "completed" == (await harness.broker.relay_code(of_alice(), code_on(page))).status
 
 
-async def test_a_team_s_code_may_be_said_by_anybody_of_that_conversation(
+async def test_a_team_s_code_may_be_said_by_any_member_of_that_conversation(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     app = global_app(identity_provider)
@@ -224,5 +224,5 @@ def test_codes_are_forty_bits_of_letters_and_digits_that_cannot_be_mistaken() ->
 
 
 @pytest.mark.parametrize("said", [None, 7, b"ABCDEFGH", "\u0130BCDEFGH", "\uff21BCDEFGH"])
-def test_what_is_no_text_of_that_alphabet_is_no_code(said: object) -> None:
+def test_a_text_outside_that_alphabet_is_no_code(said: object) -> None:
     assert as_code(said) is None  # type: ignore[arg-type]

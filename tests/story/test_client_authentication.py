@@ -17,7 +17,7 @@ from joserfc.jwk import ECKey
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import AssertionAudience, AuthMethod, Client, Endpoints, OAuthApp
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.canary import off_the_record
@@ -34,7 +34,7 @@ def app_with(
 ) -> OAuthApp:
     app = user_app(idp, **more)
     idp.change(app.client.client_id, auth_method=method)
-    return replace(app, client=Client(app.client.client_id, secrets[0], method, secrets[1:]))
+    return replace(app, client=Client(app.client.client_id, secrets[0], method, later_secrets=secrets[1:]))
 
 
 def own(idp: IdentityProvider) -> Secret:
@@ -142,7 +142,7 @@ def signing(
     for text in texts:
         canaries.add(json.loads(text)["d"], "private key")
     first, *later = [Secret(text) for text in texts]
-    return replace(app, client=Client(app.client.client_id, first, "private_key_jwt", tuple(later)))
+    return replace(app, client=Client(app.client.client_id, first, "private_key_jwt", later_secrets=tuple(later)))
 
 
 async def test_keys_are_replaced_like_secrets(identity_provider: IdentityProvider, canaries: Canaries) -> None:
@@ -173,7 +173,7 @@ async def test_an_assertion_names_the_issuer_alone_and_never_twice(
         assert {60} == {each["exp"] - each["iat"] for each in claims}
 
 
-async def test_a_token_endpoint_that_lies_cannot_use_what_it_is_sent(
+async def test_a_token_endpoint_that_lies_cannot_use_the_assertion(
     identity_provider: IdentityProvider, canaries: Canaries
 ) -> None:
     """Another provider, where the same key is registered, collects our assertions and tries them here."""
@@ -281,7 +281,7 @@ async def test_a_provider_that_wants_another_audience_is_told_from_one_that_does
 async def test_a_refusal_of_the_assertion_at_a_refresh_is_still_about_the_client(
     identity_provider: IdentityProvider, canaries: Canaries, test_clock: TestClock, status: int
 ) -> None:
-    """Everybody's renewals pause, and the log says why."""
+    """The refreshes of all grants pause, and the log says why."""
     app = naming(identity_provider, canaries, "issuer", "issuer", user_app(identity_provider))
     async with running(identity_provider, [app], clock=test_clock) as harness:
         await harness.connected()

@@ -1,4 +1,4 @@
-"""Client credentials: a token without a person. It is fetched, kept, shared and fetched again; nobody is ever asked."""
+"""Client credentials: a token without a person. It is fetched, kept, shared and fetched again; no person is ever asked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Client, Redirect, ToolAuth
-from oauthbroker.model.results import Failed, Ready
+from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
@@ -83,7 +83,7 @@ async def test_two_processes_share_what_one_of_them_fetched(
 async def test_a_tool_gets_the_apps_one_token_and_never_more_than_the_apps_scopes(
     identity_provider: IdentityProvider,
 ) -> None:
-    """The request names all of the app's scopes, whoever asks first; a tool that wants more is refused here."""
+    """The request names all of the app's scopes, not those of the first call; a tool that wants more is refused here."""
     app = machine_app(identity_provider, scopes=("read", "write"))
     async with running(identity_provider, [app], tools=TOOLS) as harness:
         narrow = await harness.broker.oauth(team_turn(), tool="Tool/reader").get_access_token(MACHINE)
@@ -263,7 +263,7 @@ async def test_a_token_that_the_api_refuses_is_replaced_once_for_all_who_say_so(
 
 @pytest.mark.case("61")
 @pytest.mark.parametrize("again", ["the same token", "an error", "silence"])
-async def test_a_report_counts_whatever_comes_of_it(
+async def test_a_report_counts_with_any_outcome(
     identity_provider: IdentityProvider, test_clock: TestClock, again: str
 ) -> None:
     """A provider that keeps its tokens for as long as they live gives the same one again, report or no report."""
@@ -311,7 +311,7 @@ async def test_while_the_disk_is_full_nothing_is_asked_for_that_could_not_be_kep
 async def test_a_revoked_one_is_told_to_the_provider_and_fetched_anew_when_needed(
     identity_provider: IdentityProvider,
 ) -> None:
-    """Revoking ends the token, not the app: who wants no more tokens takes the app out of the configuration."""
+    """Revoking ends the token, not the app: to stop its tokens, take the app out of the configuration."""
     async with running(identity_provider, [machine_app(identity_provider)]) as harness:
         first = await machine_ready(harness)
         await harness.broker.revoke(MACHINE, subject=TEAM)
@@ -336,7 +336,7 @@ async def test_the_next_secret_is_tried_and_the_token_comes(
 
 
 async def test_it_has_no_page_of_its_own(identity_provider: IdentityProvider) -> None:
-    """No callback path is served for it, and asking for another account asks nobody."""
+    """No callback path is served for it, and asking for another account starts no consent."""
     async with running(
         identity_provider, [machine_app(identity_provider, redirect=Redirect("/oauth/callback/machine", BASE))]
     ) as harness:

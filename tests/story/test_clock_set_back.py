@@ -12,14 +12,14 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.events.port import EventLease
-from oauthbroker.model.links import locator_of
-from oauthbroker.model.results import Failed, Ready
+from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.settings import Limits
-from oauthbroker.operations.grant_use import WRITE_SECONDS
+from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
+from oauthbroker.tokens.grant_uses import WRITE_SECONDS
 from oauthbroker.wiring import running as wired_running
 from tests.kit.broker_process import Process, ask, complete, connected
 from tests.kit.running_broker import ALICE, running, turn, user_app
@@ -34,7 +34,7 @@ async def process(start: Start, identity_provider: IdentityProvider) -> Process:
 
 
 def set_back(process: Process, provider: Any = None) -> None:
-    """The machine's clock, and the provider's where it dates what it issues anew."""
+    """The machine's clock, and the provider's where it dates new tokens."""
     process.clock.set(process.clock.now() - DAY)
     if provider is not None:
         provider.clock.set(provider.clock.now() - DAY)
@@ -141,7 +141,7 @@ async def test_a_provider_that_refused_before_is_asked_again(
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
 
 
-async def test_rejections_that_were_counted_before_keep_nobody_from_a_refresh(
+async def test_rejections_counted_before_do_not_block_a_refresh(
     process: Process, identity_provider: IdentityProvider
 ) -> None:
     ready = await connected(process, identity_provider)

@@ -150,7 +150,7 @@ async def test_no_page_of_ours_can_be_framed_or_run_a_script_or_be_posted_elsewh
 
 
 @pytest.mark.case("87")
-async def test_the_form_page_tells_its_origin_to_itself_only_and_the_others_to_nobody(harness: Harness) -> None:
+async def test_the_form_page_sends_its_origin_to_itself_only_and_other_pages_send_none(harness: Harness) -> None:
     """With `no-referrer` browsers would send `Origin: null` with our own form; elsewhere nothing may travel."""
     asked = await harness.ask_link()
     person = harness.browser()

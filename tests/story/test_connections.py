@@ -1,4 +1,4 @@
-"""`/connections`: a person's own page, by a one-time link of the runtime's; nothing of anybody else is ever on it."""
+"""`/connections`: a person's own page, by a one-time link of the runtime's; no other person's grants are ever on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.audit import ConnectionsOpened, PageAction
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
 from oauthbroker.web import csrf
 from tests.kit.callback_pages import assert_error_page
@@ -35,7 +35,7 @@ from tests.story.signed_in import CONNECTIONS, connections_browser, submit_form
 from tests.unit.web import kit
 
 
-async def test_a_person_sees_what_is_connected_and_who_used_it_last(harness: Harness) -> None:
+async def test_a_person_sees_their_connections_and_who_used_each_last(harness: Harness) -> None:
     await harness.connected(scopes=["read"])
     harness.clock.advance(125)
     await harness.ask(scopes=["read"], of=turn(agent="researcher"))
@@ -54,7 +54,7 @@ async def test_a_shared_connection_is_on_the_page_of_a_link_that_names_it(harnes
     assert "Team" not in (await connections_browser(harness, {"user": ALICE})).page.text
 
 
-async def test_what_is_connected_and_what_waits_of_one_app_stand_together(harness: Harness) -> None:
+async def test_connections_and_waiting_requests_of_one_app_stand_together(harness: Harness) -> None:
     await harness.connected(scopes=["read"])
     await harness.ask_link(scopes=["write"])
     await harness.ask_link(scopes=["write"], of=turn(agent="researcher"))
@@ -76,7 +76,7 @@ async def test_a_title_of_the_agent_is_told_as_its_runtimes_word(harness: Harnes
 
 
 @pytest.mark.case("13")
-async def test_looking_at_a_link_changes_nothing_and_lets_nobody_in(filed: Harness, tmp_path: Path) -> None:
+async def test_a_get_of_a_link_changes_nothing_and_opens_no_visit(filed: Harness, tmp_path: Path) -> None:
     """Chat applications fetch links: once, twice, by HEAD, with and without cookies."""
     await filed.connected()
     url, expires_at = await filed.broker.connections.link({"user": ALICE})
@@ -134,9 +134,7 @@ async def test_a_link_ends_after_ten_minutes_and_a_visit_after_thirty(harness: H
     ("language", "says"),
     [("en", "Open this page with a link from your conversation"), ("ko", "이 페이지는 대화에서 받은 링크로 열립니다")],
 )
-async def test_whoever_comes_without_a_link_is_told_where_to_get_one(
-    harness: Harness, language: str, says: str
-) -> None:
+async def test_a_visitor_without_a_link_is_told_where_to_get_one(harness: Harness, language: str, says: str) -> None:
     page = await harness.browser().open(CONNECTIONS, headers={"accept-language": language})
     assert 401 == page.status
     assert says in page.text
@@ -157,7 +155,7 @@ async def test_who_leaves_is_out_everywhere(filed: Harness, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("cookie", ["", "x", "A" * 65, "A" * 22, "A" * 5000, "connections", "%00"])
-async def test_a_cookie_that_we_never_gave_lets_nobody_in(harness: Harness, cookie: str) -> None:
+async def test_a_forged_cookie_opens_no_visit(harness: Harness, cookie: str) -> None:
     stranger = harness.browser()
     if cookie:
         stranger.cookies.set("oab-connections", cookie, "127.0.0.1")
@@ -201,8 +199,8 @@ async def test_bob_sees_and_ends_nothing_of_alice_and_of_the_team(harness: Harne
     assert isinstance(await harness.ask("team"), Ready)
 
 
-async def test_with_a_form_of_his_own_bob_still_ends_nothing_of_alices(harness: Harness) -> None:
-    """His browser, his visit, and a field made for that very address: the grant is none of his."""
+async def test_with_bobs_own_form_bob_ends_none_of_alices_grants(harness: Harness) -> None:
+    """Bob's browser, Bob's visit, and a field made for that very address: the grant is Alice's."""
     await harness.connected()
     grant = await harness.grant()
     assert grant is not None

@@ -16,12 +16,12 @@ from oauthbroker.core.clock import random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
 from oauthbroker.model.settings import Limits
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.records import Grant, Token
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.fs import Fs
+from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.running_broker import ALICE, BOB, SCOPES, Harness, UnwellStore, running, tree, turn, user_app
@@ -90,7 +90,7 @@ async def test_open_sessions_are_capped_also_when_all_come_at_once(
 
 
 @pytest.mark.case("99")
-async def test_the_cap_of_one_subject_is_nobody_elses(harness: Harness) -> None:
+async def test_the_cap_of_one_subject_does_not_affect_others(harness: Harness) -> None:
     most = Limits().sessions_per_subject
     answers = [await harness.ask(of=turn(instance=str(number))) for number in range(most + 5)]
     assert most == len(opened(answers))
@@ -256,10 +256,20 @@ async def filled(folder: Path, count: int, app: OAuthApp, clock: TestClock) -> N
     store = FileStore.open(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=Hasty())
     repository, now = Repository(store), clock.now()
     for number in range(count):
-        token = Token(Secret(f"planted-token-{number}"), "Bearer")
+        token = Token(access_token=Secret(f"planted-token-{number}"), token_type="Bearer")
         subject = f"idp:user:P{number}"
         flow, made_with = "authorization_code", app.registration
-        grant = Grant(app.name, app.provider, subject, flow, SCOPES, token, now, now, registration=made_with)
+        grant = Grant(
+            app=app.name,
+            provider=app.provider,
+            subject=subject,
+            flow=flow,
+            scopes=SCOPES,
+            token=token,
+            created_at=now,
+            updated_at=now,
+            registration=made_with,
+        )
         await repository.save_grant(grant, expect=0)
     await repository.close()
 

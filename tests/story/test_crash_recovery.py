@@ -1,4 +1,4 @@
-"""Brokers that died, met or were slow: what is left half done is finished once, by whoever comes next."""
+"""Brokers that died, met or were slow: unfinished work is finished once, by the next broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.repository.repository import Conflict, Repository
 from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import IdentityProvider
@@ -96,7 +96,7 @@ async def test_a_broken_exchange_fails_when_its_claim_has_run_out_and_the_person
     await cut_in_exchange(first, identity_provider, asked, monkeypatch)
     second = start()
     await second.tend()
-    assert ("pending", None) == await outcome(second, asked)  # whoever claimed it may still be at it
+    assert ("pending", None) == await outcome(second, asked)  # the claim's process may still be at work
     again = await ask(second)
     assert isinstance(again, AuthorizationRequired)
     assert again.auth_session_id != asked.auth_session_id  # a claimed link leads nowhere
@@ -123,7 +123,7 @@ async def test_two_brokers_that_recover_the_same_session_do_it_once(start, ident
 
 
 async def test_a_claimer_that_is_only_slow_is_not_recovered_into_a_second_grant(start, identity_provider, monkeypatch):
-    """It ran out of time, somebody ended its session, and then it comes with tokens: nothing is stored."""
+    """Its claim ran out and its session was ended before its tokens came: nothing is stored."""
     slow, other = start(), start()
     asked = await ask(slow)
     verify = Finish.verify
@@ -143,7 +143,7 @@ async def test_a_claimer_that_is_only_slow_is_not_recovered_into_a_second_grant(
     assert 0 == identity_provider.living_tokens("client-mail", "alice")  # what came back was revoked, not kept
 
 
-async def test_a_grant_that_was_revoked_meanwhile_wakes_nobody_else(start, identity_provider, monkeypatch):
+async def test_a_grant_that_was_revoked_meanwhile_wakes_no_other_turn(start, identity_provider, monkeypatch):
     first = start()
     asked, other = await ask(first), await ask(first, instance="other thread")
     await cut_in_commit(first, identity_provider, asked, monkeypatch)
@@ -197,7 +197,7 @@ async def test_a_relay_between_a_mark_and_its_record_loses_no_event(start, ident
 
 
 @pytest.mark.case("94", "65")
-async def test_a_damaged_record_keeps_nobody_elses_event_back(start, identity_provider, tmp_path):
+async def test_a_damaged_record_holds_back_no_other_event(start, identity_provider, tmp_path):
     process = start()
     damaged, healthy = await ask(process), await ask(process, user=BOB)
     assert 200 == await complete(process, identity_provider, damaged)

@@ -62,7 +62,7 @@ async def wrong_account(harness: Harness) -> Browser:
     assert 403 == (await harness.connect(await harness.ask_link(), "bob", person)).status
     await harness.events()
     async with asyncio.timeout(60):
-        while await harness.store.count("due"):  # the relay has still to clear what it queued the event from
+        while await harness.store.count("due"):  # the relay has still to clear the records of the queued event
             await asyncio.sleep(0.01)
     return person
 
@@ -213,7 +213,7 @@ async def test_a_form_without_the_field_that_was_made_for_it_does_nothing(
     before = tree(tmp_path)
     page = await person.submit([*fields, *sent], form=form)
     if spoilt == "no cookie" and "{ticket}" not in path and path not in WITHOUT_VISIT:
-        assert page.status == 401 or page.location == f"{BASE}/admin/login", "nobody is let in"
+        assert page.status == 401 or page.location == f"{BASE}/admin/login", "no visit is opened"
     else:
         assert_error_page(page, Code.OWNER_BINDING_FAILED)
     assert before == tree(tmp_path)

@@ -1,4 +1,4 @@
-"""A marker in `due/` holds nothing that its record does not say: damaged or lost, it stops nobody and is made again."""
+"""A marker in `due/` holds nothing that its record does not say: damaged or lost, it blocks no work and is made again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.stores import open_keyring
@@ -83,9 +83,7 @@ async def test_a_damaged_marker_keeps_no_grant_from_being_revoked(process, ident
 
 @pytest.mark.case("65", "67")
 @pytest.mark.parametrize("spoil", [*REPLACED, *KEPT], ids=lambda each: each.__name__)
-async def test_a_damaged_marker_keeps_no_one_from_connecting_and_refreshing(
-    process, identity_provider, tmp_path, spoil
-):
+async def test_a_damaged_marker_blocks_neither_connecting_nor_refreshing(process, identity_provider, tmp_path, spoil):
     await connected_and_settled(process, identity_provider)
     spoil(*await marked(process, tmp_path))
     process.clock.advance(7200)

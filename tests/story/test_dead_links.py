@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.results import AuthorizationRequired
-from oauthbroker.records.session import MAX_PRESSES
+from oauthbroker.model.token_results import AuthorizationRequired
+from oauthbroker.records.auth_session import MAX_PRESSES
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.running_broker import Harness, running, user_app
@@ -64,7 +64,7 @@ WORN: dict[str, Wear] = {
 
 @pytest.mark.case("17")
 @pytest.mark.parametrize("wear", WORN.values(), ids=WORN)
-async def test_a_worn_out_link_says_so_at_once_and_no_more_than_its_button(harness: Harness, wear: Wear) -> None:
+async def test_a_dead_link_says_so_at_once_like_its_button(harness: Harness, wear: Wear) -> None:
     asked = await harness.ask_link()
     early = await shown(harness, asked)
     await wear(harness, asked)
@@ -79,7 +79,7 @@ async def test_a_worn_out_link_says_so_at_once_and_no_more_than_its_button(harne
     assert_error_page(pressed, Code.STATE_UNKNOWN)
     assert (page.status, page.text) == (pressed.status, pressed.text)
     never = await stranger.open(asked.authorization_url[:-65] + "x" * 65)
-    assert (page.status, page.text) == (never.status, never.text), "nobody learns that there was one"
+    assert (page.status, page.text) == (never.status, never.text), "the answer does not reveal that there was one"
 
 
 @pytest.mark.case("17")

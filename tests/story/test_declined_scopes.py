@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.operations.checkup.findings import of_grants
 from oauthbroker.operations.checkup.forecast import AppFacts
 from oauthbroker.records.grant_view import GrantView
@@ -24,7 +24,7 @@ async def quiet(identity_provider: IdentityProvider, test_clock: TestClock) -> A
 
 
 async def consent(harness: Harness, *granted: str, wanted: Sequence[str] | None = None) -> AuthorizationRequired:
-    """Somebody agrees to part of what is asked; what the next call is told."""
+    """A user consents to some of the scopes; the answer of the next call."""
     page = await harness.connect(await harness.ask_link(scopes=wanted), scopes=granted or GRANTED)
     assert 200 == page.status
     return await harness.ask_link(scopes=wanted)
@@ -37,7 +37,7 @@ async def test_the_next_call_that_needs_it_is_told_which_scopes_were_asked_for_a
     assert "scopesDeclined" == asked.reason
     assert "admin" in asked.message
     assert "write" not in asked.message
-    assert isinstance(await quiet.ask(scopes=["read"]), Ready), "what was granted is served"
+    assert isinstance(await quiet.ask(scopes=["read"]), Ready), "granted scopes are served"
     korean = await quiet.ask_link(of=replace(turn(), locale="ko"))
     assert "admin" in korean.message
 
@@ -53,7 +53,7 @@ async def test_it_is_one_open_session_and_no_item_of_its_own_in_the_pending_bloc
 
 @pytest.mark.case("29")
 @pytest.mark.rule("12.5.8")
-async def test_a_request_of_another_conversation_for_what_was_declined_is_no_item_any_more(quiet: Harness) -> None:
+async def test_a_request_of_another_conversation_for_declined_scopes_is_no_longer_listed(quiet: Harness) -> None:
     other = turn(instance="another")
     theirs = await quiet.ask_link(of=other)
     block = await quiet.broker.pending(other)
@@ -94,7 +94,7 @@ async def test_after_the_second_consent_in_a_row_log_doctor_and_admin_say_that_t
     grant = await quiet.grant()
     assert grant is not None
     assert ({"admin": 2}, ("admin",)) == (grant.declined, grant.unlisted)
-    found = of_grants([GrantView.of(grant, None, grant.updated_at)], {"mail": AppFacts(SCOPES)})
+    found = of_grants([GrantView.of(grant, None, grant.updated_at)], {"mail": AppFacts(scopes=SCOPES)})
     (finding,) = [it for it in found if it.light == "warning"]
     assert ("mail", True) == (finding.about, "admin" in finding.text)
     assert "unlistedScopes" in finding.todo
@@ -137,7 +137,7 @@ async def test_offline_access_never_counts_as_missing(
 
 
 @pytest.mark.case("29")
-async def test_a_grant_of_before_that_lacks_offline_access_asks_nobody_again(
+async def test_an_older_grant_without_offline_access_needs_no_new_consent(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     async with running(identity_provider, [user_app(identity_provider, scopes=OFFLINE)], clock=test_clock) as harness:

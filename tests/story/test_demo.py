@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -44,7 +45,7 @@ class Played:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    """Shared by tests that only look at what it printed and left."""
+    """Shared by tests that only look at its output and files."""
     folder, started = tmp_path_factory.mktemp("demo"), time.monotonic()
     done = command("demo", "--auto", cwd=folder)
     return Played(folder, done, time.monotonic() - started)
@@ -53,17 +54,10 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
 def test_auto_plays_the_whole_story_and_its_last_line_is_json(played: Played):
     done = played.done
     assert (0, "") == (done.code, done.err)
-    assert played.seconds < 10
+    assert played.seconds < 60, "no deadline of the story was waited for"
     assert {"status": "ready", "event": "auth.granted", "tool": TOOL} == json.loads(done.out.splitlines()[-1])
     told = [done.out.index(word) for word in ("authorization_required", "/connect/", "auth.granted", "ready: a token")]
     assert sorted(told) == told
-
-
-def test_with_json_stdout_has_the_ending_and_the_story_is_told_aside(tmp_path: Path):
-    done = command("demo", "--auto", "--json", cwd=tmp_path)
-    assert 0 == done.code
-    assert {"status": "ready", "event": "auth.granted", "tool": TOOL} == json.loads(done.out)
-    assert "ready: a token" in done.err
 
 
 @pytest.mark.case("89")
@@ -81,12 +75,14 @@ def test_nothing_secret_is_printed_or_lies_in_the_folder(played: Played):
     assert ("/oauth/callback/demo-mail", 303) in [(line.get("route"), line.get("status")) for line in log]
 
 
-def test_each_time_it_begins_anew(tmp_path: Path):
-    assert 0 == command("demo", "--auto", cwd=tmp_path).code
+def test_each_time_it_begins_anew_also_with_json_on_stdout_and_the_story_aside(tmp_path: Path, played: Played):
+    shutil.copytree(played.folder, tmp_path, dirs_exist_ok=True)
     first = (tmp_path / "store/demo/data/keyring").read_bytes()
-    done = command("demo", "--auto", cwd=tmp_path)
+    done = command("demo", "--auto", "--json", cwd=tmp_path)
     assert 0 == done.code
-    assert "authorization_required" in done.out, "the first one's grant is gone"
+    assert {"status": "ready", "event": "auth.granted", "tool": TOOL} == json.loads(done.out)
+    assert "ready: a token" in done.err
+    assert "authorization_required" in done.err, "the first one's grant is gone"
     assert first != (tmp_path / "store/demo/data/keyring").read_bytes()
 
 
@@ -96,7 +92,7 @@ def test_its_bundle_is_one_that_people_could_have_written(played: Played):
     assert "is fine: 1 app, 1 caller." in done.out
 
 
-def test_a_folder_of_somebody_else_is_refused_and_kept(tmp_path: Path):
+def test_a_folder_of_another_user_is_refused_and_kept(tmp_path: Path):
     (tmp_path / "store" / "demo").mkdir(parents=True)
     (tmp_path / "store" / "demo" / "mine").write_text("x")
     done = command("demo", "--auto", cwd=tmp_path)

@@ -13,9 +13,9 @@ import pytest
 from oauthbroker.audit.formatting import line_of
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import Owner
-from oauthbroker.model.habits import Revocation
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.settings import Limits
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.broker_process import ask, outcome
@@ -52,7 +52,7 @@ async def test_a_code_typed_elsewhere_wakes_the_agent_and_its_tool_gets_a_token(
     assert ("device_code", asked.auth_session_id) == (grant.flow, grant.auth_session_id)
     assert grant.account is not None
     await here.poll(after=60)
-    assert ["authorization_pending", "granted"] == here.polls(prompt)  # nobody asks on
+    assert ["authorization_pending", "granted"] == here.polls(prompt)  # polling has ended
 
 
 @pytest.mark.rule("12.5.7", "12.5.2", "12.5.8")
@@ -130,7 +130,7 @@ async def test_a_code_is_shown_again_while_more_than_half_of_its_life_is_left(he
 
 
 async def test_a_person_who_still_types_the_older_code_ends_the_wait_for_both(here: World):
-    """Nobody sees who is typing: an older code is never withdrawn in favour of a newer one."""
+    """The broker cannot see who is typing: an older code is never withdrawn in favour of a newer one."""
     broker = here.start()
     first = await ask_for_code(broker)
     here.clock.advance(400)
@@ -145,7 +145,7 @@ async def test_a_person_who_still_types_the_older_code_ends_the_wait_for_both(he
 
 
 async def test_a_second_code_asks_for_what_the_first_asks_for_too(here: World):
-    """Unlike a link, a code cannot learn later what somebody else got meanwhile."""
+    """Unlike a link, a code cannot take in scopes that were granted meanwhile."""
     broker = here.start()
     await ask_for_code(broker, scopes=["read"])
     wider = await ask_for_code(broker, scopes=["write"], instance="other thread")
@@ -187,7 +187,7 @@ async def test_a_no_at_the_provider_wakes_the_agent(here: World):
 
 
 @pytest.mark.parametrize("expired_events", [False, True])
-async def test_a_code_that_nobody_types_ends_silently_unless_asked_otherwise(here: World, expired_events: bool):
+async def test_a_code_that_is_never_typed_ends_silently_unless_asked_otherwise(here: World, expired_events: bool):
     here.idp.change("client-tv", device_lifetime=60)
     broker = here.start()
     broker.parts.polling.expired_events = expired_events
@@ -211,7 +211,7 @@ async def test_a_code_ends_when_the_provider_said_it_would_and_after_half_an_hou
     assert asked.expires_at > here.clock.now()
 
 
-async def test_after_its_end_nobody_polls_and_the_sweeper_ends_it(here: World):
+async def test_after_its_end_no_broker_polls_and_the_sweeper_ends_it(here: World):
     here.idp.change("client-tv", device_lifetime=12)
     broker = here.start()
     asked = await ask_for_code(broker)
@@ -297,7 +297,7 @@ async def test_in_global_mode_only_an_authorizer_of_that_team_connects_it(
     assert (status == "completed") == (await broker.grant("team", TEAM) is not None)
 
 
-async def test_switching_the_account_asks_anew_and_replaces_what_was_pinned(here: World):
+async def test_switching_the_account_asks_anew_and_replaces_the_pinned_account(here: World):
     broker = here.start()
     await _connected(here)
     again = await ask_for_code(broker, switch_account=True)
@@ -361,7 +361,7 @@ async def test_a_device_app_has_no_callback(here: World):
     assert 404 == page.status
 
 
-async def test_a_call_that_waited_while_somebody_agreed_needs_no_code_any_more(here: World):
+async def test_a_call_that_waited_during_a_consent_needs_no_code(here: World):
     """It stood behind the poll that brought the grant: the provider is not asked for a second code."""
     broker = here.start()
     asked = await ask_for_code(broker)
@@ -398,7 +398,7 @@ async def test_a_direct_link_of_an_app_built_in_code_is_our_own_all_the_same(
     assert (await ask_for_code(here.start())).authorization_url.startswith(f"{BASE}/connect/")
 
 
-async def test_junk_from_the_device_endpoint_is_told_once_and_not_asked_for_at_every_call(
+async def test_junk_from_the_device_endpoint_is_logged_once_and_not_asked_for_at_every_call(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     app = device_app(identity_provider)

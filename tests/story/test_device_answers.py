@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.authorization.device_polling import Polling
 from oauthbroker.authorization.finish import Finish
-from oauthbroker.authorization.polling import Polling
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Endpoints
-from oauthbroker.model.results import AuthorizationRequired, Failed
 from oauthbroker.model.settings import Limits
+from oauthbroker.model.token_results import AuthorizationRequired, Failed
 from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
@@ -75,7 +75,7 @@ NEITHER: dict[str, tuple[int, bytes, str]] = {
 async def test_an_answer_that_is_neither_tokens_nor_an_error_only_slows_the_polling_down(
     here: World, status: int, body: bytes, label: str
 ):
-    """A gateway's page while somebody is typing: the code is as good as before."""
+    """A gateway's page while the user is typing: the code is as good as before."""
     broker = here.start()
     asked = await ask_for_code(broker)
     here.idp.script.poll.answer(status, body, {"content-type": label}, times=2)
@@ -145,7 +145,7 @@ async def test_tokens_that_are_refused_are_revoked(here: World):
 @pytest.mark.case("36")
 @pytest.mark.parametrize("times", [1, 2])
 async def test_an_answer_that_was_lost_with_the_tokens_in_it_is_said_to_be_lost(here: World, times: int):
-    """The code is used, and nobody has what it was used for."""
+    """The code is used, and its tokens are lost."""
     broker = here.start()
     asked = await ask_for_code(broker)
     here.idp.device_approve(prompt_of(asked).user_code)
@@ -155,7 +155,7 @@ async def test_an_answer_that_was_lost_with_the_tokens_in_it_is_said_to_be_lost(
     assert ["auth.failed"] == await events(broker)
 
 
-async def test_an_answer_that_was_lost_while_nobody_had_agreed_costs_nothing(here: World):
+async def test_an_answer_lost_before_the_consent_costs_nothing(here: World):
     broker = here.start()
     asked = await ask_for_code(broker)
     here.idp.script.poll.close_after_accept()

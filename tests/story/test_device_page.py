@@ -92,7 +92,7 @@ async def test_after_another_persons_sign_in_it_says_that_and_no_name(here: Worl
     assert "mallory" not in page.text.lower()
 
 
-@pytest.mark.parametrize("how", ["nobody came", "withdrawn", "too late, and not swept yet"])
+@pytest.mark.parametrize("how", ["not opened", "withdrawn", "too late, and not swept yet"])
 async def test_after_its_end_it_no_longer_shows_the_code(here: World, broker: Process, how: str):
     here.idp.change("client-tv", device_lifetime=60)
     asked = await ask_for_code(broker)
@@ -100,7 +100,7 @@ async def test_after_its_end_it_no_longer_shows_the_code(here: World, broker: Pr
         assert await broker.broker.cancel(asked.auth_session_id)
     else:
         here.clock.advance(61)
-    if how == "nobody came":
+    if how == "not opened":
         await broker.tend(after=10)
         assert "expired" == (await session_of(broker, asked)).status
     page = await broker.browser().open(asked.authorization_url)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.authorization.polling import LONGEST_BACKOFF
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.authorization.device_polling import LONGEST_BACKOFF
 from oauthbroker.model.settings import Limits
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.broker_process import ask, outcome
 from tests.kit.running_broker import device_app
@@ -45,7 +45,7 @@ def gaps(here: World, asked: AuthorizationRequired) -> list[float]:
 # --- how often
 
 
-async def test_nobody_asks_before_the_interval_is_over(here: World):
+async def test_no_poll_comes_before_the_interval_is_over(here: World):
     here.idp.change("client-tv", device_interval=7)
     asked = await ask_for_code(here.start())
     await seconds_pass(here, 6)
@@ -70,7 +70,7 @@ async def test_slow_down_adds_five_seconds_for_good_and_is_remembered_by_the_nex
 
 
 async def test_eight_brokers_on_one_store_poll_like_one(here: World):
-    """The provider counts: whoever asks too early is told to slow down."""
+    """The provider counts: a poll that comes too early is told to slow down."""
     brokers = [here.start() for _ in range(8)]
     asked = await ask_for_code(brokers[0])
     for broker in brokers:
@@ -150,7 +150,7 @@ async def test_the_next_poll_is_written_down_before_it_leaves(here: World):
     assert session.open
 
 
-async def test_a_slow_provider_holds_up_nobody_elses_code(
+async def test_a_slow_provider_holds_up_no_other_code(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ):
     here = world(
@@ -211,7 +211,7 @@ async def test_a_code_of_an_app_that_was_configured_anew_is_not_redeemed(here: W
     assert (("expired", None), []) == (await outcome(changed, asked), here.polls(prompt_of(asked)))
 
 
-async def test_leaving_waits_for_a_poll_and_for_what_it_brings(here: World):
+async def test_closing_waits_for_a_poll_and_its_tokens(here: World):
     broker = here.start()
     asked = await ask_for_code(broker)
     here.idp.device_approve(prompt_of(asked).user_code)
@@ -230,7 +230,7 @@ async def test_leaving_waits_for_a_poll_and_for_what_it_brings(here: World):
     assert 1 == here.idp.count(POLLS)
 
 
-async def test_a_poll_goes_on_when_whoever_waited_for_it_has_left(here: World):
+async def test_a_poll_goes_on_when_the_waiting_call_has_left(here: World):
     broker = here.start()
     asked = await ask_for_code(broker)
     here.idp.device_approve(prompt_of(asked).user_code)
@@ -245,7 +245,7 @@ async def test_a_poll_goes_on_when_whoever_waited_for_it_has_left(here: World):
 
 
 async def test_a_clock_that_is_set_back_does_not_stop_the_polling(here: World):
-    """Whoever polls counts seconds; only those who take over have nothing but the time of day."""
+    """A polling broker counts seconds; one that takes over has only the time of day."""
     broker = here.start()
     asked = await ask_for_code(broker)
     await here.poll()

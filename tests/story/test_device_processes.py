@@ -80,7 +80,7 @@ async def start(idp: IdentityProvider, tmp_path: Path) -> AsyncIterator[Start]:
         await worker.kill()
 
 
-async def test_three_processes_poll_like_one_and_a_killed_one_is_missed_by_nobody(idp: IdentityProvider, start: Start):
+async def test_three_processes_poll_like_one_and_the_others_replace_a_killed_one(idp: IdentityProvider, start: Start):
     first, second, third = [await start() for _ in range(3)]
     asked = await first.obey(do="ask")
     code = asked["deviceCode"]["userCode"]

@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker.audit import TokensDropped
 from oauthbroker.core.errors import Code
-from oauthbroker.model.habits import Revocation
+from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
 from tests.kit.running_broker import ALICE, BOB, Harness, running, turn, user_app
@@ -113,7 +113,7 @@ async def mailed(
 async def test_a_bad_answer_ends_the_session_and_stores_nothing(
     mailed: Harness, canaries: Canaries, spoil: Spoil, code: Code, dropped: int
 ) -> None:
-    """The code on page, session, event and audit; no retry; what came along is revoked where that harms nobody."""
+    """The code on page, session, event and audit; no retry; tokens in the answer are revoked where that harms no other grant."""
     harness = mailed
     spoil(harness.idp, canaries.mint("provider text").reveal())
     asked = await harness.ask_link()
@@ -127,7 +127,11 @@ async def test_a_bad_answer_ends_the_session_and_stores_nothing(
     reach = harness.broker.bundle.apps["mail"].revocation.reach
     assert (dropped if reach == "token" else 0) == harness.idp.count("revoke")
     notes = [entry for entry in harness.audit.entries if isinstance(entry, TokensDropped)]
-    expected = [TokensDropped("mail", asked.auth_session_id, code.value, reach == "token")] if dropped else []
+    expected = (
+        [TokensDropped(app="mail", session=asked.auth_session_id, code=code.value, revoked=reach == "token")]
+        if dropped
+        else []
+    )
     assert expected == notes
     harness.idp.script.reset()
     await harness.connected()

@@ -12,10 +12,10 @@ import pytest
 
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import IdentityRule, Owner
-from oauthbroker.model.habits import Habits
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Limits
-from oauthbroker.testing import IdentityProvider, TestClock
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
+from oauthbroker.testing import IdentityProvider, Page, TestClock
 from oauthbroker.testing.provider.nouns import Account
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.running_broker import BOB, TEAM, Harness, running, turn, user_app
@@ -32,7 +32,7 @@ YEAR = 365 * 24 * 3600
 async def test_a_lifetime_counts_from_the_request_and_is_never_guessed(
     harness: Harness, expires_in: Any, seconds: int | None
 ) -> None:
-    """A planted `expires_at` is looked at by nobody."""
+    """A planted `expires_at` is ignored."""
     planted = {"expires_in": expires_in, "expires_at": 4_000_000_000}
     harness.idp.script.token.alter(lambda found: {**found, **planted})
     assert 200 == (await harness.connect(await harness.ask_link())).status
@@ -44,7 +44,7 @@ async def test_a_lifetime_counts_from_the_request_and_is_never_guessed(
     ready = await harness.ask()
     assert isinstance(ready, Ready)
     lives = seconds is None or seconds > 0
-    assert lives == (ready.access_token == grant.token.access_token), "what is over is renewed, never handed out"
+    assert lives == (ready.access_token == grant.token.access_token), "an expired token is refreshed, never handed out"
     assert (0 if lives else 1) == harness.idp.count("refresh_token")
 
 
@@ -61,7 +61,7 @@ async def test_without_expires_in_the_apps_own_default_counts(
 
 @pytest.mark.case("29")
 @pytest.mark.rule("12.5.1-2")
-async def test_less_than_asked_is_stored_as_it_is_and_the_agent_is_told_what_is_missing(harness: Harness) -> None:
+async def test_fewer_scopes_than_asked_are_stored_and_the_agent_is_told_the_missing_ones(harness: Harness) -> None:
     asked = await harness.ask_link(scopes=["read", "write"])
     assert 200 == (await harness.connect(asked, scopes=["openid", "read"])).status
     (event,) = await harness.events()
@@ -107,7 +107,7 @@ async def test_a_scope_list_is_read_in_the_apps_own_spelling(
 
 
 @pytest.mark.case("31")
-async def test_no_scope_in_the_answer_means_what_was_asked(harness: Harness) -> None:
+async def test_no_scope_in_the_answer_means_the_requested_scopes(harness: Harness) -> None:
     harness.idp.script.token.alter(lambda found: {name: value for name, value in found.items() if name != "scope"})
     assert ("read",) == (await harness.connected(scopes=["read"])).scopes
 
@@ -159,7 +159,7 @@ Spoil = Callable[[IdentityProvider], object]
         (lambda idp: idp.script.userinfo.close_after_accept(), Code.PROVIDER_UNREACHABLE),
     ],
 )
-async def test_userinfo_that_does_not_say_who_it_is_connects_nobody(harness: Harness, spoil: Spoil, code: Code) -> None:
+async def test_userinfo_without_an_account_connects_no_user(harness: Harness, spoil: Spoil, code: Code) -> None:
     spoil(harness.idp)
     asked = await harness.ask_link("team")
     assert_error_page(await harness.connect(asked), code)
@@ -169,7 +169,7 @@ async def test_userinfo_that_does_not_say_who_it_is_connects_nobody(harness: Har
 
 
 @pytest.mark.case("40")
-async def test_an_app_that_cannot_tell_whose_account_it_is_connects_nobody(
+async def test_an_app_that_cannot_identify_the_account_connects_no_user(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     app = user_app(identity_provider, owner=Owner(user_identity=None))
@@ -180,33 +180,51 @@ async def test_an_app_that_cannot_tell_whose_account_it_is_connects_nobody(
 
 @pytest.mark.slow
 @pytest.mark.case("23")
-async def test_twenty_people_at_a_slow_provider_end_in_time_and_hold_nobody_up(
+async def test_twenty_people_at_a_slow_provider_end_at_the_deadline_uncertain(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    """Slow headers, a byte a second, silence: each ends at the deadline, uncertain; the next person never waits."""
-    names = [f"slow{number}" for number in range(20)]
-    for name in names:
-        identity_provider.add_account(Account(name, sub=name.upper()))
     limits = Limits(provider_seconds=2)
     async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, limits=limits) as harness:
         token = identity_provider.script.token
         token.drip(1, headers_too=True, times=7)
         token.drip(1, times=7)
         hold = token.hang(times=6)
-        turns = {name: turn(user=f"idp:user:{name.upper()}", agent=name) for name in names}
-        asked = {name: await harness.ask_link(of=turns[name]) for name in names}
-        slow = [asyncio.create_task(harness.connect(asked[name], name)) for name in names]
-        await identity_provider.wait_for("token", 20, timeout=30)
-        normal = await harness.connected(of=turn(user=BOB), account="bob")
-        done = [task.done() for task in slow]
+        asked, slow = await twenty_at_the_provider(harness)
         pages = await asyncio.gather(*slow)
         hold.release()
-        assert harness.idp.is_alive(normal.access_token)
-        assert not all(done), "the normal one was faster than a deadline"
-        for name, page in zip(names, pages, strict=True):
+        for name, page in zip(asked, pages, strict=True):
             assert_error_page(page, Code.EXCHANGE_UNCERTAIN)
             assert Code.EXCHANGE_UNCERTAIN is (await harness.session(asked[name])).failure
             assert ["exchangeUncertain"] == [event["payload"]["code"] for event in await harness.events(name)]
+
+
+@pytest.mark.slow
+@pytest.mark.case("23")
+async def test_twenty_people_at_a_silent_provider_hold_no_other_person_up(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    limits = Limits(provider_seconds=60)
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, limits=limits) as harness:
+        hold = identity_provider.script.token.hang(times=20)
+        _, slow = await twenty_at_the_provider(harness)
+        normal = await harness.connected(of=turn(user=BOB), account="bob")
+        assert harness.idp.is_alive(normal.access_token)
+        assert not any(task.done() for task in slow)
+        hold.release()
+        assert {200} == {page.status for page in await asyncio.gather(*slow)}
+
+
+async def twenty_at_the_provider(
+    harness: Harness,
+) -> tuple[dict[str, AuthorizationRequired], list[asyncio.Task[Page]]]:
+    """Let twenty people consent, and return when the provider has all their codes."""
+    names = [f"slow{number}" for number in range(20)]
+    for name in names:
+        harness.idp.add_account(Account(name, sub=name.upper()))
+    asked = {name: await harness.ask_link(of=turn(user=f"idp:user:{name.upper()}", agent=name)) for name in names}
+    slow = [asyncio.create_task(harness.connect(asked[name], name)) for name in names]
+    await harness.idp.wait_for("token", 20, timeout=30)
+    return asked, slow
 
 
 @pytest.mark.case("23")

@@ -17,6 +17,8 @@ from oauthbroker.audit import GrantImported
 from oauthbroker.core.clock import to_iso
 from oauthbroker.operations.import_lines import Incoming, judge
 from oauthbroker.records import Grant
+from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.forms import examples
 from tests.kit.running_broker import SCOPES, Harness, global_app, running, turn, user_app
@@ -62,7 +64,7 @@ async def everything(harness: Harness) -> list[dict[str, Any]]:
 
 
 async def served(harness: Harness, line: dict[str, Any]) -> str | None:
-    """What a tool gets that asks for what was granted; None where it must wait or renew."""
+    """The token of a tool that asks for the granted scopes; None where it must wait or refresh."""
     mode = {"user": None, "team": None} | {"user" if line["app"] == "mail" else "team": line["subject"]}
     result = await harness.ask(line["app"], line["scopes"], turn(**mode), min_ttl_seconds=0)
     return result.access_token.reveal() if isinstance(result, Ready) else None
@@ -85,8 +87,9 @@ async def _moves(idp: IdentityProvider, made: dict[tuple[str, str], tuple[str, s
     apps = [user_app(idp), global_app(idp)]
     clock = TestClock()
     lines = sorted((line_of(*item, clock) for item in made.items()), key=lambda line: (line["app"], line["subject"]))
+    there = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)  # there is one default store at a time
     async with (
-        running(idp, apps, clock=clock, background=False) as old,
+        running(idp, apps, clock=clock, background=False, store=there) as old,
         running(idp, apps, clock=clock, background=False) as new,
     ):
         assert ["imported"] * len(lines) == await taken(old, lines)
@@ -111,7 +114,7 @@ def test_the_same_tokens_are_served_after_a_move(
 
 
 async def test_an_import_pins_what_a_login_would_have_pinned(identity_provider: IdentityProvider) -> None:
-    """So that a later login of somebody else is refused as it would be otherwise."""
+    """So that a later login with another account is refused as usual."""
     apps = [user_app(identity_provider), global_app(identity_provider)]
     async with running(identity_provider, apps, background=False) as harness:
         await harness.connected("team", of=turn())

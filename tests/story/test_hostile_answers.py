@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.habits import Habits
-from oauthbroker.model.results import Failed, Ready
+from oauthbroker.model.provider_habits import Habits
+from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.broker_process import outcome
 from tests.kit.callback_pages import assert_error_page
@@ -45,11 +45,11 @@ def broken(monkeypatch: pytest.MonkeyPatch, canaries: Canaries) -> Break:
 @pytest.mark.parametrize(
     "place, dropped",
     [
-        ("protocol.token.body_members", 0),
-        ("protocol.token.token_members", 0),
-        ("protocol.token.lifetime_of", 2),
-        ("protocol.token.scopes_of", 2),
-        ("protocol.token.facts_of", 2),
+        ("protocol.token_endpoint.body_members", 0),
+        ("protocol.token_endpoint.token_members", 0),
+        ("protocol.token_endpoint.lifetime_of", 2),
+        ("protocol.token_endpoint.scopes_of", 2),
+        ("protocol.token_endpoint.facts_of", 2),
         ("protocol.identity.key_id_of", 2),
         ("protocol.identity.verify_id_token", 2),
         ("protocol.identity.render", 2),
@@ -86,12 +86,12 @@ async def test_facts_about_a_person_that_break_their_judge_end_the_session(
 @pytest.mark.parametrize(
     "place",
     [
-        "protocol.token.body_members",
-        "protocol.token.lifetime_of",
-        "protocol.token.facts_of",
+        "protocol.token_endpoint.body_members",
+        "protocol.token_endpoint.lifetime_of",
+        "protocol.token_endpoint.facts_of",
         "protocol.identity.verify_id_token",
-        "protocol.redeem.check_same_owner",
-        "protocol.redeem.granted_scopes",
+        "protocol.refresh_call.check_same_owner",
+        "protocol.refresh_call.granted_scopes",
     ],
 )
 async def test_a_refresh_s_answer_that_breaks_its_judge_keeps_the_new_refresh_token(
@@ -124,7 +124,7 @@ async def test_a_refresh_s_answer_that_breaks_its_judge_keeps_the_new_refresh_to
 
 @pytest.mark.case("28")
 @pytest.mark.parametrize(
-    "place", ["protocol.token.lifetime_of", "protocol.identity.render", "authorization.finish.granted_scopes"]
+    "place", ["protocol.token_endpoint.lifetime_of", "protocol.identity.render", "authorization.finish.granted_scopes"]
 )
 async def test_a_device_code_s_answer_that_breaks_its_judge_ends_the_session(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, broken: Break, place: str
@@ -146,7 +146,7 @@ async def test_a_client_s_own_token_that_breaks_its_judge_is_an_error_and_fetche
     identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch, broken: Break
 ) -> None:
     async with running(identity_provider, [machine_app(identity_provider)], clock=test_clock) as harness:
-        broken("protocol.token.lifetime_of")
+        broken("protocol.token_endpoint.lifetime_of")
         assert INVALID is (await machine_failed(harness)).code
         monkeypatch.undo()
         harness.clock.advance(PAUSE)
@@ -181,7 +181,7 @@ async def _connects_or_ends(idp: IdentityProvider, form: str, members: dict[str,
 @pytest.mark.case("28")
 @settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(FORMS), MEMBERS, st.dictionaries(st.sampled_from(["sub", "team", "error"]), ODD, max_size=2))
-def test_whatever_a_provider_answers_no_session_stays_claimed(
+def test_no_answer_of_a_provider_leaves_a_session_claimed(
     identity_provider: IdentityProvider, form: str, members: dict[str, Any], facts: dict[str, Any]
 ) -> None:
     asyncio.run(_connects_or_ends(identity_provider, form, members, facts))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.results import AuthorizationRequired
+from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.provider.nouns import Account
@@ -63,7 +63,7 @@ async def test_hostile_names_are_text_on_every_page_of_the_way(hostile: tuple[Ha
     person = harness.browser()
     shown = assert_only_our_own_markup(await person.open(asked.authorization_url))
     if payload.isprintable() and len(payload) < 60:
-        assert payload in shown.text, "shown as what it is"
+        assert payload in shown.text, "shown as text"
     assert_only_our_own_markup(await person.submit())
     assert person.page.next_url is not None
     assert person.page.next_url.startswith(harness.idp.url("/authorize?"))

@@ -18,9 +18,10 @@ import pytest
 from oauthbroker import AuthorizationNeeded, InjectionError, RequestRefused, told_to_model
 from oauthbroker.audit import InjectedAnswer, TokenInjected, TokenIssued, TokenRejected
 from oauthbroker.core.errors import Code
-from oauthbroker.injection import client as client_module
+from oauthbroker.injection import http_clients as client_module
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost
+from oauthbroker.protocol.api_connection import ApiConnection
 from oauthbroker.protocol.api_transport import ApiLimits
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tokens.context import OAuthContext
@@ -400,6 +401,48 @@ async def test_a_silent_provider_is_waited_for_as_long_as_the_tool_says(
             await client.get(here.url(), timeout=0.05)
 
 
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_slow_provider_is_waited_for_longer_if_the_tool_says_so(
+    identity_provider: IdentityProvider, test_clock: TestClock, library: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oauthbroker.wiring.parts.ApiLimits", lambda: ApiLimits(stall_seconds=0.05))
+
+    async def slow(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.3)
+        writer.write(raw_answer(200, b"at last"))
+
+    async with stage(identity_provider, test_clock, slow) as here, here.client(library=library) as client:
+        with pytest.raises(library.ReadTimeout):
+            await client.get(here.url())
+        assert "at last" == (await client.get(here.url(), timeout=PATIENCE)).text
+
+
+@pytest.mark.parametrize(
+    ("said", "step", "connecting"), [(None, 30, 30), (5, 5, 5), (60, 60, 30), (9000, 300, 30), (-1, 0, 0)]
+)
+async def test_the_longest_wait_for_a_step(
+    here: Stage, said: float | None, step: float, connecting: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    async def dial(*args: Any) -> ApiConnection:
+        waits.append(args[-1])
+        connection = await dialled(args[0], args[1], args[2], args[3], PATIENCE)
+        monkeypatch.setattr(connection, "exchange", exchange)
+        return connection
+
+    async def exchange(_: Any, stall_seconds: float) -> None:
+        waits.append(stall_seconds)
+        raise TimeoutError
+
+    dialled = ApiConnection.dial
+    monkeypatch.setattr(ApiConnection, "dial", dial)
+    async with here.client() as client:
+        with pytest.raises(httpx2.TransportError):
+            await client.get(here.url(), timeout=said)
+    assert [connecting, step] == waits
+
+
 # --- tokens that are refused, and users who must consent
 
 
@@ -414,6 +457,24 @@ async def test_a_refused_token_is_reported_and_the_request_is_sent_once_more(
         assert f"Bearer {here.token}" == first != second
         assert 1 == len(here.entries(TokenRejected))
         assert 2 == len(here.entries(TokenInjected)) == len(here.entries(InjectedAnswer))
+
+
+@pytest.mark.parametrize(("tool", "asked"), [("Tool/carried", {"read"}), (None, {"read", "write"})])
+async def test_a_refused_token_that_cannot_be_refreshed_asks_for_the_demanded_scopes_within_the_tools_ceiling(
+    identity_provider: IdentityProvider, test_clock: TestClock, tool: str | None, asked: set[str]
+) -> None:
+    identity_provider.script.token.alter(lambda found: {**found, "refresh_token": None}, times=None)
+    refusal = raw_answer(401, b"", www_authenticate='Bearer error="invalid_token", scope="write"')
+    async with stage(identity_provider, test_clock, answers(refusal, raw_answer(200, b"")), connected=False) as here:
+        await here.harness.connected(scopes=["read"])
+        async with here.harness.broker.oauth(turn(), tool).client("OAuthApp/mail", scopes=["read"]) as client:
+            with pytest.raises(AuthorizationNeeded) as needed:
+                await client.get(here.url())
+            await here.harness.connect(needed.value.result)
+            assert 200 == (await client.get(here.url())).status_code
+        grant = await here.harness.grant()
+        assert grant is not None
+        assert asked == set(grant.scopes)
 
 
 async def test_a_second_401_is_the_answer(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
@@ -480,6 +541,7 @@ async def test_a_tool_tells_the_model_what_to_do(here: Stage) -> None:
     for tool in said:
         assert '{"a": 1}' == await tool("mail")
         assert Code.API_NOT_DECLARED.sentence() == await tool("bare")
+        assert Code.REQUEST_INVALID.sentence() == await tool("Other/mail"), "a wrong reference"
     assert "waiting" == waiting.__name__
 
 
@@ -499,7 +561,9 @@ async def test_the_exceptions_are_one_family() -> None:
 
 async def test_a_context_without_a_way_to_providers_says_so(here: Stage) -> None:
     context = here.oauth
-    bare = OAuthContext(here.harness.parts.manager, context._caller, "en", asyncio.get_running_loop())
+    bare = OAuthContext(
+        manager=here.harness.parts.manager, caller=context._caller, locale="en", loop=asyncio.get_running_loop()
+    )
     with pytest.raises(RuntimeError):
         bare.client("mail")
     with pytest.raises(RuntimeError):

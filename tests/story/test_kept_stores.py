@@ -31,7 +31,7 @@ async def test_a_store_of_an_earlier_version_works_on(version: str, tmp_path: Pa
 
 
 async def holds_what_was_found(kept: dict[str, Any], place: Path) -> None:
-    """Open it twice: the second time after whatever the first one upgraded."""
+    """Open it twice: the second time after the upgrades of the first."""
     found, clock = kept["found"], TestClock(datetime.fromisoformat(kept["madeAt"]))
     bundle = bundle_of(place, kept["endpoints"], {})
     for _ in range(2):
@@ -54,7 +54,7 @@ async def holds_what_was_found(kept: dict[str, Any], place: Path) -> None:
 
 
 async def test_a_store_of_this_version_is_made_as_the_kept_ones_were(tmp_path: Path):
-    """The command that keeps one keeps working, and holds what it says."""
+    """The command that keeps one keeps working, and the store holds the listed records."""
     async with asyncio.timeout(120):
         kept = await make(tmp_path / "made")
     unpack(kept, tmp_path / "place")

@@ -25,8 +25,8 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import decode_object
 from oauthbroker.events.port import EventLease
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.results import AuthorizationRequired
-from oauthbroker.protocol.token import token_response
+from oauthbroker.model.token_results import AuthorizationRequired
+from oauthbroker.protocol.token_endpoint import token_response
 from oauthbroker.protocol.transport import ProviderRequest, ProviderResponse, Transport, TransportFailed
 from oauthbroker.records import AuthSession, Grant, Parked
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
@@ -101,11 +101,11 @@ def _secrets_in(session: AuthSession) -> Iterator[tuple[str, str]]:
             yield kind, secret.reveal()
 
 
-# 90: whoever is asked wrongly quotes what he was asked. None of it may hang on what we raise.
+# 90: a provider quotes a wrong request in its answer. None of that may be part of our exceptions.
 
 
 def _answer(text: str, content_type: str = "application/json") -> ProviderResponse:
-    return ProviderResponse(200, content_type, None, text.encode())
+    return ProviderResponse(status=200, content_type=content_type, retry_after=None, body=text.encode())
 
 
 def json_cut_short(secret: str) -> object:
@@ -172,9 +172,7 @@ def assert_bare(error: BaseException, canaries: Canaries) -> None:
 
 @pytest.mark.case("90")
 @pytest.mark.parametrize("border", BORDERS, ids=lambda it: it.__name__)
-def test_what_is_read_from_outside_is_never_quoted_by_a_refusal(
-    border: Callable[[str], object], canaries: Canaries
-) -> None:
+def test_a_refusal_never_quotes_outside_input(border: Callable[[str], object], canaries: Canaries) -> None:
     with pytest.raises(BrokerError) as caught:
         border(canaries.mint("access token").reveal())
     assert_bare(caught.value, canaries)
@@ -195,7 +193,7 @@ YAML: dict[str, str] = {
 
 @pytest.mark.case("90", "96")
 @pytest.mark.parametrize("flaw", YAML)
-def test_a_refused_configuration_never_says_what_was_written(flaw: str, tmp_path: Path, canaries: Canaries) -> None:
+def test_a_refused_configuration_never_quotes_its_values(flaw: str, tmp_path: Path, canaries: Canaries) -> None:
     """Neither pydantic's input, nor YAML's snippet, nor any value of ours."""
     secret = canaries.mint("client secret").reveal()
     text = YAML[flaw].replace("{secret}", secret).replace("{{", "{").replace("}}", "}")
@@ -219,19 +217,19 @@ def test_a_value_that_can_not_be_used_is_not_quoted_either(tmp_path: Path, canar
 
 
 @pytest.mark.case("90")
-@pytest.mark.parametrize("fault", ["nobody listens", "cut", "too large"])
+@pytest.mark.parametrize("fault", ["no listener", "cut", "too large"])
 async def test_a_broken_exchange_carries_no_request_and_no_answer(
     fault: str, identity_provider: IdentityProvider, canaries: Canaries
 ) -> None:
     """httpx2's exceptions hold the request: its URL, its headers, its body."""
     secret = canaries.mint("client secret")
-    url = identity_provider.url("/token") if fault != "nobody listens" else "http://127.0.0.1:9/token"
+    url = identity_provider.url("/token") if fault != "no listener" else "http://127.0.0.1:9/token"
     if fault == "cut":
         identity_provider.script.token.close_after_accept(reset=True)
     else:
         identity_provider.script.token.answer(200, secret.reveal() * 100)
     transport = Transport(plain_http_loopback=True)
-    request = ProviderRequest("POST", url, {"Authorization": secret}, {"code": secret})
+    request = ProviderRequest("POST", url, headers={"Authorization": secret}, form={"code": secret})
     with pytest.raises(TransportFailed) as caught:
         await transport.send(request, seconds=5, max_bytes=1000)
     await transport.close()
@@ -287,14 +285,20 @@ async def a_claimed_session(harness: Harness) -> Any:
 async def a_parked_session(harness: Harness) -> Any:
     session = await harness.session(await harness.ask_link())
     code, handle = (Canaries.active().mint(kind) for kind in ("authorization code", "handle"))
-    return session.park(Parked("runtimeConfirm", code, handle, session.expires_at))
+    return session.park(Parked(kind="runtimeConfirm", code=code, proof=handle, until=session.expires_at))
 
 
 @thing
 async def a_step_to_the_runtime(harness: Harness) -> Any:
     handle = Canaries.active().mint("handle").reveal()
     url = Secret(f"https://runtime.test/confirm?handle={handle}")
-    return Step(harness.broker.bundle.apps["mail"], harness.clock.now(), "runtimeConfirm", url, Secret(handle))
+    return Step(
+        app=harness.broker.bundle.apps["mail"],
+        until=harness.clock.now(),
+        kind="runtimeConfirm",
+        url=url,
+        code=Secret(handle),
+    )
 
 
 @thing
@@ -369,7 +373,7 @@ def _names(thing: Any) -> list[str]:
 
 def _traceback_with(thing: Any) -> str:
     def work() -> None:
-        held = thing  # seen by whoever prints locals
+        held = thing  # shown where locals are printed
         raise ValueError(type(held).__name__)
 
     try:
@@ -444,7 +448,7 @@ async def test_every_answer_to_a_browser_forbids_to_keep_it_and_to_pass_its_addr
 async def test_a_refused_exchange_takes_no_token_along_in_its_traceback(
     fault: str, harness: Harness, canaries: Canaries
 ) -> None:
-    """Whoever reports errors with the values of locals sees no frame in which the provider's answer lay."""
+    """An error report with the values of locals has no frame that held the provider's answer."""
     asked, person = await harness.ask_link(), harness.browser()
     callback = await harness.way_back(asked, person, "bob" if fault == "owner" else "alice")
     if fault == "token type":

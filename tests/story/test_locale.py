@@ -11,7 +11,7 @@ import pytest
 from oauthbroker import Turn
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.core.words import SENTENCES
-from oauthbroker.model.results import AuthorizationRequired, Failed
+from oauthbroker.model.token_results import AuthorizationRequired, Failed
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.web import words
 from tests.kit.running_broker import ALICE, BASE, Harness, device_app, global_app, public, running, turn, user_app
@@ -23,7 +23,7 @@ SPOKEN: list[tuple[Locale | None, Locale, Locale]] = [
     (None, "ko", "ko"),
     (None, "en", "en"),
 ]
-"""(the turn's, the broker's, what is spoken)."""
+"""(the turn's, the broker's, the language spoken)."""
 spoken = pytest.mark.parametrize(("said", "default", "expected"), SPOKEN)
 
 

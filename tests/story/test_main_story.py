@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oauthbroker.model.results import Ready
+from oauthbroker.model.token_results import Ready
 from tests.kit.running_broker import Harness, turn
 
 

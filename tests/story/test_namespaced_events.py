@@ -9,7 +9,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.events.namespaced import MAX_PAYLOAD_BYTES
+from oauthbroker.events.foreign_events import MAX_PAYLOAD_BYTES
 from oauthbroker.observability.metrics import Metric
 from tests.kit.running_broker import ALICE, Harness, turn
 

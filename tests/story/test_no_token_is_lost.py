@@ -14,8 +14,8 @@ from oauthbroker.audit import Connected, GrantImported, GrantRevoked, RenewalFai
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.habits import Revocation
-from oauthbroker.model.results import AuthorizationRequired
+from oauthbroker.model.provider_habits import Revocation
+from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.operations.import_lines import Incoming
 from oauthbroker.records import Grant, RefreshState, Retired, Token
 from oauthbroker.repository.repository import Repository
@@ -55,7 +55,9 @@ async def by_login(w: World) -> None:
 
 
 async def by_import(w: World) -> None:
-    line = Incoming(1, w.app, w.subject, Secret("imported-refresh"), scopes=("read",), mark="m")
+    line = Incoming(
+        line=1, app=w.app, subject=w.subject, refresh_token=Secret("imported-refresh"), scopes=("read",), mark="m"
+    )
     await w.process.parts.importing.take(line, replace=True)
 
 
@@ -126,8 +128,14 @@ FAILS = {by_revocation_that_fails, by_revocation_that_is_refused}
 
 def planted(app: OAuthApp, subject: str, registration: str, now: Any) -> Grant:
     """A living grant that has waiting tokens of its own client and of another one."""
-    own = Token(Secret(OWN[0]), "bearer", Secret(OWN[1]), now + timedelta(hours=1), 3600)
-    others = Retired(now, (Secret(OTHERS[1]),), (Secret(OTHERS[0]),), "a third registration")
+    own = Token(
+        access_token=Secret(OWN[0]),
+        token_type="bearer",
+        refresh_token=Secret(OWN[1]),
+        expires_at=now + timedelta(hours=1),
+        lifetime_seconds=3600,
+    )
+    others = Retired(now, (Secret(OTHERS[1]),), (Secret(OTHERS[0]),), registration="a third registration")
     return Grant(
         app=app.name,
         provider=app.provider,

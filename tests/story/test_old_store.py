@@ -15,11 +15,11 @@ from oauthbroker.cli import run
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle
-from oauthbroker.model.results import Ready
 from oauthbroker.model.settings import Settings
+from oauthbroker.model.token_results import Ready
 from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.upgrade_steps import STEPS
-from oauthbroker.store.keys import Upgrades
+from oauthbroker.store.keyring import Upgrades
 from oauthbroker.store.upgrade import names_of
 from oauthbroker.testing import TestClock
 from oauthbroker.wiring import open_vault

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from importlib import import_module
@@ -24,9 +23,10 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.repository.repository import KINDS
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
-from oauthbroker.wiring import rooms as wiring
+from oauthbroker.wiring import room_lifecycle as wiring
 from tests.kit.room_package import install
 from tests.kit.running_broker import BASE, Harness, running, user_app
+from tests.kit.waiting import until
 
 QUIET = """
 @asynccontextmanager
@@ -85,12 +85,6 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker waits for no room for long."""
     for name in ("OPEN_SECONDS", "RELOAD_SECONDS", "CLOSE_SECONDS", "CANCEL_SECONDS"):
         monkeypatch.setattr(wiring, name, 0.05)
-
-
-async def until(claim: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not claim():
-            await asyncio.sleep(0.01)
 
 
 def logged(harness: Harness, event: str) -> list[dict[str, Any]]:
@@ -519,11 +513,11 @@ async def test_a_room_writes_its_entries_and_no_others(rooms: Rooms) -> None:
     rooms.add("garden", WRITES, DECLARED)
     async with rooms.running() as harness:
         module = rooms.module("garden")
-        harness.broker.audit(module.Dug("spade", 3))
+        harness.broker.audit(module.Dug(tool="spade", depth=3))
         at, entry = harness.audit.lines[-1]
-        assert (module.Dug("spade", 3), harness.clock.now()) == (entry, at)
+        assert (module.Dug(tool="spade", depth=3), harness.clock.now()) == (entry, at)
         assert '"type":"garden.Dug","tool":"spade","depth":3' in line_of(entry, at)
-        for wrong in (module.Filled("spade"), module.Dug(module.Secret(CANARY), 3)):
+        for wrong in (module.Filled(tool="spade"), module.Dug(tool=module.Secret(CANARY), depth=3)):
             with pytest.raises(BrokerError) as refused:
                 harness.broker.audit(wrong)
             assert Code.REQUEST_INVALID is refused.value.code
@@ -541,7 +535,7 @@ async def test_an_entry_that_cannot_be_written_raises_so_that_the_room_does_not_
 
         monkeypatch.setattr(harness.audit, "write", refuse)
         with pytest.raises(BrokerError) as refused:
-            harness.broker.audit(rooms.module("garden").Dug("spade", 3))
+            harness.broker.audit(rooms.module("garden").Dug(tool="spade", depth=3))
         assert Code.STORE_UNAVAILABLE is refused.value.code
 
 

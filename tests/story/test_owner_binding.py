@@ -13,9 +13,9 @@ from oauthbroker import Turn
 from oauthbroker.audit import TokensDropped
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import IdentityRule, OAuthApp, Owner
-from oauthbroker.model.habits import Habits, Revocation
 from oauthbroker.model.owner_check import OwnerFacts, check_pin, judge_owner
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.provider_habits import Habits, Revocation
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, leave
 from tests.kit.callback_pages import HOST, UNKNOWN_STATE, assert_error_page, assert_leads_to_connected
 from tests.kit.running_broker import (
@@ -82,7 +82,7 @@ async def test_a_victim_who_opens_the_attackers_link_gives_nothing_away_and_lose
 
 @pytest.mark.case("15")
 async def test_a_victim_who_opens_the_attackers_provider_url_never_gets_her_code_exchanged(harness: Harness) -> None:
-    """Mallory presses the button himself and passes the provider's URL on; the provider does not even ask Alice."""
+    """Mallory presses the button and passes the provider's URL on; the provider does not even ask Alice."""
     asked = await harness.ask_link(of=of_mallory())
     attacker, victim = harness.browser(), harness.browser()
     provider_url = await harness.to_provider(asked, attacker)
@@ -100,7 +100,7 @@ async def test_a_victim_who_opens_the_attackers_provider_url_never_gets_her_code
 
 @pytest.mark.case("15")
 async def test_a_victim_who_opened_a_link_of_her_own_is_no_better_a_victim(harness: Harness) -> None:
-    """A cookie for her own session is not one for his."""
+    """A cookie for her own session is not one for Mallory's."""
     mallorys, hers = await harness.ask_link(of=of_mallory()), await harness.ask_link()
     attacker, victim = harness.browser(), harness.browser()
     provider_url = await harness.to_provider(mallorys, attacker)
@@ -114,7 +114,7 @@ async def test_a_victim_who_opened_a_link_of_her_own_is_no_better_a_victim(harne
 
 @pytest.mark.case("15")
 async def test_the_attackers_own_browser_with_the_victims_callback_gets_nowhere(harness: Harness) -> None:
-    """The reverse: her code, carried off from her browser, in his own session."""
+    """The reverse: her code, carried off from her browser, in Mallory's own session."""
     mallorys, hers = await harness.ask_link(of=of_mallory()), await harness.ask_link()
     attacker, victim = harness.browser(), harness.browser()
     his_way_back = await harness.way_back(mallorys, attacker, "mallory")
@@ -263,7 +263,7 @@ async def test_the_block_of_a_direct_session_carries_the_connect_link_even_then(
 
 
 @pytest.mark.case("14a")
-async def test_somebody_elses_account_behind_a_direct_link_is_still_a_mismatch(direct: Harness) -> None:
+async def test_another_account_behind_a_direct_link_is_still_a_mismatch(direct: Harness) -> None:
     asked = await direct.ask_link(of=of_mallory())
     assert_error_page(await direct.connect(asked, "alice"), Code.SUBJECT_MISMATCH)
     assert await direct.grant(subject=MALLORY) is None
@@ -275,7 +275,11 @@ async def test_a_direct_session_that_went_through_the_connect_page_needs_the_coo
     block = await direct.broker.pending(turn())
     assert block is not None
     shown = AuthorizationRequired(
-        asked.auth_session_id, block["items"][0]["authorizationUrl"], asked.expires_at, asked.message, asked.reason
+        auth_session_id=asked.auth_session_id,
+        authorization_url=block["items"][0]["authorizationUrl"],
+        expires_at=asked.expires_at,
+        message=asked.message,
+        reason=asked.reason,
     )
     person = direct.browser()
     url = await direct.way_back(shown, person)
@@ -288,7 +292,7 @@ async def test_a_direct_session_that_went_through_the_connect_page_needs_the_coo
 
 @pytest.mark.case("40")
 @pytest.mark.parametrize("binding", ["runtimeConfirm", "brokerLogin"])
-async def test_a_binding_that_nothing_carries_out_vouches_for_nobody(identity_provider, test_clock, binding):
+async def test_a_binding_that_is_not_carried_out_verifies_no_owner(identity_provider, test_clock, binding):
     """The loader refuses such an app; one that was built in code must fare no better."""
     app = user_app(identity_provider, owner=Owner(binding=binding))
     async with running(identity_provider, [app], clock=test_clock) as harness:
@@ -300,7 +304,7 @@ async def test_a_binding_that_nothing_carries_out_vouches_for_nobody(identity_pr
 
 
 def of_user_info(idp: IdentityProvider) -> OAuthApp:
-    """Whose account it is comes from userinfo, and an ID token only if somebody wants the scope `openid`."""
+    """Whose account it is comes from userinfo, and an ID token only if a tool wants the scope `openid`."""
     owner = Owner(user_identity=IdentityRule("userInfo", "idp:user:{sub}"))
     return user_app(idp, scopes=("read", "openid"), owner=owner, habits=Habits())
 

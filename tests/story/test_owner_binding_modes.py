@@ -1,7 +1,7 @@
 """Cases 5, 6 and 14 to 17 in every mode of `owner.binding`: an attacker and a victim, each with a browser of their own.
 
 What every mode owes: only the browser that pressed the button brings a code back, nothing is sent to the provider's token
-endpoint for anybody else, and a public id opens nothing.
+endpoint for other callers, and a public id opens nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from oauthbroker import Turn
 from oauthbroker.audit import ConnectFailed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Binding, OAuthApp
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
-from oauthbroker.records.parked import MAX_TRIES
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
+from oauthbroker.records.parked_code import MAX_TRIES
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.callback_pages import HOST, assert_error_page, assert_leads_to_connected
@@ -46,7 +46,7 @@ from tests.unit.web import kit
 
 @dataclass(frozen=True)
 class Mode:
-    """One binding: its app, and how people are called in it. `vouches`: somebody has to, after the callback and before
+    """One binding: its app, and how people are called in it. `vouches`: the runtime has to, after the callback and before
     the exchange."""
 
     binding: Binding
@@ -211,7 +211,7 @@ async def test_where_the_provider_vouches_it_is_refused_after_the_exchange(harne
 async def test_a_victim_who_opens_the_attackers_provider_url_never_gets_her_code_exchanged(
     harness: Harness, mode: Mode
 ) -> None:
-    """Mallory passes leg 1 himself; the provider does not even ask Alice."""
+    """Mallory passes leg 1; the provider does not even ask Alice."""
     asked = await harness.ask_link(of=mode.of_mallory)
     attacker, victim = harness.browser(), harness.browser()
     provider_url = await harness.to_provider(asked, attacker)
@@ -345,8 +345,8 @@ async def test_nor_do_previews_of_the_page_after_the_callback(harness: Harness, 
 @pytest.mark.case("14b", "15")
 @every_vouching_mode
 @pytest.mark.parametrize("when", ["at the provider", "parked"])
-async def test_the_requester_confirms_nothing_with_what_is_public(harness: Harness, mode: Mode, when: str) -> None:
-    """Mallory asked, so he has the authSessionId, the link and its ticket; and Alice is under way with it."""
+async def test_the_requester_confirms_nothing_with_public_values(harness: Harness, mode: Mode, when: str) -> None:
+    """Mallory asked, so Mallory has the authSessionId, the link and its ticket; and Alice is under way with it."""
     asked, victim = await harness.ask_link(of=mode.of_mallory), harness.browser()
     back = await harness.way_back(asked, victim)
     page = None
@@ -372,7 +372,7 @@ async def test_the_requester_confirms_nothing_with_what_is_public(harness: Harne
     mallory = harness.browser()
     assert_error_page(await mallory.open(f"{harness.origin}/next/{session_id}"), Code.STATE_UNKNOWN)
     assert 0 == harness.idp.count("token")
-    assert (await harness.session(asked)).open, "nor can he spoil it with what everybody knows"
+    assert (await harness.session(asked)).open, "nor can Mallory spoil it with public values"
     if page is not None and CODE.search(page.text):
         for _ in range(MAX_TRIES):
             await assert_refused(harness.broker.relay_code(mode.of_mallory, wrong_code(code_on(page))))
@@ -413,7 +413,7 @@ async def test_sixty_callbacks_at_once_park_once(harness: Harness, mode: Mode) -
 async def test_a_revocation_while_a_code_is_parked_is_no_obstacle_and_no_way_round(
     harness: Harness, mode: Mode
 ) -> None:
-    """What is revoked is what was there; who agreed after that has agreed."""
+    """A revocation ends the grants that were there; a later consent stands."""
     asked = await harness.ask_link(of=mode.of_alice, scopes=["read"])
     await mode.finish(harness, await harness.connect(asked), mode.alice)
     second = await harness.ask_link(of=mode.of_alice, scopes=["write"])
@@ -430,7 +430,7 @@ async def test_a_revocation_while_a_code_is_parked_is_no_obstacle_and_no_way_rou
 
 
 @every_vouching_mode
-async def test_another_grant_that_will_do_completes_what_is_parked(harness: Harness, mode: Mode) -> None:
+async def test_another_sufficient_grant_completes_a_parked_session(harness: Harness, mode: Mode) -> None:
     """And the person sees that it is connected."""
     first = await harness.ask_link(of=mode.of_alice, scopes=["read"])
     browser = harness.browser()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.habits import Habits, Revocation
+from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.providers import Preset, presets
 from oauthbroker.testing import Canaries, TestClock
 from tests.kit.preset_coverage import unplayed
@@ -89,7 +89,7 @@ def without(quirk: str, app: OAuthApp) -> OAuthApp:
 
 
 def quirks() -> Iterator[Any]:
-    """(preset, mode, quirk) of everything that a preset says beyond the standards; a mode for what is its own."""
+    """(preset, mode, quirk) of every part of a preset beyond the standards; a mode for its own ways."""
     for name, preset in presets().items():
         usual = beyond_the_standard(preset)
         for mode, variant in {"": preset, **preset.variants()}.items():
@@ -118,7 +118,7 @@ async def test_without_a_quirk_some_play_fails(name: str, mode: str, quirk: str,
     for play in plays():
         if play.provider == name and (not mode or play.preset == variant):
             if quirk == "scopeless" and play.app.scopes is None:
-                return  # the loader wants scopes of everybody else
+                return  # the loader wants scopes of every other app
             try:
                 await _perform(stage, play)
             except AssertionError:

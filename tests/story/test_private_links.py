@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker.core.errors import Locale
 from oauthbroker.core.words import SENTENCES
-from oauthbroker.model.results import AuthorizationRequired, Ready, Reason
+from oauthbroker.model.token_results import AuthorizationRequired, Ready, Reason
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, Harness, device_app, global_app, running, turn, user_app
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.habits import Habits
-from oauthbroker.model.results import Ready, result_from_json
+from oauthbroker.model.provider_habits import Habits
+from oauthbroker.model.token_results import Ready, result_from_json
 from oauthbroker.providers import presets
 from oauthbroker.providers.quirks import Quirks
 from oauthbroker.records.grant_summary import GrantSummary
@@ -53,7 +53,7 @@ async def test_a_tool_gets_what_the_preset_declares_and_nothing_else(harness: Ha
     assert {"org": {"name": "Acme"}, "id": "42", "instance_url": HOST} == grant.provider_data
 
 
-async def test_what_a_refresh_says_anew_is_told_and_what_it_leaves_out_stays(harness: Harness) -> None:
+async def test_members_that_a_refresh_repeats_are_replaced_and_omitted_ones_stay(harness: Harness) -> None:
     answers_with(harness.idp, instance_url=HOST, id="42")
     await harness.connected("mail")
     for said, expected in (({}, HOST), ({"instance_url": MOVED}, MOVED), ({}, MOVED)):
@@ -102,7 +102,7 @@ NOT_TOLD: list[Any] = [
 
 @pytest.mark.case("44")
 @pytest.mark.parametrize("value", NOT_TOLD, ids=lambda value: repr(value)[:40])
-def test_no_tree_and_no_token_is_told_whatever_the_member_is_called(value: Any) -> None:
+def test_no_tree_and_no_token_is_told_under_any_member_name(value: Any) -> None:
     app = app_with(habits=HABITS)
     assert {} == told_to_tools(app, grant_with(token=TOKENS, provider_data={"instance_url": value}))
     assert {"instance_url": HOST} == told_to_tools(app, grant_with(token=TOKENS, provider_data={"instance_url": HOST}))
@@ -126,7 +126,7 @@ def test_a_preset_whose_api_has_a_host_for_each_account_tells_it(provider: str, 
     assert {member: HOST} == GrantView.of(grant, None, NOW).provider_data
 
 
-def test_what_a_preset_tells_is_among_what_it_keeps() -> None:
+def test_a_preset_tells_only_members_that_it_keeps() -> None:
     assert {} == {
         name: found for name, preset in presets().items() if (found := set(preset.tool_data) - set(preset.keeps))
     }

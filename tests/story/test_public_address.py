@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.results import Ready
+from oauthbroker.model.token_results import Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
 from tests.kit.running_broker import BASE, Harness, at, file_store, public, running, user_app
@@ -23,7 +23,7 @@ HTTPS = "https://broker.test"
 
 
 def stripped(web: ASGIApp, path: str) -> ASGIApp:
-    """Behind a proxy that takes the prefix off and tells nobody."""
+    """Behind a proxy that takes the prefix off without a header."""
 
     async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["path"].startswith(path + "/"), "the browser left the prefix"

@@ -13,8 +13,8 @@ import pytest
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints, OAuthApp, Pushing
-from oauthbroker.model.results import Failed, Ready
-from oauthbroker.records.session import MAX_PRESSES
+from oauthbroker.model.token_results import Failed, Ready
+from oauthbroker.records.auth_session import MAX_PRESSES
 from oauthbroker.testing import IdentityProvider, TestClock, leave
 from oauthbroker.testing.canary import off_the_record
 from oauthbroker.testing.provider import FOREVER
@@ -30,7 +30,7 @@ def naming(idp: IdentityProvider, **changes: Any) -> OAuthApp:
 
 
 def learning(idp: IdentityProvider, pushing: Pushing = "auto", **changes: Any) -> OAuthApp:
-    """An app that knows its issuer, and no more."""
+    """An app with only its issuer."""
     return user_app(idp, endpoints=Endpoints(issuer=idp.base_url), pushed_authorization=pushing, **changes)
 
 
@@ -83,11 +83,11 @@ async def test_where_it_is_not_wanted_or_not_offered_the_url_says_it_all(
         await harness.connected()
 
 
-async def test_a_requirement_that_nobody_can_meet_is_the_operators(
+async def test_a_required_endpoint_that_the_provider_lacks_is_the_operators_fault(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     """Required, and the provider's own document knows no such endpoint: the tool is told, and a person whose link was
-    made while nobody could read that document."""
+    made while that document could not be read."""
     identity_provider.par = "off"
     identity_provider.script.discovery.answer(503)
     app = learning(identity_provider, "required")
@@ -148,7 +148,7 @@ async def test_a_push_that_fails_leaves_everything_as_it_was_and_the_link_good(
 async def test_a_link_leads_to_the_provider_twenty_times_and_then_to_the_next_link(
     identity_provider: IdentityProvider, how: str
 ) -> None:
-    """Whoever has a link could otherwise have us push for as long as it lives."""
+    """A holder of a link could otherwise make us push for as long as it lives."""
     app = user_app(identity_provider) if how == "plain" else naming(identity_provider)
     async with running(identity_provider, [app]) as harness:
         asked, person = await harness.ask_link(), harness.browser()
@@ -171,7 +171,7 @@ async def test_a_link_leads_to_the_provider_twenty_times_and_then_to_the_next_li
         assert isinstance(await harness.ask(), Ready)
 
 
-async def test_many_presses_at_once_cost_the_provider_no_more_than_that(identity_provider: IdentityProvider) -> None:
+async def test_many_presses_at_once_stay_within_the_providers_limit(identity_provider: IdentityProvider) -> None:
     async with running(identity_provider, [naming(identity_provider)]) as harness:
         asked = await harness.ask_link()
         people = [await looking(harness, asked) for _ in range(60)]
@@ -192,7 +192,7 @@ async def test_a_push_that_fails_for_one_browser_does_not_strand_another(identit
         assert isinstance(await harness.ask(), Ready)
 
 
-async def test_an_endpoint_that_nobody_listens_at_is_a_passing_failure(identity_provider: IdentityProvider) -> None:
+async def test_an_endpoint_without_a_listener_is_a_passing_failure(identity_provider: IdentityProvider) -> None:
     async with running(identity_provider, [unreachable(naming(identity_provider))]) as harness:
         asked = await harness.ask_link()
         assert_error_page(await leave(harness.browser(), asked.authorization_url), Code.PROVIDER_UNREACHABLE)
@@ -202,7 +202,7 @@ async def test_an_endpoint_that_nobody_listens_at_is_a_passing_failure(identity_
 async def test_a_person_who_lingers_presses_the_button_again(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    """What was pushed is good for a minute; the link for ten."""
+    """A pushed request is good for a minute; the link for ten."""
     async with running(identity_provider, [naming(identity_provider)], clock=test_clock) as harness:
         asked = await harness.ask_link()
         person = harness.browser()
@@ -212,7 +212,9 @@ async def test_a_person_who_lingers_presses_the_button_again(
         assert 200 == (await harness.connect(asked, browser=person)).status
 
 
-async def test_the_number_of_another_session_leads_nobody_into_this_one(identity_provider: IdentityProvider) -> None:
+async def test_the_request_uri_of_another_session_does_not_lead_into_this_one(
+    identity_provider: IdentityProvider,
+) -> None:
     """The state lies at the provider now, and is compared here as ever: with the cookie of the browser that left."""
     async with running(identity_provider, [naming(identity_provider)]) as harness:
         asked = await harness.ask_link()
@@ -231,7 +233,7 @@ async def test_the_next_secret_is_tried_at_the_push_too(identity_provider: Ident
         assert 2 == identity_provider.count("par")
 
 
-# a direct link is made long before somebody follows it
+# a direct link is made long before a user follows it
 
 
 async def test_a_direct_link_is_never_pushed(identity_provider: IdentityProvider) -> None:

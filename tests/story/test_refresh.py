@@ -1,4 +1,4 @@
-"""A token that is about to end is renewed before anybody notices; what a provider may do about it changes the answer, not
+"""A token that is about to end is refreshed before a call fails; a provider's behaviour changes the answer, not
 the grant."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker.audit import TokenRenewed
 from oauthbroker.core.errors import Code
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from tests.kit.running_broker import ALICE, Harness, turn
 from tests.story.refresh_kit import connected_and_resumed, with_expired_token
 
@@ -188,7 +188,7 @@ async def test_a_revoke_during_a_refresh_wins_and_the_fresh_token_dies_too(harne
 
 
 @pytest.mark.case("61")
-async def test_a_rejected_token_that_cannot_be_replaced_is_handed_out_to_nobody_any_more(harness: Harness):
+async def test_a_rejected_token_that_cannot_be_replaced_is_never_handed_out_again(harness: Harness):
     """Its hour is not over, but the API has refused it and the provider has refused a new one."""
     first = await connected_and_resumed(harness)
     harness.idp.revoke_all("client-mail", "alice")

@@ -1,4 +1,4 @@
-"""Whatever a token endpoint answers to a refresh (cases 19-31 once more, and 32): the tool is told what it means, the
+"""The answers of a token endpoint to a refresh (cases 19-31 once more, and 32): the tool is told their meaning, the
 grant stays as it was, and the next good answer goes on from there."""
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import pytest
 
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import IdentityRule, Owner
-from oauthbroker.model.habits import Habits, Revocation
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.settings import Limits
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.running_broker import BOB, Harness, running, turn, user_app
 from tests.story.bad_token_answers import FORM, GONE, Spoil, Spoiling
@@ -184,7 +184,7 @@ async def test_a_late_answer_is_not_waited_for(
     ],
     ids=["iss", "sub", "aud", "extra aud", "azp"],
 )
-async def test_an_id_token_about_somebody_else_quarantines_the_grant(mailed: Harness, claims: dict[str, Any]) -> None:
+async def test_an_id_token_of_another_account_quarantines_the_grant(mailed: Harness, claims: dict[str, Any]) -> None:
     """The token is told apart from ours, never handed out, and a person has to agree again."""
     harness = mailed
     await connected(harness)
@@ -228,7 +228,7 @@ async def test_the_old_refresh_token_is_kept_when_no_new_one_comes(mailed: Harne
     [(GONE, ("read", "write", "admin")), ("read write", ("read", "write")), ("read", ("read",)), ("", ())],
     ids=["omitted", "shrunk", "shrunk to one", "shrunk to none"],
 )
-async def test_scopes_that_shrink_are_what_is_left_and_omitted_ones_stay(
+async def test_scopes_that_shrink_are_stored_and_omitted_ones_stay(
     mailed: Harness, scope: Any, granted: tuple[str, ...]
 ) -> None:
     harness = mailed
@@ -326,7 +326,7 @@ WHO: dict[str, Any] = {"who": {"id": "U234567"}, "team": {"id": "T111"}, "id_tok
         ({"id_token": None}, True),
         ({**WHO, "who": {"id": "U666666"}, "team": {"id": "T666"}}, False),
     ],
-    ids=["the same", "nothing", "somebody else"],
+    ids=["the same", "nothing", "another account"],
 )
 async def test_what_a_token_answer_says_of_its_owner_must_be_what_the_grant_was_made_for(
     told_by_answer: Harness, says: dict[str, Any], same: bool

@@ -1,4 +1,4 @@
-"""Callers that leave, brokers that meet over one grant, clocks that are wrong: one renewal a generation all the same."""
+"""Callers that leave, brokers that meet over one grant, clocks that are wrong: one refresh a generation all the same."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.memory import MemoryStore
@@ -62,9 +63,9 @@ class WatchedStore(MemoryStore):
         return entry
 
     @asynccontextmanager
-    async def reserve(self, key: Key, size: int) -> AsyncIterator[Reservation]:
+    async def reserve(self, key: Key, size: int, **more: Any) -> AsyncIterator[Reservation]:
         await self._pass()
-        async with super().reserve(key, size) as room:
+        async with super().reserve(key, size, **more) as room:
             yield room
 
     @asynccontextmanager
@@ -122,7 +123,7 @@ def cancel_after(number: int, caller: asyncio.Task[Any]) -> Callable[[], None]:
 
 
 @pytest.mark.case("50")
-@pytest.mark.parametrize("after_work", [False, True], ids=["before the provider renewed", "after it"])
+@pytest.mark.parametrize("after_work", [False, True], ids=["before the provider refreshed", "after it"])
 async def test_callers_whose_patience_ends_leave_the_refresh_to_the_next_one(harness: Harness, after_work: bool):
     await expired(harness)
     hold = harness.idp.script.refresh.hang(after_work=after_work)
@@ -158,7 +159,7 @@ async def test_a_broker_that_is_left_in_mid_refresh_stores_it_first(
     assert (None, 2) == (grant.refresh_state.intent, harness.idp.generation_of(grant.token.refresh_token))
 
 
-# what is said late
+# late answers
 
 
 @pytest.mark.case("61")
@@ -230,7 +231,7 @@ async def two(
 
 
 @pytest.mark.case("46", "51")
-async def test_whoever_waits_for_another_process_gets_what_that_one_got(two: tuple[Harness, Harness]):
+async def test_a_call_that_waits_for_another_process_gets_the_same_token(two: tuple[Harness, Harness]):
     one, other = two
     hold = one.idp.script.refresh.hang(after_work=True)
     asking = [asyncio.create_task(one.ask())]
@@ -247,7 +248,7 @@ async def test_whoever_waits_for_another_process_gets_what_that_one_got(two: tup
 @pytest.mark.case("51")
 @pytest.mark.parametrize("two", [Lockless], indirect=True)
 async def test_a_no_to_the_old_token_counts_nothing_when_another_process_has_rotated_it(two: tuple[Harness, Harness]):
-    """Its no is late and about yesterday: the newer generation wins, and nobody has to agree again."""
+    """Its no is late and about yesterday: the newer generation wins, and no user has to agree again."""
     one, other = two
     hold = Hold()
     one.idp.script.refresh._steps.add(HeldRefusal(hold), 1)
@@ -269,7 +270,7 @@ async def test_a_no_to_the_old_token_counts_nothing_when_another_process_has_rot
 
 @pytest.mark.case("51")
 @pytest.mark.parametrize("two", [Lockless], indirect=True)
-@pytest.mark.parametrize("after_work", [False, True], ids=["before the provider renewed", "after it"])
+@pytest.mark.parametrize("after_work", [False, True], ids=["before the provider refreshed", "after it"])
 async def test_a_zombie_whose_intent_was_superseded_commits_nothing(two: tuple[Harness, Harness], after_work: bool):
     one, other = two
     one.idp.change("client-mail", reuse_grace=60)
@@ -285,7 +286,7 @@ async def test_a_zombie_whose_intent_was_superseded_commits_nothing(two: tuple[H
     assert isinstance(told, Ready)
     assert newer.access_token == told.access_token
     assert before == await one.grant() == await other.grant()
-    assert 0 == one.idp.count("revoke")  # what came late may be of one family with what is kept
+    assert 0 == one.idp.count("revoke")  # a late answer may share its family with the kept tokens
 
 
 @pytest.mark.case("51")
@@ -407,7 +408,7 @@ async def looking(identity_provider: IdentityProvider, test_clock: TestClock) ->
 
 
 async def about_to_begin(harness: Harness) -> tuple[asyncio.Task[Any], Hold]:
-    """A tool that asks; its renewal has looked at the grant and waits for the provider's metadata."""
+    """Start a tool's call whose refresh has read the grant and waits for the provider's metadata."""
     await harness.connected()
     harness.clock.advance(DAY + 1)
     hold = harness.idp.script.discovery.hang()
@@ -457,7 +458,7 @@ async def test_a_lifetime_counts_from_when_its_request_was_sent(harness: Harness
 @pytest.mark.case("59")
 @pytest.mark.parametrize("jumps", [(DAY,), (-DAY,), (DAY, -DAY), (-DAY, DAY), (DAY, -2 * DAY, DAY)], ids=repr)
 async def test_a_wall_clock_that_jumps_costs_one_refresh_a_generation(harness: Harness, jumps: tuple[int, ...]):
-    """Before and after each jump everybody asks often: nothing is renewed that was just renewed."""
+    """Before and after each jump all callers ask often: no fresh token is refreshed."""
     await harness.connected()
     for jump in jumps:
         await asyncio.gather(*(harness.ask() for _ in range(5)))
@@ -492,3 +493,26 @@ async def test_a_provider_whose_clock_is_wrong_is_asked_once_a_token(test_clock:
                 assert test_clock.now() + timedelta(seconds=HOUR) == answers[-1].expires_at
                 assert number == idp.count("refresh_token")
             healthy(harness)
+
+
+@pytest.mark.case("51")
+@pytest.mark.parametrize("two", [Lockless], indirect=True)
+async def test_a_refusal_while_another_attempt_is_under_way_is_told_as_temporary(two: tuple[Harness, Harness]):
+    """Its word is about the old token, and the other attempt may bring the new one."""
+    one, other = two
+    one.idp.change("client-mail", reuse_grace=60)
+    early = Hold()
+    one.idp.script.refresh._steps.add(HeldRefusal(early), 1)
+    first = asyncio.create_task(one.ask())
+    await early.arrived()
+    one.clock.advance(2)
+    late = one.idp.script.refresh.hang(after_work=True)
+    then = asyncio.create_task(other.ask())
+    await late.arrived()
+    early.release()
+    told = await first
+    assert isinstance(told, Failed), told
+    assert (Code.REFRESH_IN_PROGRESS, True) == (told.code, told.retryable)
+    late.release()
+    assert isinstance(await then, Ready)
+    assert isinstance(await one.ask(), Ready)

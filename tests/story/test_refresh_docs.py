@@ -96,6 +96,6 @@ async def test_a_refused_client_and_three_failures_open_the_circuit_for_as_long_
 async def test_the_tool_of_the_page_does_what_its_test_on_the_page_says(harness: Harness) -> None:
     space: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
-        exec(compile(block, "docs/refresh.md", "exec"), space)  # noqa: S102 - that is what is tested
+        exec(compile(block, "docs/refresh.md", "exec"), space)  # noqa: S102 - the page's code is under test
     await harness.connected()
     await space["test_my_tool_survives_the_night"](harness.idp, harness.clock, harness.broker, turn())

@@ -1,4 +1,4 @@
-"""The night a provider is slow, busy or refuses us: nobody is bothered who cannot help, and nobody hammers it."""
+"""The night a provider is slow, busy or refuses us: no user is asked who cannot help, and the provider is not hammered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints
-from oauthbroker.model.results import Failed, Ready
+from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.records import Grant, Token
 from oauthbroker.refresh.background import BackgroundRefresh
@@ -27,7 +27,7 @@ HOUR = 3600.0
 
 @pytest.fixture
 async def quiet(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
-    """Nothing runs in the background: what is counted is what was asked for. `ahead` is renewed ahead of its end."""
+    """Run nothing in the background, so that each counted request is the test's own. `ahead` is refreshed before its end."""
     apps = [
         user_app(identity_provider),
         user_app(identity_provider, "files"),
@@ -43,9 +43,23 @@ async def plant(harness: Harness, count: int, *, lives: float) -> list[str]:
     subjects = [f"idp:user:U{number}" for number in range(count)]
     for subject in subjects:
         end = now + timedelta(seconds=lives)
-        token = Token(Secret(f"at-{subject}"), "bearer", Secret(f"rt-{subject}"), end, 3600)
+        token = Token(
+            access_token=Secret(f"at-{subject}"),
+            token_type="bearer",
+            refresh_token=Secret(f"rt-{subject}"),
+            expires_at=end,
+            lifetime_seconds=3600,
+        )
         grant = Grant(
-            "mail", "oidc", subject, "authorization_code", app.scopes, token, now, now, registration=app.registration
+            app="mail",
+            provider="oidc",
+            subject=subject,
+            flow="authorization_code",
+            scopes=app.scopes,
+            token=token,
+            created_at=now,
+            updated_at=now,
+            registration=app.registration,
         )
         await harness.repository.save_grant(grant, expect=0)
     return subjects
@@ -59,7 +73,7 @@ async def test_a_client_that_is_refused_touches_no_grant_and_raises_one_alarm(
     quiet: Harness, error: str, status: int
 ) -> None:
     """A hundred people's tools ask; the provider is asked once, or twice where the word may be about one grant alone;
-    the operator is told once."""
+    the operator gets one message."""
     harness, subjects = quiet, await plant(quiet, 100, lives=-1)
     before = {held.record.id: held.record async for held in harness.repository.grants()}
     refresh = harness.idp.script.refresh
@@ -80,7 +94,7 @@ async def test_a_client_that_is_refused_touches_no_grant_and_raises_one_alarm(
 
 @pytest.mark.case("54")
 @pytest.mark.parametrize("error", ["unauthorized_client", "invalid_request", "invalid_scope", "invalid_target"])
-async def test_what_the_provider_says_of_one_persons_grant_stops_nobody_elses(quiet: Harness, error: str) -> None:
+async def test_an_error_about_one_grant_stops_no_other_grant(quiet: Harness, error: str) -> None:
     """Bob's tenant has removed our client; Alice's tools go on."""
     harness = quiet
     await harness.connected()
@@ -99,7 +113,7 @@ async def test_what_the_provider_says_of_one_persons_grant_stops_nobody_elses(qu
 @pytest.mark.case("55")
 @pytest.mark.parametrize("status", [400, 403, 404, 405, 408, 413])
 async def test_a_wall_in_front_of_the_provider_ends_no_grant(quiet: Harness, status: int) -> None:
-    """HTML where a token endpoint should be, for an hour: nobody has to agree again."""
+    """HTML where a token endpoint should be, for an hour: no user has to agree again."""
     harness = quiet
     await harness.connected()
     harness.clock.advance(HOUR)
@@ -254,9 +268,7 @@ async def test_a_provider_that_is_not_available_for_a_time_is_left_in_peace_by_t
 
 @pytest.mark.case("56")
 @pytest.mark.parametrize("said, seconds", RETRY_AFTER)
-async def test_one_person_who_is_too_much_for_a_provider_stops_nobody_else(
-    quiet: Harness, said: str, seconds: int | None
-) -> None:
+async def test_one_rate_limited_person_stops_no_other_person(quiet: Harness, said: str, seconds: int | None) -> None:
     """Bob's account has a limit of its own: it is kept, clamped to 1 s..1 h, and Alice's tools go on."""
     harness, bob = quiet, turn(user=BOB)
     await harness.connected()
@@ -277,7 +289,7 @@ async def test_one_person_who_is_too_much_for_a_provider_stops_nobody_else(
 
 
 @pytest.mark.case("56")
-async def test_a_provider_that_is_asked_too_much_by_everybody_gets_a_pause_from_the_whole_app(quiet: Harness) -> None:
+async def test_a_provider_that_limits_many_people_gets_a_pause_from_the_whole_app(quiet: Harness) -> None:
     """A hundred people's tools ask: the second who is sent away speaks for all of them. Another app is not concerned."""
     harness, subjects = quiet, await plant(quiet, 100, lives=-1)
     await harness.connected("files")
@@ -337,7 +349,7 @@ async def test_a_provider_that_has_begun_to_issue_shorter_tokens_is_asked_once(q
 
 @pytest.mark.case("60")
 async def test_a_tool_that_wants_all_but_a_second_of_a_tokens_life_is_stopped_within_the_hour(quiet: Harness) -> None:
-    """It could have the token renewed at every call."""
+    """It could have the token refreshed at every call."""
     harness = quiet
     await harness.connected()
     answers = []
@@ -437,7 +449,7 @@ def upkeep_of(harness: Harness) -> BackgroundRefresh:
 
 
 async def test_a_token_in_use_is_refreshed_ahead_of_its_end_where_the_app_says_so(quiet: Harness) -> None:
-    """Nobody waits for it. What is not used again is let go."""
+    """No caller waits for it. A grant that is not used again is let go."""
     harness = quiet
     await harness.connected("ahead")
     await harness.connected()
@@ -457,7 +469,7 @@ async def test_a_token_in_use_is_refreshed_ahead_of_its_end_where_the_app_says_s
     assert 0 == await upkeep.ahead()
 
 
-async def test_what_somebody_else_has_refreshed_or_ended_is_not_refreshed_ahead(quiet: Harness) -> None:
+async def test_a_grant_that_another_process_refreshed_or_ended_is_not_refreshed_ahead(quiet: Harness) -> None:
     harness = quiet
     first = await harness.connected("ahead")
     await harness.broker.oauth(turn()).report_rejected("ahead", first.access_token)
@@ -472,7 +484,7 @@ async def test_what_somebody_else_has_refreshed_or_ended_is_not_refreshed_ahead(
 
 @pytest.mark.case("100")
 async def test_refreshes_ahead_are_spread(quiet: Harness) -> None:
-    """Tokens issued in one second are not renewed in one second."""
+    """Tokens issued in one second are not refreshed in one second."""
     harness = quiet
     upkeep, app = upkeep_of(harness), harness.broker.bundle.apps["ahead"]
     for subject in await plant(harness, 200, lives=HOUR):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.results import AuthorizationRequired
+from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.records import AgentEvent
 from oauthbroker.records.event_queue import Item, Segment
 from oauthbroker.repository.queue_parts import QueueParts
@@ -50,7 +50,7 @@ async def happened(process: Process, provider: IdentityProvider) -> list[tuple[s
 async def received(process: Process) -> list[tuple[str, str]]:
     said = []
     while (delivery := await process.broker.events.lease("planner")) is not None:
-        said.append((delivery.type, delivery.to_json()["payload"]["oauthAppRef"]["name"]))  # type: ignore[index]
+        said.append((delivery.type, delivery.to_json()["payload"]["oauthAppRef"]["name"]))
         assert await delivery.ack()
     return said
 
@@ -112,7 +112,7 @@ async def test_a_full_queue_is_parsed_once_however_many_conversations_wait_for_i
     process: Process, identity_provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch, parsed: list[int]
 ) -> None:
     many = 50
-    items = [Item(f"evt-as-{number}-auth.granted", "elsewhere") for number in range(many)]
+    items = [Item(id=f"evt-as-{number}-auth.granted", address="elsewhere") for number in range(many)]
     await put_items(Repository(process.store), "planner", items)
     monkeypatch.setattr("oauthbroker.events.queue_index.MOST_BYTES", sum(item.weight for item in items) + 20)
     for app in APPS:

@@ -1,5 +1,5 @@
-"""A configuration is taken anew while people connect, tokens are renewed and tools ask (case 98): as a whole or not at
-all, and whatever is under way ends as it began."""
+"""A configuration is reloaded while people connect, tokens are refreshed and tools ask (case 98): as a whole or not at
+all, and work under way ends as it began."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from oauthbroker.config.reload import WRITTEN_AS
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle, OAuthApp, ToolAuth
-from oauthbroker.model.habits import Revocation
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.settings import ApiSocket, Branding, Limits, Settings
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.testing import Canaries, Client, IdentityProvider
 from oauthbroker.testing.browser import Page
 from tests.kit.cli import Desk
@@ -45,14 +45,14 @@ def in_use(harness: Harness, name: str = "mail") -> OAuthApp:
 
 
 async def reload(harness: Harness, *, without: str = "", tools: Any = None, **apps: OAuthApp) -> frozenset[str]:
-    """What is in use, with these apps new or changed."""
+    """The configuration in use, with these apps new or changed."""
     bundle = harness.broker.bundle
     kept = {name: app for name, app in {**bundle.apps, **apps}.items() if name != without}
     return await harness.broker.reload(replace(bundle, apps=kept, tools=bundle.tools if tools is None else tools))
 
 
 def with_new_secret(harness: Harness, app: OAuthApp) -> OAuthApp:
-    """The provider knows the old one no more."""
+    """The provider no longer knows the old one."""
     secret = harness.idp.rotate_secret(app.client.client_id, keep=False)
     return replace(app, client=replace(app.client, client_secret=secret))
 
@@ -65,7 +65,7 @@ def registered_anew(harness: Harness, app: OAuthApp) -> OAuthApp:
 # a person on the way
 
 
-async def test_whoever_is_at_the_provider_comes_back_to_the_newest_client_secret(harness: Harness):
+async def test_a_user_at_the_provider_comes_back_to_the_newest_client_secret(harness: Harness):
     browser, link = harness.browser(), await harness.ask_link()
     callback = await harness.way_back(link, browser)
     assert {"mail"} == await reload(harness, mail=with_new_secret(harness, in_use(harness)))
@@ -75,7 +75,7 @@ async def test_whoever_is_at_the_provider_comes_back_to_the_newest_client_secret
 
 
 @pytest.mark.parametrize("change", ["scopes", "authorization_url", "token_url", "client_id"])
-async def test_a_request_for_what_the_app_is_no_more_ends_and_its_code_is_never_sent(harness: Harness, change: str):
+async def test_a_request_for_a_replaced_app_ends_and_its_code_is_never_sent(harness: Harness, change: str):
     browser, link, untouched = harness.browser(), await harness.ask_link(), await harness.ask_link("files")
     callback = await harness.way_back(link, browser)
     app = in_use(harness)
@@ -133,10 +133,10 @@ async def test_a_device_that_waits_for_a_code_of_before_is_told_so(harness: Harn
     assert 0 == harness.idp.count("poll")
 
 
-# a renewal under way
+# a refresh under way
 
 
-@pytest.mark.parametrize("after_work", [False, True], ids=["before the provider renewed", "after it"])
+@pytest.mark.parametrize("after_work", [False, True], ids=["before the provider refreshed", "after it"])
 async def test_a_refresh_under_way_finishes_with_the_app_it_began_with(harness: Harness, after_work: bool):
     await harness.connected()
     harness.clock.advance(HOUR)
@@ -231,9 +231,7 @@ async def test_an_app_that_came_to_share_a_client_is_not_ended_with_the_other_on
     assert harness.idp.is_alive(kept.access_token)
 
 
-async def test_a_turn_may_look_at_what_it_waits_for_while_apps_come_and_go(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_turn_may_list_its_requests_while_apps_come_and_go(harness: Harness, monkeypatch: pytest.MonkeyPatch):
     links = {(await harness.ask_link(name)).auth_session_id for name in ("mail", "files")}
     real, added = harness.parts.pending.repository.waiting, user_app(harness.idp, "calendar")
 
@@ -259,7 +257,7 @@ async def test_tools_are_narrowed_from_the_next_turn_on(harness: Harness):
     assert "appForbidden" == await asked("Tool/post")
 
 
-# what is refused
+# refusals
 
 
 def another(value: Any) -> Any:
@@ -301,7 +299,7 @@ def is_written(path: str) -> bool:
     return True
 
 
-async def test_whichever_setting_has_changed_is_named_as_it_is_written(harness: Harness):
+async def test_a_changed_setting_is_named_as_it_is_written(harness: Harness):
     before = harness.broker.bundle
     for field, settings in changes_of(before.settings):
         with pytest.raises(ConfigRefused) as refused:

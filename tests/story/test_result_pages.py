@@ -1,4 +1,4 @@
-"""What a person sees at the end: what is connected, or another try with another account or for another code."""
+"""The page at the end: the new connection, or another try with another account or for another code."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from oauthbroker.authorization.retry import MOST_TRIES
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import IdentityRule, Owner
-from oauthbroker.model.results import AuthorizationRequired, Ready
-from oauthbroker.records.parked import MAX_TRIES
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
+from oauthbroker.records.parked_code import MAX_TRIES
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected

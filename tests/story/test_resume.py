@@ -14,10 +14,9 @@ from oauthbroker import Turn
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Bell
-from oauthbroker.events.port import EventLease
-from oauthbroker.events.queue import StoreQueues
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.events.port import EventLease, Queues
 from oauthbroker.model.settings import Limits, Settings
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.repository.repository import Conflict
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
@@ -42,7 +41,7 @@ async def test_one_grant_resumes_every_turn_that_it_satisfies_exactly_once(ident
         links = [await harness.ask_link(scopes=["read"], of=each) for each in waiting]
         wider = await harness.ask_link(scopes=["read", "write"], of=turn(instance="wider"))
         switching = await harness.ask("mail", ["read"], turn(instance="switching"), switch_account=True)
-        somebody_else = await harness.ask_link(scopes=["read"], of=turn(BOB, instance="somebody else"))
+        bobs = await harness.ask_link(scopes=["read"], of=turn(BOB, instance="bob's own thread"))
         page = await harness.connect(links[WAITING // 2])
         assert 200 == page.status
         events = await harness.events(count=WAITING)
@@ -50,12 +49,14 @@ async def test_one_grant_resumes_every_turn_that_it_satisfies_exactly_once(ident
         assert {link.auth_session_id for link in links} == {event["payload"]["authSessionId"] for event in events}
         assert WAITING == len({event["eventId"] for event in events})
         assert {"auth.granted"} == {event["type"] for event in events}
-        for still in (wider, switching, somebody_else):
+        for still in (wider, switching, bobs):
             assert "pending" == (await harness.broker.wait(still.auth_session_id, timeout=0)).status
         assert isinstance(await harness.ask(scopes=["read"], of=turn(instance="a late turn")), Ready)
 
 
-async def test_a_grant_for_less_says_what_is_missing_and_wakes_who_needs_no_more(harness: Harness) -> None:
+async def test_a_grant_with_fewer_scopes_names_the_missing_ones_and_wakes_the_turns_it_suffices(
+    harness: Harness,
+) -> None:
     first = await harness.ask_link(scopes=["read", "write"])
     modest = await harness.ask_link(scopes=["read"], of=turn(instance="modest"))
     demanding = await harness.ask_link(scopes=["admin"], of=turn(instance="demanding"))
@@ -134,7 +135,7 @@ async def test_a_revoked_grant_tells_whom_it_was_given_for(harness: Harness) -> 
 
 @pytest.mark.rule("12.5.5")
 @pytest.mark.parametrize("asked_for", [False, True], ids=["off unless asked for", "asked for"])
-async def test_expired_sessions_go_silently_unless_somebody_wants_to_know(
+async def test_expired_sessions_go_silently_unless_an_agent_wants_to_know(
     identity_provider: IdentityProvider, tmp_path: Path, asked_for: bool
 ) -> None:
     clock = TestClock()
@@ -183,14 +184,14 @@ async def test_broker_wait_tells_of_an_expired_or_unknown_session(harness: Harne
 
 
 @pytest.mark.parametrize("name", ["", "as-", "as-short", "as-" + "A" * 23, "../grants/x", "as-" + "A" * 21 + "\n"])
-async def test_what_is_no_session_id_is_refused(harness: Harness, name: str) -> None:
+async def test_a_malformed_session_id_is_refused(harness: Harness, name: str) -> None:
     for call in (harness.broker.wait(name), harness.broker.cancel(name)):
         with pytest.raises(BrokerError) as refused:
             await call
         assert Code.REQUEST_INVALID is refused.value.code
 
 
-async def test_a_cancelled_request_is_over_and_nobody_is_woken(harness: Harness) -> None:
+async def test_a_cancelled_request_ends_and_no_turn_is_woken(harness: Harness) -> None:
     asked = await harness.ask_link()
     browser = harness.browser()
     callback = await harness.way_back(asked, browser)
@@ -238,11 +239,11 @@ async def test_cancelling_wins_over_a_browser_that_presses_the_button_meanwhile(
         turn(agent="another agent"),
         turn(BOB),
         turn(user=None, team=None),
-        Turn("planner", turn().instance_key, "Swarm/other", turn().origin, turn().auth),
+        Turn("planner", turn().instance_key, "Swarm/other", origin=turn().origin, auth=turn().auth),
     ],
     ids=["instance", "agent", "subject", "nobody", "swarm"],
 )
-async def test_pending_shows_a_turn_only_what_is_its_own(harness: Harness, other: Turn) -> None:
+async def test_pending_shows_a_turn_only_its_own_requests(harness: Harness, other: Turn) -> None:
     asked = [await harness.ask_link(app) for app in ("mail", "files")]
     block = await harness.broker.pending(turn())
     assert block is not None
@@ -303,14 +304,15 @@ async def test_a_ring_between_looking_and_waiting_is_heard() -> None:
 
 async def test_a_grant_that_comes_while_the_relay_is_busy_is_not_late(harness: Harness, monkeypatch) -> None:
     """The relay's next round would come by itself, but only after half a minute."""
-    enqueue, busy, go_on = StoreQueues.enqueue, asyncio.Event(), asyncio.Event()
+    queues, busy, go_on = type(harness.parts.queues), asyncio.Event(), asyncio.Event()
+    enqueue = queues.enqueue
 
-    async def slow(self: StoreQueues, event: Any, **how: Any) -> bool:
+    async def slow(self: Queues, event: Any, **how: Any) -> bool:
         busy.set()
         await go_on.wait()
         return await enqueue(self, event, **how)
 
-    monkeypatch.setattr(StoreQueues, "enqueue", slow)
+    monkeypatch.setattr(queues, "enqueue", slow)
     links = [await harness.ask_link(app) for app in ("mail", "files")]
     await harness.connect(links[0])
     await within(1, busy.wait())
@@ -356,19 +358,20 @@ async def test_on_granted_gives_back_what_the_callback_refused(harness: Harness)
 
 async def test_on_granted_outlives_a_store_that_fails_for_a_moment(harness: Harness, monkeypatch) -> None:
     asked, heard = await harness.ask_link(), asyncio.Queue[str]()
-    lease = StoreQueues.lease
+    queues = type(harness.parts.queues)
+    lease = queues.lease
 
-    async def failing(self: StoreQueues, agent: str) -> EventLease | None:
-        monkeypatch.setattr(StoreQueues, "lease", lease)
+    async def failing(self: Queues, agent: str) -> EventLease | None:
+        monkeypatch.setattr(queues, "lease", lease)
         raise BrokerError(Code.STORE_UNAVAILABLE)
 
     async def take(delivery: EventLease) -> None:
         await heard.put(delivery.id)
 
-    monkeypatch.setattr(StoreQueues, "lease", failing)
+    monkeypatch.setattr(queues, "lease", failing)
     async with harness.broker.on_granted("planner", take):
         await asyncio.sleep(0.05)
-        assert StoreQueues.lease is lease
+        assert queues.lease is lease
         await harness.connect(asked)
         assert asked.auth_session_id in await within(2, heard.get())
 
@@ -391,10 +394,10 @@ async def test_a_callback_that_is_cut_off_keeps_its_event_for_later(harness: Har
 
 
 @pytest.mark.case("94")
-async def test_an_event_that_nobody_can_use_becomes_a_dead_letter_and_the_token_is_ready_anyway(
+async def test_an_event_that_cannot_be_handled_becomes_a_dead_letter_and_the_token_is_ready_anyway(
     harness: Harness,
 ) -> None:
-    poisoned = await harness.ask_link(of=turn(instance="nobody knows this thread"))
+    poisoned = await harness.ask_link(of=turn(instance="an unknown thread"))
     await harness.ask_link(of=turn(instance="healthy"))
     await harness.connect(poisoned)
     healthy = []
@@ -410,13 +413,14 @@ async def test_an_event_that_nobody_can_use_becomes_a_dead_letter_and_the_token_
     assert 1 == len(healthy)
     (dead,) = await harness.broker.events.dead("planner")
     assert f"evt-{poisoned.auth_session_id}-auth.granted" == dead["eventId"]
-    assert isinstance(await harness.ask(of=turn(instance="nobody knows this thread")), Ready)
+    assert isinstance(await harness.ask(of=turn(instance="an unknown thread")), Ready)
 
 
 async def test_a_consumer_goes_on_after_it_met_another_process(harness: Harness, monkeypatch: pytest.MonkeyPatch):
-    lease, heard, met, done = StoreQueues.lease, list[str](), list[str](), asyncio.Event()
+    queues, heard, met, done = type(harness.parts.queues), list[str](), list[str](), asyncio.Event()
+    lease = queues.lease
 
-    async def once(self: StoreQueues, agent: str) -> EventLease | None:
+    async def once(self: Queues, agent: str) -> EventLease | None:
         if not met:
             met.append(agent)
             raise Conflict
@@ -426,7 +430,7 @@ async def test_a_consumer_goes_on_after_it_met_another_process(harness: Harness,
         heard.append(delivery.id)
         done.set()
 
-    monkeypatch.setattr(StoreQueues, "lease", once)
+    monkeypatch.setattr(queues, "lease", once)
     async with harness.broker.on_granted("planner", hear):
         asked = await harness.ask_link()
         assert 200 == (await harness.connect(asked)).status

@@ -1,4 +1,4 @@
-"""Ending a grant: at once here, in its own way at the provider, and never one that nobody meant."""
+"""Ending a grant: at once here, in its own way at the provider, and never another one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from oauthbroker.audit import GrantEnded
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.habits import Revocation
-from oauthbroker.model.results import Ready
+from oauthbroker.model.provider_habits import Revocation
+from oauthbroker.model.token_results import Ready
 from oauthbroker.testing import IdentityProvider
 from tests.kit.broker_process import ask, connected
 from tests.kit.running_broker import ALICE, user_app
@@ -86,7 +86,7 @@ async def test_a_no_with_status_200_is_a_no(start, identity_provider):
     identity_provider.script.revoke.answer(200, {"ok": False, "error": "not_allowed_token_type"})
     assert "refused" == await process.broker.grants.revoke("mail", ALICE)
     assert 1 == identity_provider.living_tokens("client-mail", "alice")
-    assert 2 == secret_count(await grant_of(process)), "so that it can be told once somebody mended it"
+    assert 2 == secret_count(await grant_of(process)), "so that it can be revoked after the repair"
 
 
 async def test_an_expired_token_that_proves_itself_is_refreshed_once_more_to_be_ended(start, identity_provider):
@@ -146,7 +146,7 @@ async def test_the_relay_is_woken_before_the_provider_is_asked_and_after_it_has_
     assert [0, 2] == told
 
 
-async def test_nobody_gets_the_token_from_the_moment_the_provider_is_asked(start, identity_provider):
+async def test_no_call_gets_the_token_from_the_moment_the_provider_is_asked(start, identity_provider):
     process, other = start([user_app(identity_provider)]), start([user_app(identity_provider)])
     await connected(process, identity_provider)
     hold = identity_provider.script.revoke.hang()
@@ -157,7 +157,7 @@ async def test_nobody_gets_the_token_from_the_moment_the_provider_is_asked(start
     grant = await grant_of(process)
     assert (True, "pending", 2) == (grant.revoked, grant.revocation, secret_count(grant))
     audit: Any = process.parts.audit
-    assert (True, []) == (GrantEnded("mail", grant.id) in audit.entries, audited(process))
+    assert (True, []) == (GrantEnded(app="mail", grant=grant.id) in audit.entries, audited(process))
     hold.release()
     assert "done" == await revoking
     assert 0 == secret_count(await grant_of(process))

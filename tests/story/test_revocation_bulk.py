@@ -1,4 +1,4 @@
-"""Ending many grants: all here before anybody else hears of it, then each provider at its own pace, whoever goes on."""
+"""Ending many grants: all here before any provider hears of it, then each provider at its own pace, also in another process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Client, OAuthApp
-from oauthbroker.model.results import Ready
+from oauthbroker.model.token_results import Ready
 from oauthbroker.operations.import_lines import Incoming
 from oauthbroker.revocation.bulk import RevocationFigures
 from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING
@@ -31,7 +31,7 @@ async def test_all_have_ended_here_before_the_first_provider_hears_of_it(start, 
     ending = asyncio.create_task(process.broker.grants.revoke_all(app="mail"))
     await hold.arrived()
     assert ["revoked", "revoked"] == [(await ask(process, user=user)).reason for user in (ALICE, BOB)]
-    assert isinstance(await ask(process, "files"), Ready), "nobody asked for that one"
+    assert isinstance(await ask(process, "files"), Ready), "its end was not asked for"
     hold.release()
     figures = await ending
     assert (2, 2, 2, 0) == (figures.chosen, figures.ended, figures.count("done"), figures.left)
@@ -60,7 +60,7 @@ async def test_a_busy_provider_is_left_in_peace_as_long_as_it_said_and_the_other
     assert 0 == identity_provider.living_tokens(f"client-{busy}")
 
 
-async def test_whoever_has_patience_waits_for_it(start, identity_provider):
+async def test_a_call_with_patience_waits_for_it(start, identity_provider):
     process = start([user_app(identity_provider)])
     await connected(process, identity_provider)
     await connected(process, identity_provider, account="bob", user=BOB)
@@ -72,7 +72,7 @@ async def test_whoever_has_patience_waits_for_it(start, identity_provider):
     assert 0 == identity_provider.living_tokens("client-mail")
 
 
-async def test_what_was_left_is_gone_on_with_by_whoever_comes_next(start, identity_provider):
+async def test_the_next_broker_continues_unfinished_revocations(start, identity_provider):
     """The first run was stopped after its tombstones; the second one, in another process, finds and tells them."""
     first = start([user_app(identity_provider)])
     await connected(first, identity_provider)
@@ -86,7 +86,7 @@ async def test_what_was_left_is_gone_on_with_by_whoever_comes_next(start, identi
     assert 0 == await second.store.count("due")
 
 
-async def test_a_client_that_is_refused_is_not_refused_for_everybody(start, identity_provider, monkeypatch):
+async def test_after_a_refused_client_the_other_grants_are_left_for_later(start, identity_provider, monkeypatch):
     monkeypatch.setattr("oauthbroker.revocation.bulk.REFUSALS_IN_A_ROW", 1)
     process = start([user_app(identity_provider)])
     await connected(process, identity_provider)
@@ -187,7 +187,7 @@ async def test_a_broker_that_cannot_tell_a_provider_leaves_it_to_one_that_can(
     began = blind.clock.monotonic()
     figures = RevocationFigures()
     await blind.broker.grants.revoke_each([("mail", ALICE)], figures, patience=60)
-    assert ({("mail", ALICE): "later"}, began) == (figures.told, blind.clock.monotonic()), "waiting helps nobody"
+    assert ({("mail", ALICE): "later"}, began) == (figures.told, blind.clock.monotonic()), "waiting does not help"
     assert identity_provider.living_tokens("client-mail", "alice")
     await able.parts.relay.revocations()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
@@ -211,7 +211,15 @@ async def test_what_no_broker_can_tell_a_provider_is_erased_after_a_week(start, 
 
 
 async def import_anew(process: Process) -> None:
-    line = Incoming(1, "mail", ALICE, Secret("imported-refresh"), scopes=("read",), account=None, mark="m")
+    line = Incoming(
+        line=1,
+        app="mail",
+        subject=ALICE,
+        refresh_token=Secret("imported-refresh"),
+        scopes=("read",),
+        account=None,
+        mark="m",
+    )
     await process.parts.importing.take(line, replace=True)
 
 

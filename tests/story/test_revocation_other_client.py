@@ -10,12 +10,12 @@ import pytest
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Client, OAuthApp
-from oauthbroker.model.habits import Revocation
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.provider_habits import Revocation
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.operations.import_lines import Incoming
 from oauthbroker.records import Grant
 from oauthbroker.records.grant_view import GrantView
-from oauthbroker.records.unrevoked import parts_of
+from oauthbroker.records.unrevoked_tokens import parts_of
 from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.broker_process import Process, ask, connected
@@ -48,7 +48,15 @@ async def by_login(process: Process, idp: IdentityProvider) -> None:
 
 
 async def by_import(process: Process, _: IdentityProvider) -> None:
-    line = Incoming(1, "mail", ALICE, Secret("imported-refresh"), scopes=("read",), account=None, mark="m")
+    line = Incoming(
+        line=1,
+        app="mail",
+        subject=ALICE,
+        refresh_token=Secret("imported-refresh"),
+        scopes=("read",),
+        account=None,
+        mark="m",
+    )
     await process.parts.importing.take(line, replace=True)
 
 

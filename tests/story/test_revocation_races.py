@@ -1,4 +1,4 @@
-"""A revocation, a new login and a renewal at the same time: who wins, and what becomes of tokens that come late (case 53)."""
+"""A revocation, a new login and a refresh at the same time: which wins, and the fate of tokens that come late (case 53)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.habits import Revocation
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.provider_habits import Revocation
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.records import Grant, grant_id
 from oauthbroker.repository.repository import Repository
 from oauthbroker.revocation.late_tokens import LateTokens
@@ -46,7 +46,7 @@ async def ended(process: Process, told: asyncio.Task[Any] | None = None) -> None
 
 @pytest.mark.case("53")
 @pytest.mark.parametrize("reach", ["token", "grant"])
-@pytest.mark.parametrize("after_work", [False, True], ids=["before the provider renewed", "after it"])
+@pytest.mark.parametrize("after_work", [False, True], ids=["before the provider refreshed", "after it"])
 async def test_a_revoke_during_a_refresh_ends_what_comes_of_it(start, identity_provider, after_work, reach):
     process = start([user_app(identity_provider, revocation=Revocation(reach=reach))])
     identity_provider.change("client-mail", revoke_reach=reach)
@@ -55,7 +55,7 @@ async def test_a_revoke_during_a_refresh_ends_what_comes_of_it(start, identity_p
     await ended(process)
     hold.release()
     assert "revoked" == (await asking).reason
-    assert await revoking in {"done", "later"}, "whoever holds the flight tells for both"
+    assert await revoking in {"done", "later"}, "the holder of the flight revokes for both"
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
     assert [False] == [family.is_alive for family in identity_provider.families("client-mail")]
     assert 0 == secret_count(await grant_of(process))
@@ -63,7 +63,7 @@ async def test_a_revoke_during_a_refresh_ends_what_comes_of_it(start, identity_p
 
 @pytest.mark.case("53")
 async def test_a_late_token_outlives_neither_a_busy_provider_nor_the_process_that_got_it(start, identity_provider):
-    """Nobody but this process ever had it: lost, it would live on over there with nobody to end it."""
+    """Only this process ever had it: lost, it would live on at the provider and never be revoked."""
     process = start([user_app(identity_provider)])
     identity_provider.change("client-mail", revoke_reach="only")
     asking, hold = await writeback(process, identity_provider, after_work=True)
@@ -103,7 +103,7 @@ async def test_a_late_token_that_cannot_be_kept_is_told_at_once(start, identity_
 
 
 @pytest.mark.case("53")
-async def test_a_late_token_that_cannot_be_kept_ends_nobody_elses_grant(start, identity_provider, monkeypatch):
+async def test_a_late_token_that_cannot_be_kept_ends_no_other_grant(start, identity_provider, monkeypatch):
     """Where the provider would end all that she gave this client: her other app is still wanted."""
     process = start(apps_of_one_client(identity_provider))
     await connected(process, identity_provider, "twin")
@@ -158,7 +158,7 @@ async def locked(*_: Any) -> AsyncIterator[None]:
 
 @pytest.mark.case("53")
 @pytest.mark.parametrize("missing, hints", [("access_token", ["refresh_token"]), ("refresh_token", ["access_token"])])
-async def test_a_late_token_that_came_alone_is_told_as_what_it_is(start, identity_provider, missing, hints):
+async def test_a_late_token_that_came_alone_is_revoked_with_its_own_hint(start, identity_provider, missing, hints):
     process = start([user_app(identity_provider)])
     identity_provider.change("client-mail", revoke_reach="only")
     identity_provider.script.refresh.fields(**{missing: None})
@@ -177,7 +177,7 @@ async def test_a_late_token_that_came_alone_is_told_as_what_it_is(start, identit
 
 @pytest.mark.case("53")
 async def test_late_tokens_below_a_living_grant_are_left_alone(start, identity_provider):
-    """The new login came after the renewal looked, and before it said what it had got."""
+    """The new login came after the refresh read the grant, and before it stored its answer."""
     process = start([user_app(identity_provider)])
     ready = await connected(process, identity_provider)
     revoke, app = process.parts.revoke, process.broker.bundle.apps["mail"]
@@ -187,7 +187,7 @@ async def test_late_tokens_below_a_living_grant_are_left_alone(start, identity_p
 
 
 @pytest.mark.case("53")
-async def test_while_a_provider_is_told_of_an_end_nobody_refreshes_what_has_ended(start, identity_provider):
+async def test_an_ended_grant_is_not_refreshed_while_its_provider_is_told(start, identity_provider):
     process, other = start([user_app(identity_provider)]), start([user_app(identity_provider)])
     await connected(process, identity_provider)
     for broker in (process, other):

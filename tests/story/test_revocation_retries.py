@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.model.settings import Limits
-from oauthbroker.repository.repository import KINDS, LEASES, Conflict
+from oauthbroker.model.token_results import AuthorizationRequired
+from oauthbroker.repository.repository import Conflict
 from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING, Revoke
-from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.broker_process import Process, ask, complete, connected
+from tests.kit.default_store import default_store
 from tests.kit.running_broker import ALICE, running, user_app
 from tests.story.revocation_kit import audited, grant_of, secret_count
 
 
 @pytest.fixture
 async def process(identity_provider: IdentityProvider) -> AsyncIterator[Process]:
-    """A broker in memory whose relay and sweeper run when the test says so, at the provider's time."""
-    store: Any = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=identity_provider.clock)
+    """A broker whose relay and sweeper run when the test says so, at the provider's time."""
+    store: Any = default_store(identity_provider.clock)
     clock: Any = identity_provider.clock
     process = Process.on(store, [user_app(identity_provider), user_app(identity_provider, "files")], clock)
     yield process
@@ -41,7 +41,7 @@ async def test_a_refused_revocation_is_told_again_once_the_operator_mended_it(pr
     assert grant is not None
     assert grant.token is not None
     assert (True, "pending", 1) == (grant.revoked, grant.revocation, identity_provider.living_tokens("client-mail"))
-    assert isinstance(await ask(process), AuthorizationRequired), "it serves nobody meanwhile"
+    assert isinstance(await ask(process), AuthorizationRequired), "it serves no call meanwhile"
     await process.parts.relay.once()
     assert 1 == await process.store.count("due")
     asked = identity_provider.count("revoke")
@@ -139,7 +139,7 @@ async def test_a_silent_provider_holds_up_no_sessions_end(identity_provider: Ide
         identity_provider.script.revoke.answer(503)
         hold = identity_provider.script.revoke.hang(times=FOREVER)
         assert "later" == await harness.broker.grants.revoke("mail", ALICE)
-        await hold.arrived()  # from here on somebody waits for the provider
+        await hold.arrived()  # from here on a call waits for the provider
         asked = await harness.ask_link("files")
         test_clock.advance(601)
         async with asyncio.timeout(60):

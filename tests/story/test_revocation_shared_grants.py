@@ -12,9 +12,9 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import ANYONE, OAuthApp
-from oauthbroker.model.habits import Revocation
-from oauthbroker.model.links import locator_of
-from oauthbroker.model.results import Ready
+from oauthbroker.model.connect_links import locator_of
+from oauthbroker.model.provider_habits import Revocation
+from oauthbroker.model.token_results import Ready
 from oauthbroker.repository.repository import Repository
 from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING
 from oauthbroker.store.file.file_store import FileStore
@@ -67,7 +67,7 @@ async def test_where_a_revocation_reaches_no_further_than_its_token_kin_does_not
     assert 1 == identity_provider.living_tokens("client-mail", "alice")
 
 
-async def test_one_who_connected_an_app_for_everybody_keeps_what_he_connected_for_himself(start, identity_provider):
+async def test_the_user_who_connected_an_app_for_the_team_keeps_their_own_grant(start, identity_provider):
     team = global_app(identity_provider, revocation=Revocation(reach="grant"))
     own = replace(user_app(identity_provider, "own"), client=team.client, revocation=Revocation(reach="grant"))
     own = replace(own, owner=replace(own.owner, user_identity=team.owner.user_identity))
@@ -161,9 +161,7 @@ def installed(idp: IdentityProvider, authorizers: tuple[str, ...] | None, *names
 
 @pytest.mark.case("53")
 @pytest.mark.parametrize("authorizers", [(ALICE, BOB), None], ids=["two who may", "anyone"])
-async def test_a_teams_bot_outlives_the_end_of_its_other_one_whoever_installed_them(
-    start, identity_provider, authorizers
-):
+async def test_a_teams_bot_outlives_the_end_of_its_other_one_for_any_installer(start, identity_provider, authorizers):
     process = start(installed(identity_provider, authorizers, "team", "bot"))
     await connected(process, identity_provider, "team")
     bot = await connected(process, identity_provider, "bot", "bob", user=BOB)
@@ -175,7 +173,7 @@ async def test_a_teams_bot_outlives_the_end_of_its_other_one_whoever_installed_t
 
 
 async def test_a_machines_token_is_told_although_another_app_has_its_client(start, identity_provider):
-    """Nobody agreed to it, and if the other one should die too, it is fetched again."""
+    """It has no consent of a person, and if the other one should die too, it is fetched again."""
     one = replace(machine_app(identity_provider), revocation=Revocation(reach="grant"))
     process = start([one, replace(one, name="twin")])
     for app in (one.name, "twin"):
@@ -259,7 +257,7 @@ async def test_a_login_elsewhere_while_the_provider_is_being_told_is_not_ended_w
     assert identity_provider.is_alive(new.access_token)
 
 
-# a login whose tokens are out, and that nobody has stored yet
+# a login whose tokens are out, and not stored yet
 
 
 @pytest.mark.case("53")
@@ -302,7 +300,7 @@ async def test_a_login_that_came_to_nothing_keeps_no_revocation_back(start, iden
 
 
 async def claimed_by_who_died(process: Process, longest: timedelta) -> None:
-    """Somebody came back to the twin's link, to a process that is no more."""
+    """A user came back to the twin's link, to a process that has ended."""
     asked = await ask(process, "twin")
     repository = Repository(process.store)
     held = await repository.session(locator_of(asked.auth_session_id))

@@ -14,8 +14,8 @@ from oauthbroker.audit import Connected, ConnectFailed, OwnerConfirmed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle, IdentityRule, Owner
-from oauthbroker.model.results import Ready, SessionOutcome
-from oauthbroker.records.parked import PARKED_SECONDS
+from oauthbroker.model.token_results import Ready, SessionOutcome
+from oauthbroker.records.parked_code import PARKED_SECONDS
 from oauthbroker.testing import IdentityProvider, TestClock, leave
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
 from tests.kit.running_broker import Harness, file_store, global_app, tree, turn
@@ -85,7 +85,7 @@ async def test_an_apps_own_page_comes_before_the_brokers(
         assert page.next_url.startswith("https://runtime.test/oauth/confirm?app=mail&handle=")
 
 
-async def test_without_any_page_of_the_runtimes_nobody_is_sent_off(
+async def test_without_a_confirmation_page_no_user_is_sent_off(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     settings = settings_for(confirm_url="")
@@ -181,7 +181,7 @@ async def test_the_callback_of_a_parked_code_is_used_up_and_so_is_the_link(harne
     assert "completed" == (await harness.broker.confirm(handle_on(person.page), ALICE)).status
 
 
-async def test_after_sixty_seconds_the_code_is_redeemed_by_nobody(harness: Harness) -> None:
+async def test_after_sixty_seconds_the_code_is_never_redeemed(harness: Harness) -> None:
     asked, person = await harness.ask_link(of=of_alice()), harness.browser()
     page = await came_back(harness, asked, person)
     handle = handle_on(page)
@@ -217,7 +217,7 @@ async def test_a_minute_is_a_minute_even_when_the_link_ends_before(harness: Harn
     assert SessionOutcome("completed") == await harness.broker.confirm(handle_on(page), ALICE)
 
 
-async def test_the_sweeper_ends_what_nobody_vouched_for(
+async def test_the_sweeper_ends_unconfirmed_sessions(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ) -> None:
     first, second = file_store(tmp_path, test_clock), file_store(tmp_path, test_clock)
@@ -237,7 +237,7 @@ async def test_the_sweeper_ends_what_nobody_vouched_for(
 @pytest.mark.parametrize(
     "handle", ["", "as-", "x" * 65, "{locator}" + "A" * 43, "{locator}", "as-{locator}", "{ticket}"]
 )
-async def test_what_is_no_handle_is_unknown_and_harms_nothing(harness: Harness, handle: str) -> None:
+async def test_a_malformed_handle_is_unknown_and_harms_nothing(harness: Harness, handle: str) -> None:
     asked, person = await harness.ask_link(of=of_alice()), harness.browser()
     page = await came_back(harness, asked, person)
     locator = asked.auth_session_id.removeprefix("as-")
@@ -249,7 +249,7 @@ async def test_what_is_no_handle_is_unknown_and_harms_nothing(harness: Harness, 
 async def test_what_the_provider_says_is_compared_where_it_can_be(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
-    """A subject in the spelling of the provider's accounts has to be that account, whoever vouches."""
+    """A subject in the spelling of the provider's accounts has to be that account, with any confirmation."""
     owner = Owner(binding="runtimeConfirm", user_identity=IdentityRule("idToken", "idp:user:{sub}"))
     app = parked_app(identity_provider, "runtimeConfirm", owner=owner)
     async with parking(identity_provider, test_clock, "runtimeConfirm", app=app) as harness:
@@ -262,7 +262,7 @@ async def test_what_the_provider_says_is_compared_where_it_can_be(
         page = await came_back(harness, asked, harness.browser(), "mallory")
         assert SessionOutcome("completed") == await harness.broker.confirm(handle_on(page), ALICE)
         harness.clock.advance(3600)
-        assert isinstance(await harness.ask(of=of_alice()), Ready), "nor does a renewal ask for more"
+        assert isinstance(await harness.ask(of=of_alice()), Ready), "nor does a refresh ask for more"
 
 
 async def test_the_account_is_pinned_all_the_same(harness: Harness) -> None:
@@ -291,7 +291,9 @@ async def test_in_global_mode_team_and_authorizers_are_still_compared(
             assert outcome == await harness.broker.confirm(handle, "idp:team:T111")
 
 
-async def test_a_changed_app_ends_what_is_parked(identity_provider: IdentityProvider, test_clock: TestClock) -> None:
+async def test_a_changed_app_ends_its_parked_sessions(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
     async with parking(identity_provider, test_clock, "runtimeConfirm") as harness:
         asked = await harness.ask_link(of=of_alice())
         handle = handle_on(await came_back(harness, asked, harness.browser()))
@@ -303,7 +305,7 @@ async def test_a_changed_app_ends_what_is_parked(identity_provider: IdentityProv
         assert 0 == harness.idp.count("token")
 
 
-async def test_a_change_that_nobody_has_swept_yet_ends_it_too(
+async def test_a_change_before_the_sweep_ends_it_too(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ) -> None:
     first, second = file_store(tmp_path, test_clock), file_store(tmp_path, test_clock)
@@ -340,7 +342,7 @@ async def test_a_runtime_that_stops_waiting_stops_nothing(harness: Harness) -> N
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert SessionOutcome("completed") == await harness.broker.wait(asked.auth_session_id, timeout=5)
+    assert SessionOutcome("completed") == await harness.broker.wait(asked.auth_session_id, timeout=60)
 
 
 async def test_a_broker_that_was_started_anew_redeems_what_its_predecessor_parked(

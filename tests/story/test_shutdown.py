@@ -1,4 +1,4 @@
-"""A broker that is ending finishes what it began and begins nothing more: what a provider gives then is never lost."""
+"""A broker that is ending finishes its work and begins nothing more: tokens that a provider gives then are never lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import Code
-from oauthbroker.model.results import Failed, Ready
+from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key
@@ -23,7 +23,7 @@ Late = Callable[[], Coroutine[Any, Any, object]]
 
 
 class LastWrites(MemoryStore):
-    """Tells when the broker writes down what was used: the last thing it does before the network goes."""
+    """Report when the broker writes down the uses: its last step before the network goes."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=clock)

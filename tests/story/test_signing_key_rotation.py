@@ -92,7 +92,7 @@ async def test_a_dead_key_set_is_a_passing_failure_that_does_not_outlive_itself(
 
 
 async def test_a_rotation_whose_key_set_is_dead_is_no_forgery(harness: Harness) -> None:
-    """Nobody knows: so nobody is told that somebody forged something. And the set is left in peace for a minute."""
+    """The broker cannot know, so it does not report a forgery. It fetches the set again after a minute at the earliest."""
     await connect(harness, "read")
     harness.idp.keys.rotate()
     harness.idp.script.jwks.answer(500, times=FOREVER)

@@ -1,4 +1,4 @@
-"""Whose grant it is and what it covers (cases 37-45), from the turn's subjects to the account that came back."""
+"""A grant's subject and scopes (cases 37-45), from the turn's subjects to the account that came back."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from oauthbroker import Turn, TurnAuth
 from oauthbroker.audit import TokensDropped
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import IdentityRule, Owner, ToolAuth
-from oauthbroker.model.habits import Revocation
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.subject import resolve_subject
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.records import grant_id
 from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.entry_names import entry_names
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.names import entry_name
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider.nouns import Account
 from tests.kit.callback_pages import assert_error_page
@@ -69,7 +69,7 @@ async def test_a_subject_is_read_from_the_turn_and_cannot_be_named_in_a_request(
 @pytest.mark.case("38")
 @pytest.mark.rule("12.5.6-5")
 @pytest.mark.parametrize("reach, revoked", [("token", 2), ("grant", 0), ("none", 0)])
-async def test_another_owner_than_the_subject_is_refused_and_nobody_is_named(
+async def test_another_owner_than_the_subject_is_refused_and_no_person_is_named(
     identity_provider: IdentityProvider, test_clock: TestClock, reach: Any, revoked: int
 ) -> None:
     app = user_app(identity_provider, revocation=Revocation(reach=reach))
@@ -85,7 +85,9 @@ async def test_another_owner_than_the_subject_is_refused_and_nobody_is_named(
         assert revoked == harness.idp.count("revoke")
         assert (0 if revoked else 1) == harness.idp.living_tokens("client-mail", "bob")
         dropped = [entry for entry in harness.audit.entries if isinstance(entry, TokensDropped)]
-        assert [TokensDropped("mail", asked.auth_session_id, "subjectMismatch", bool(revoked))] == dropped
+        assert [
+            TokensDropped(app="mail", session=asked.auth_session_id, code="subjectMismatch", revoked=bool(revoked))
+        ] == dropped
 
 
 NEAR_MISSES = [
@@ -104,9 +106,7 @@ NEAR_MISSES = [
 
 @pytest.mark.case("39")
 @pytest.mark.parametrize("wanted, came", [*NEAR_MISSES, *((came, wanted) for wanted, came in NEAR_MISSES)])
-async def test_a_near_miss_is_a_mismatch_whatever_name_and_address_say(
-    harness: Harness, wanted: str, came: str
-) -> None:
+async def test_a_near_miss_is_a_mismatch_in_spite_of_name_and_address(harness: Harness, wanted: str, came: str) -> None:
     harness.idp.add_account(Account("near", sub=came, name="Alice Arden", email="alice@people.example"))
     of = turn(user=f"idp:user:{wanted}")
     assert_error_page(await harness.connect(await harness.ask_link(of=of), "near"), Code.SUBJECT_MISMATCH)
@@ -114,15 +114,15 @@ async def test_a_near_miss_is_a_mismatch_whatever_name_and_address_say(
 
 
 @pytest.mark.case("39")
-async def test_the_same_sub_of_another_issuer_is_nobody(harness: Harness) -> None:
+async def test_the_same_sub_of_another_issuer_is_another_account(harness: Harness) -> None:
     harness.idp.script.token.alter_id_token(claims={"iss": "https://other.example"})
     assert_error_page(await harness.connect(await harness.ask_link()), Code.ID_TOKEN_INVALID)
 
 
 @pytest.fixture
 async def local(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
-    """An app that only knows accounts, not subjects: whoever comes first is pinned."""
-    app = user_app(identity_provider, owner=Owner("localOperator"))
+    """An app that only knows accounts, not subjects: the first account is pinned."""
+    app = user_app(identity_provider, owner=Owner(binding="localOperator"))
     async with running(identity_provider, [app], clock=test_clock) as harness:
         yield harness
 
@@ -206,7 +206,7 @@ async def test_the_pin_ends_with_a_revocation(local: Harness) -> None:
 @pytest.mark.case("42")
 @pytest.mark.parametrize("reach, revoked", [("token", 2), ("grant", 0)])
 @pytest.mark.parametrize("account, code", [("bob", Code.SUBJECT_FORBIDDEN), ("mallory", Code.SUBJECT_MISMATCH)])
-async def test_only_an_authorizer_of_that_team_connects_it_for_everybody(
+async def test_only_an_authorizer_of_that_team_connects_it_for_the_team(
     identity_provider: IdentityProvider, test_clock: TestClock, account: str, code: Code, reach: Any, revoked: int
 ) -> None:
     app = global_app(identity_provider, revocation=Revocation(reach=reach))
@@ -231,7 +231,7 @@ async def test_an_authorizer_who_moved_to_another_team_authorizes_nothing_here(h
 
 
 @pytest.mark.case("42")
-async def test_anyone_of_the_team_may_connect_where_the_app_says_anyone(
+async def test_every_member_of_the_team_may_connect_where_the_app_admits_all(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     rule = IdentityRule("userInfo", "idp:team:{team}")
@@ -286,7 +286,7 @@ async def test_a_scope_outside_the_app_is_refused_before_anything_happens(harnes
         ("Connection/chat", "files", None, Code.APP_FORBIDDEN),
     ],
 )
-async def test_a_tool_gets_no_more_than_it_declared(
+async def test_a_tool_gets_only_its_declared_scopes(
     identity_provider: IdentityProvider, test_clock: TestClock, tool: str, app: str, scopes: Any, code: Code
 ) -> None:
     apps = [user_app(identity_provider), user_app(identity_provider, "files")]
@@ -298,7 +298,7 @@ async def test_a_tool_gets_no_more_than_it_declared(
 
 
 @pytest.mark.case("44")
-async def test_a_grant_that_covers_less_asks_for_the_union_and_serves_what_it_has(harness: Harness) -> None:
+async def test_a_grant_that_covers_less_asks_for_the_union_and_serves_its_own_scopes(harness: Harness) -> None:
     small = await harness.connected(scopes=["admin"])
     asked = await harness.ask_link(scopes=["write"])
     assert "scopes" == asked.reason
@@ -328,7 +328,7 @@ def test_two_pairs_never_share_a_grant_id_or_a_place(
     same = pairs[0] == pairs[1]
     assert same == (grant_id(*pairs[0]) == grant_id(*pairs[1]))
     key = b"k" * 32
-    assert same == (entry_name(key, "grants", *pairs[0]) == entry_name(key, "grants", *pairs[1]))
+    assert same == (entry_names(key)("grants", *pairs[0]) == entry_names(key)("grants", *pairs[1]))
 
 
 @pytest.mark.case("45")
@@ -355,7 +355,7 @@ async def test_subjects_that_only_look_alike_have_grants_of_their_own(harness: H
 @pytest.mark.case("37")
 @pytest.mark.parametrize("subjects", [None, 5, "idp:user:U234567", ["user"], ()], ids=repr)
 async def test_a_turn_whose_subjects_are_no_mapping_has_no_subject(harness: Harness, subjects: Any):
-    of = Turn("planner", "1", "Swarm/default", {}, TurnAuth(subjects=subjects))
+    of = Turn("planner", "1", "Swarm/default", origin={}, auth=TurnAuth(subjects=subjects))
     with pytest.raises(BrokerError) as told:
         resolve_subject(harness.broker.bundle.apps["mail"], of)
     assert (Code.SUBJECT_UNAVAILABLE, {"mode": "user"}) == (told.value.code, told.value.words)

@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from tests.kit.broker_process import granted_event_ids
 from tests.kit.running_broker import ALICE, Harness, running, scopes_last_asked_for, stored_grant, turn, user_app
 
@@ -71,7 +71,7 @@ async def test_a_button_pressed_while_its_link_is_superseded_wins(harness: Harne
     assert "completed" == (await harness.session(first)).status == (await harness.session(second)).status
 
 
-async def test_a_link_that_somebody_followed_is_not_superseded(harness: Harness):
+async def test_a_link_that_was_followed_is_not_superseded(harness: Harness):
     """Asking again must not cut off the person who is just signing in."""
     first, person = await harness.ask_link(), harness.browser()
     provider_url = await harness.to_provider(first, person)
@@ -93,7 +93,7 @@ async def test_a_waiting_list_that_is_empty_leaves_nothing_behind(harness: Harne
     assert isinstance(await harness.ask("files"), AuthorizationRequired)
 
 
-async def test_a_link_that_nobody_followed_is_superseded(harness: Harness):
+async def test_a_link_that_was_not_followed_is_superseded(harness: Harness):
     first = await harness.ask_link()
     harness.clock.advance(400)
     second = await harness.ask_link()

@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.sync_bridge import wait_on
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.tokens.context import OAuthContext, SyncOAuthContext
 from tests.kit.running_broker import Harness, turn
 
@@ -76,14 +76,14 @@ def test_after_the_loop_has_ended_it_says_so() -> None:
 
     loop = asyncio.new_event_loop()
     loop.close()
-    late = SyncOAuthContext(Never(), loop, "en").get_access_token("mail")
+    late = SyncOAuthContext(context=Never(), loop=loop, locale="en").get_access_token("mail")
     assert isinstance(late, Failed)
     assert Code.BROKER_UNREACHABLE is late.code
 
 
 def test_a_context_of_no_loop_has_no_sync_face() -> None:
     with pytest.raises(RuntimeError, match="no event loop"):
-        _ = OAuthContext(None, None, "en").sync  # type: ignore[arg-type]
+        _ = OAuthContext(manager=None, caller=None, locale="en").sync  # type: ignore[arg-type]
 
 
 async def test_what_the_call_itself_raises_arrives(harness: Harness) -> None:

@@ -1,5 +1,5 @@
 """One tenant's trouble (case 100): a thousand grants that expire together, a grant that is hammered, a lock that is
-held. Whoever has nothing to do with it goes on as fast as before.
+held. A bystander is served as fast as before.
 
 Paces are compared within one run, on the same machine with the same neighbours: idle first, then in the storm. Real
 time, a real file store; the provider is played in this process and takes its time.
@@ -24,8 +24,8 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.results import Failed, Ready, TokenResult
 from oauthbroker.model.settings import Limits
+from oauthbroker.model.token_results import Failed, Ready, TokenResult
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.transport import Transport
@@ -36,7 +36,7 @@ from tests.kit.running_broker import ALICE, BOB, SCOPES, Harness, running, turn,
 
 pytestmark = [pytest.mark.slow, pytest.mark.case("100")]
 
-SLOW = 0.2  # what the provider takes for one renewal; a bystander who waited for one would take as long
+SLOW = 0.2  # the provider's time for one refresh; a bystander who waited for one would take as long
 HOUR = 3600.0
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +58,7 @@ class Ticking(TestClock):
 
 @dataclass
 class Provider:
-    """Renews whatever it is shown, after a while; remembers how many it had before it at once, by app."""
+    """Refreshes each token after a while; remembers how many requests it had at once, by app."""
 
     seconds: float = SLOW
     now: dict[str, int] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Provider:
         finally:
             self.now[app] -= 1
         body = f'{{"access_token": "at-{self.asked}", "token_type": "bearer", "expires_in": 3600}}'
-        return ProviderResponse(200, "application/json", None, body.encode())
+        return ProviderResponse(status=200, content_type="application/json", retry_after=None, body=body.encode())
 
 
 @asynccontextmanager
@@ -100,9 +100,25 @@ async def town(
 async def plant(harness: Harness, app: str, subject: str, *, lives: float) -> None:
     known: OAuthApp = harness.broker.bundle.apps[app]
     now = harness.clock.now()
-    token = Token(Secret(f"at-{subject}"), "bearer", Secret(f"rt-{subject}"), now + timedelta(seconds=lives), 3600)
+    token = Token(
+        access_token=Secret(f"at-{subject}"),
+        token_type="bearer",
+        refresh_token=Secret(f"rt-{subject}"),
+        expires_at=now + timedelta(seconds=lives),
+        lifetime_seconds=3600,
+    )
     flow, made_with = "authorization_code", known.registration
-    grant = Grant(app, "oidc", subject, flow, SCOPES, token, now, now, registration=made_with)
+    grant = Grant(
+        app=app,
+        provider="oidc",
+        subject=subject,
+        flow=flow,
+        scopes=SCOPES,
+        token=token,
+        created_at=now,
+        updated_at=now,
+        registration=made_with,
+    )
     await harness.repository.save_grant(grant, expect=0)
 
 
@@ -133,7 +149,7 @@ async def stroll(harness: Harness, until: asyncio.Future[Any] | None = None, *, 
 
 
 def assert_as_before(idle: Pace, busy: Pace) -> None:
-    """Nobody waited for the storm: no call of a hundred took as long as half a renewal does, and the usual one is as
+    """No call waited for the storm: none of a hundred took as long as half a refresh does, and the usual one is as
     fast as ever but for sharing the processor."""
     assert len(busy.seconds) >= 50, "the storm was over before anything was seen"
     print(f"idle {idle.median * 1e3:.2f}/{idle.p99 * 1e3:.2f} ms, busy {busy.median * 1e3:.2f}/{busy.p99 * 1e3:.2f} ms")
@@ -174,10 +190,10 @@ async def test_the_limit_is_the_configured_one_and_each_app_has_its_own(
         assert {"mail": most, "files": most} == provider.most
 
 
-async def test_whoever_waits_too_long_for_his_turn_is_told_to_come_again(
+async def test_a_call_that_waits_too_long_is_told_to_come_again(
     identity_provider: IdentityProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And his grant is as it was: the next call renews it."""
+    """And Bob's grant is unchanged: the next call refreshes it."""
     limits = Limits(provider_concurrency=1, provider_seconds=1)
     async with town(identity_provider, tmp_path, monkeypatch, limits) as (harness, provider):
         provider.seconds = 1.5  # the played provider knows no deadline
@@ -239,15 +255,15 @@ def held(folder: Path, subject: str) -> Iterator[None]:
             holder.kill()
 
 
-async def test_a_lock_that_somebody_sits_on_holds_up_that_grant_and_no_other(
+async def test_a_held_lock_holds_up_its_own_grant_and_no_other(
     identity_provider: IdentityProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process holds both locks of Alice's grant for a minute, and her tools go on asking. Bob reads, renews and
+    """Another process holds both locks of Alice's grant for a minute, and her tools go on asking. Bob reads, refreshes and
     opens a request for a person meanwhile; of Alice's own tools those whose token lives get it all the same."""
     limits = Limits(provider_seconds=1)
     async with town(identity_provider, tmp_path, monkeypatch, limits) as (harness, provider):
         provider.seconds = 0.01
-        await plant(harness, "mail", ALICE, lives=200)  # to be renewed by our own wish, and good for a while
+        await plant(harness, "mail", ALICE, lives=200)  # to be refreshed by our own wish, and good for a while
         await plant(harness, "mail", BOB, lives=-1)
         idle = await stroll(harness)
         with held(tmp_path, ALICE):

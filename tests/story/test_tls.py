@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from oauthbroker.config.resources import SPECS, models_in
+from oauthbroker.config.resource_specs import SPECS, models_in
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import IdentityRule, OAuthApp, Owner
-from oauthbroker.model.results import Failed, Ready
 from oauthbroker.model.settings import Settings
+from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.operations.checkup.probing import probing
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.transport import Transport
@@ -162,8 +162,8 @@ USERINFO = Owner(user_identity=IdentityRule("userInfo", "idp:user:{sub}"))
 async def test_an_app_with_an_authority_of_its_own_reaches_every_endpoint_by_it(
     test_clock: TestClock, tmp_path: Path, discovers: bool
 ) -> None:
-    """The same story by TLS from end to end: metadata, keys, a pushed request, token, userinfo, renewal, revocation. An
-    app beside it that does not name the authority gets nowhere, and learns nothing from what was fetched for the other."""
+    """The same story by TLS from end to end: metadata, keys, a pushed request, token, userinfo, refresh, revocation. An
+    app beside it that does not name the authority gets nowhere, and learns nothing from the other's connections."""
     authority = Authority(tmp_path)
     async with IdentityProvider(tls=authority.issue(), clock=test_clock) as idp:
         endpoints = replace(endpoints_of(idp), pushed_authorization_url=idp.url("/par"))
@@ -210,7 +210,7 @@ def fields(model: type[BaseModel]) -> set[str]:
     return found
 
 
-MORE_TRUST = {"trusted_proxies", "provider_ca"}  # who speaks for clients; what is trusted beside the system's
+MORE_TRUST = {"trusted_proxies", "provider_ca"}  # who speaks for clients; the authorities beside the system's
 
 
 def test_no_setting_speaks_of_verification() -> None:

@@ -1,4 +1,4 @@
-"""Spans: what they are called, what they say, whose children they are, and that none names anybody."""
+"""Spans: their names, attributes and parents, and that none names a person."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def above(found: ReadableSpan, all_: Sequence[ReadableSpan]) -> list[str]:
 async def test_the_main_story_is_told_in_a_closed_set_of_words(
     harness: Harness, spans: InMemorySpanExporter, canaries: Canaries
 ) -> None:
-    """Every way an authorization can go, a renewal and a revocation; then every span is swept."""
+    """Every way an authorization can go, a refresh and a revocation; then every span is swept."""
     await every_outcome(harness)
     harness.clock.advance(3600)
     await harness.ask("team", of=turn())
@@ -103,8 +103,10 @@ async def test_what_lies_in_what(harness: Harness, spans: InMemorySpanExporter) 
     assert {"ready"} == {said(each)[KEYS["outcome"]] for each in named(spans, Span.TOKEN)[1:]}
 
 
-async def test_a_caller_of_the_api_sees_our_spans_in_his_trace(harness: Harness, spans: InMemorySpanExporter) -> None:
-    """And only of the API; what else his headers say of a trace goes nowhere."""
+async def test_a_caller_of_the_api_sees_our_spans_in_its_own_trace(
+    harness: Harness, spans: InMemorySpanExporter
+) -> None:
+    """Only callers of the API; other headers about a trace are ignored."""
     headers = [("traceparent", CALLER), ("tracestate", "vendor=canary"), ("baggage", "user=canary")]
     doors = harness.broker.doors
     await ask(doors.both, "/v1/apps", host=BASE.removeprefix("http://"), headers=headers)
@@ -120,7 +122,7 @@ async def test_a_caller_of_the_api_sees_our_spans_in_his_trace(harness: Harness,
 
 
 async def test_nothing_of_a_trace_is_sent_to_a_provider(harness: Harness, spans: InMemorySpanExporter) -> None:
-    """Not by us, and not by an HTTP library that somebody has instrumented: it is told to be quiet."""
+    """Neither by us, nor by an instrumented HTTP library: its spans are suppressed."""
     quiet = list[tuple[object, object]]()
     transport = harness.parts.pages_service.callback.exchange.asker.transport
     send = transport._exchange
@@ -166,7 +168,7 @@ async def test_tools_that_wait_for_one_refresh_do_not_lose_their_own_spans(
 
 
 def test_without_a_host_program_that_collects_there_is_no_span() -> None:
-    """The API is installed here, and imported; nobody has set it up."""
+    """The API is installed here, and imported; it is not set up."""
     assert span(Span.TOKEN, app="mail") is _NOTHING
     with span(Span.TOKEN) as spanned:
         spanned.set(outcome="ready")
@@ -192,7 +194,7 @@ from oauthbroker.testing import Browser
 async def main():
     clock = SystemClock()
     store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
-    turn = Turn("planner", "1", "Swarm/default", {}, TurnAuth({"type": "user", "id": "u"}, {"user": "u"}))
+    turn = Turn("planner", "1", "Swarm/default", auth=TurnAuth({"type": "user", "id": "u"}, {"user": "u"}))
     async with open_broker(Bundle(Settings(), {}), env={}, store=store) as broker:
         answer = await broker.oauth(turn).get_access_token("no-such-app")
         page = await Browser(apps={"http://127.0.0.1:8420": broker.web}).open("http://127.0.0.1:8420/healthz")

@@ -1,4 +1,4 @@
-"""Turn tokens against real grants: a token of Alice's turn never yields Bob's token, whatever is asked, however it was
+"""Turn tokens against real grants: a token of Alice's turn never yields Bob's token, with any request, however it was
 narrowed, embedded or over HTTP."""
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class World:
 
 
 async def world_of(harness: Harness) -> World:
-    """Alice and Bob are connected everywhere, the team by Alice; the third person is nobody."""
+    """Alice and Bob are connected everywhere, the team by Alice; the third person has no grant."""
     owners: dict[str, set[str]] = {}
     for person in ("alice", "bob"):
         for app in ("mail", "files"):

@@ -1,4 +1,4 @@
-"""Records that cannot be read any more: each costs what it held, and stands in nobody else's way."""
+"""Records that cannot be read any more: each costs its own content, and blocks no other record."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.records import AuthSession, codec
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.file.file_store import FileStore
@@ -110,9 +110,7 @@ async def links(process: Process, instance: str = "thread") -> list[str]:
 
 
 @pytest.mark.case("66")
-async def test_a_damaged_session_is_nobodys_way_in_and_asking_again_gives_another_link(
-    process, identity_provider, spoil
-):
+async def test_a_damaged_session_lets_no_user_in_and_asking_again_gives_another_link(process, identity_provider, spoil):
     lost = await ask(process)
     await spoil(session_key(process, lost))
     assert [] == await links(process)
@@ -178,7 +176,7 @@ ENDS = [
 @pytest.mark.parametrize("what", ["session", "list"])
 @pytest.mark.parametrize("end, status, events", ENDS, ids=[row[0].__name__ for row in ENDS])
 async def test_a_session_beside_damage_ends_as_any_other(process, identity_provider, spoil, what, end, status, events):
-    """Its own record says how it ended, and its event comes, whatever became of its neighbour or of the list."""
+    """Its own record says how it ended, and its event comes, in spite of damage to its neighbour or the list."""
     lost, healthy = await ask(process, instance="lost"), await ask(process, instance="healthy")
     await spoil(session_key(process, lost) if what == "session" else process.store.key("waiting", "mail", ALICE))
     await end(process, identity_provider, healthy)
@@ -262,7 +260,7 @@ BODIES: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("damage", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("scan", [sessions, grants, due, events], ids=lambda scan: scan.__name__)
-async def test_a_scan_reports_what_it_cannot_read_and_goes_on(ordered, identity_provider, scan, damage):
+async def test_a_scan_reports_unreadable_records_and_goes_on(ordered, identity_provider, scan, damage):
     await fill(ordered, identity_provider, scan.__name__)
     told: list[tuple[str, Code]] = []
     repository = Repository(ordered.store, lambda place, code: told.append((place, code)))
@@ -397,7 +395,7 @@ async def test_a_queue_with_a_broken_seal_is_made_anew_from_the_events_there_are
     assert [] == await process.broker.events.dead("planner")
     await process.drain()
     assert granted_event_ids(done, *waiting) == process.heard.received, (
-        "in order, what was acknowledged not again, each once"
+        "in order, acknowledged ones not again, each once"
     )
     await process.tend()
     await process.drain()
@@ -407,7 +405,7 @@ async def test_a_queue_with_a_broken_seal_is_made_anew_from_the_events_there_are
 
 
 @pytest.mark.parametrize("part", [0, 1], ids=["head", "segment"])
-async def test_a_queue_of_another_version_waits_for_it_and_holds_nobody_else_up(process, identity_provider, part):
+async def test_a_queue_of_another_version_waits_for_it_and_holds_no_other_queue_up(process, identity_provider, part):
     await queued(process, identity_provider, "mail")
     key = Repository(process.store).queue_parts.key("planner", part)
     (entry,) = [entry for entry in await entries(process.store, "queues") if entry.key == key]

@@ -1,5 +1,5 @@
 """An app whose issuer is wrong, or whose metadata leaves nowhere to go: the tool is told, and no person gets a link
-that leads to an error page. What `doctor` asks of providers, and what it says of issuers and audiences."""
+that leads to an error page. The requests of `doctor` to providers, and its findings on issuers and audiences."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner
-from oauthbroker.model.habits import Revocation
-from oauthbroker.model.results import AuthorizationRequired, Failed
+from oauthbroker.model.provider_habits import Revocation
+from oauthbroker.model.token_results import AuthorizationRequired, Failed
 from oauthbroker.operations.checkup.findings import Finding
 from oauthbroker.operations.checkup.probing import probing
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -27,7 +27,7 @@ BASE = "https://broker.example"
 
 
 def learning(idp: IdentityProvider, **changes: Any) -> OAuthApp:
-    """An app that knows its issuer, and no more."""
+    """An app with only its issuer."""
     return user_app(idp, endpoints=Endpoints(issuer=idp.issuer), **changes)
 
 
@@ -43,7 +43,7 @@ WRONG: dict[str, Callable[[IdentityProvider], Any]] = {
     "another issuer": lambda idp: idp.script.discovery.fields(times=FOREVER, issuer=f"{idp.issuer}/"),
     "no metadata there": lambda idp: idp.script.discovery.answer(404, times=FOREVER),
     "no PKCE": lambda idp: idp.script.discovery.fields(times=FOREVER, code_challenge_methods_supported=["plain"]),
-    "nowhere to send anybody": lambda idp: idp.script.discovery.fields(times=FOREVER, authorization_endpoint=None),
+    "no authorization endpoint": lambda idp: idp.script.discovery.fields(times=FOREVER, authorization_endpoint=None),
     "pushing without a place": lambda idp: idp.script.discovery.fields(
         times=FOREVER, require_pushed_authorization_requests=True
     ),
@@ -105,7 +105,7 @@ async def test_a_wrong_issuer_of_the_brokers_own_login_is_told_the_tool_too(
             assert Code.APP_MISCONFIGURED is result.code
 
 
-def test_nobody_is_told_that_the_client_was_refused() -> None:
+def test_the_words_of_a_wrong_configuration_do_not_say_that_the_client_was_refused() -> None:
     """The code also stands for a wrong issuer, an endpoint that is missing and a request that was refused."""
     english, korean = (Code.APP_MISCONFIGURED.sentence(locale) for locale in ("en", "ko"))
     assert "issuer" in english
@@ -204,7 +204,7 @@ async def test_doctor_says_whom_an_assertion_is_for(
 
 
 @pytest.mark.rule("12.5.1-5")
-async def test_an_app_with_all_its_endpoints_asks_nobody_before_it_gives_a_link(
+async def test_an_app_with_all_its_endpoints_sends_no_request_before_it_gives_a_link(
     identity_provider: IdentityProvider,
 ) -> None:
     identity_provider.script.discovery.fields(times=FOREVER, issuer="https://other.example")

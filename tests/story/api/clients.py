@@ -147,10 +147,10 @@ async def reached(way: Way, broker: Broker, url: str, key: Secret, turn: Turn) -
         if way == "embedded":
             yield Embedded(broker, turn)
         elif way == "async":
-            runtime = await stack.enter_async_context(Runtime(url, key, Options(timeout=10)))
+            runtime = await stack.enter_async_context(Runtime(url, key, Options(timeout=60)))
             yield Asynchronous(runtime, await stack.enter_async_context(runtime.turn(turn, tools=TOOLS)))
         else:
-            blocking = SyncRuntime(url, key, Options(timeout=10))
+            blocking = SyncRuntime(url, key, Options(timeout=60))
             stack.push_async_callback(asyncio.to_thread, blocking.close)
             running = await asyncio.to_thread(blocking.begin, turn, tools=TOOLS)
             stack.push_async_callback(asyncio.to_thread, blocking.end, running)

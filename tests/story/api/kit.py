@@ -15,8 +15,8 @@ import jsonschema_rs
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.testing import Canaries
+from oauthbroker.web.api.call_table import OPERATIONS, PROBES, Operation
 from oauthbroker.web.api.openapi import DOCUMENT, described, document, schema_of
-from oauthbroker.web.api.operations import OPERATIONS, PROBES, Operation
 from tests.kit.running_broker import ALICE, TEAM, Harness
 
 TOOLS: dict[str, tuple[ToolAuth, ...]] = {
@@ -86,18 +86,18 @@ class Exchange:
 
     async def part(self) -> bytes:
         """The next part of the body, soon."""
-        return await asyncio.wait_for(self.parts.get(), 5)
+        return await asyncio.wait_for(self.parts.get(), 60)
 
     async def leave(self) -> None:
         """The caller goes away; returns when the server has done with it."""
         self.left.set()
         assert self.task is not None
-        await asyncio.wait_for(self.task, 5)
+        await asyncio.wait_for(self.task, 60)
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Somebody with a bearer token, or without one."""
+    """A caller with a bearer token, or without one."""
 
     harness: Harness
     bearer: str | None = field(default=None, repr=False)
@@ -116,7 +116,7 @@ class Caller:
     async def send(self, method: str, path: str, *, allow: Iterable[str] = (), **more: Any) -> Answer:
         """One request and its whole answer, which is swept for secrets; `allow` names kinds that may be there."""
         exchange, parts = Exchange(), list[bytes]()
-        await asyncio.wait_for(self._run(exchange, method, path, **more), 20)
+        await asyncio.wait_for(self._run(exchange, method, path, **more), 60)
         while not exchange.parts.empty():
             parts.append(exchange.parts.get_nowait())
         answer = Answer(exchange.status, exchange.headers, b"".join(parts))
@@ -214,7 +214,7 @@ class Callers:
         return begun
 
     async def turn(self, **more: Any) -> Caller:
-        """Whoever holds the turn's own token."""
+        """A holder of the turn's own token."""
         return self.holding((await self.begin(**more))["turnToken"])
 
     async def tool(self, name: str = "Tool/mail", **more: Any) -> Caller:

@@ -1,4 +1,4 @@
-"""Whoever changes something over the API is in the audit log, before anything is changed."""
+"""The caller of each change over the API is in the audit log before anything is changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oauthbroker.audit import AuditEntry, CallMade, ConnectionsOpened, DeadLette
 from oauthbroker.audit.formatting import line_of
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.results import Ready
+from oauthbroker.model.token_results import Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit import planted_records
 from tests.kit.running_broker import ALICE, Harness
@@ -50,7 +50,7 @@ def full_disk(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
         yield
 
 
-async def test_a_turn_is_begun_and_ended_by_somebody(harness: Harness, api: Callers) -> None:
+async def test_the_caller_that_begins_or_ends_a_turn_is_audited(harness: Harness, api: Callers) -> None:
     key, begun = (await ids(harness))["runtime"], await api.begin()
     assert 204 == (await api.runtime.delete(f"/v1/turns/{begun['turnId']}")).status
     assert [
@@ -86,7 +86,7 @@ async def test_a_request_is_taken_back_by_a_turn_or_a_key(harness: Harness, api:
         assert {"cancelled": True} == (await caller.delete(f"/v1/auth-sessions/{session}")).json()
         assert ("DELETE /v1/auth-sessions/{id}", who, session) == made(harness)[-1]
         assert ["CallMade", "RequestWithdrawn"] == order(harness)[-2:]
-        assert RequestWithdrawn("mail", session) == harness.audit.entries[-1]
+        assert RequestWithdrawn(app="mail", session=session) == harness.audit.entries[-1]
     assert 2 == order(harness).count("RequestWithdrawn")
 
 
@@ -98,8 +98,8 @@ async def test_a_dead_letter_is_settled_by_an_operators_key(harness: Harness, ap
     assert 204 == (await (api.operator.post(f"{path}/retry") if retry else api.operator.delete(path))).status
     method, route = ("POST", f"{LETTER}/retry") if retry else ("DELETE", LETTER)
     assert [
-        CallMade(f"{method} {route}", (await ids(harness))["operator"], letter.id),
-        DeadLetterChanged("planner", letter.id, "retried" if retry else "dropped"),
+        CallMade(route=f"{method} {route}", caller=(await ids(harness))["operator"], target=letter.id),
+        DeadLetterChanged(agent="planner", event=letter.id, action="retried" if retry else "dropped"),
     ] == harness.audit.entries[before:]
     for unknown in (path, path.replace("planner", "nobody")):
         again = await (api.operator.post(f"{unknown}/retry") if retry else api.operator.delete(unknown))
@@ -111,7 +111,7 @@ async def test_a_request_that_the_embedding_runtime_takes_back_is_in_the_log_too
     session = (await harness.ask_link()).auth_session_id
     assert await harness.broker.cancel(session)
     assert not await harness.broker.cancel(session)
-    assert [RequestWithdrawn("mail", session)] == [
+    assert [RequestWithdrawn(app="mail", session=session)] == [
         it for it in harness.audit.entries if isinstance(it, RequestWithdrawn)
     ]
 
@@ -210,7 +210,7 @@ async def test_where_it_cannot_be_written_down_nothing_happens(
 
 
 @pytest.mark.parametrize("said", ["handle", "code"])
-async def test_where_it_cannot_be_written_down_nobody_vouches(
+async def test_a_confirmation_that_cannot_be_audited_is_refused(
     identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
     kind = {"handle": "runtimeConfirm", "code": "channelCode"}[said]

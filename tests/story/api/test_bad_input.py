@@ -1,4 +1,4 @@
-"""What nobody should send: subjects, junk, too much of it, to the wrong host, and the same thing twice."""
+"""Wrong requests: subjects, junk, too much of it, to the wrong host, and the same thing twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from oauthbroker.audit import CallRefused
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.web.api.operations import OPERATIONS, Operation
+from oauthbroker.web.api.call_table import OPERATIONS, Operation
 from tests.kit.running_broker import BASE, BOB, Harness, running, user_app
 from tests.story.api.kit import BODIES, TOOLS, Answer, Caller, Callers
 
@@ -67,7 +67,7 @@ async def test_no_depth_hides_a_subject(harness: Harness, api: Callers, where: s
 
 @pytest.mark.case("81")
 @pytest.mark.parametrize("operation", FOR_TURNS, ids=lambda operation: operation.id)
-async def test_a_subject_in_the_query_or_a_header_names_nobody(
+async def test_a_subject_in_the_query_or_a_header_is_ignored(
     harness: Harness, api: Callers, operation: Operation
 ) -> None:
     turn = await api.turn()
@@ -130,9 +130,7 @@ MALFORMED: dict[str, bytes] = {
 
 @pytest.mark.case("82")
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
-async def test_what_is_not_the_request_is_refused_without_a_word_of_it(
-    harness: Harness, api: Callers, body: bytes
-) -> None:
+async def test_a_malformed_request_is_refused_without_quoting_it(harness: Harness, api: Callers, body: bytes) -> None:
     tool = await api.tool()
     begun = time.process_time()
     answer = await tool.send("POST", "/v1/tokens", body=body)
@@ -145,7 +143,7 @@ async def test_what_is_not_the_request_is_refused_without_a_word_of_it(
 
 @pytest.mark.case("82")
 async def test_a_pointer_leads_to_the_field_and_repeats_nothing(harness: Harness, api: Callers) -> None:
-    """A secret that somebody wrote into the wrong place, or used as a name, is not sent back or logged."""
+    """A secret in the wrong place, or used as a name, is not sent back or logged."""
     secret = "hunter2-hunter2-hunter2"
     body = {"turn": {"agentName": 1, "auth": {"subjects": {"user": "", secret: secret}}}, "tools": {secret: 1}}
     answer = await api.runtime.post("/v1/turns", body)
@@ -240,7 +238,7 @@ async def test_a_foreign_host_gets_nothing_and_no_address_is_made_of_it(api: Cal
 
 
 @pytest.mark.case("85")
-async def test_links_are_built_from_the_public_address_whatever_is_said(api: Callers) -> None:
+async def test_links_are_built_from_the_public_address_under_any_header(api: Callers) -> None:
     tool = await api.tool()
     headers = {"x-forwarded-host": "evil.example", "forwarded": "host=evil.example", "x-forwarded-proto": "gopher"}
     answer = await tool.post("/v1/tokens", {"oauthAppRef": "mail"}, headers=headers, allow=["ticket"])
@@ -300,7 +298,7 @@ async def test_who_calls_too_often_is_told_when_to_come_back_and_others_are_serv
 
 
 @pytest.mark.case("99")
-async def test_a_strangers_failures_keep_nobody_out_who_is_known(busy: Harness) -> None:
+async def test_a_strangers_failures_do_not_lock_out_known_callers(busy: Harness) -> None:
     api = await Callers.of(busy)
     statuses = [(await api.stranger.get("/v1/apps")).status for _ in range(30)]
     assert {401, 429} == set(statuses)
@@ -326,7 +324,7 @@ async def test_tokens_of_turns_that_are_over_cost_their_neighbours_nothing(busy:
     assert "unauthenticated" == (await api.stranger.get("/v1/apps")).code
 
 
-async def test_what_was_settled_or_ended_once_is_not_settled_again(harness: Harness, api: Callers) -> None:
+async def test_a_settled_or_ended_event_is_not_settled_again(harness: Harness, api: Callers) -> None:
     await harness.connect(await harness.ask_link())
     leased = (await api.runtime.get("/v1/agents/planner/events?wait=5")).json()
     path = f"/v1/agents/planner/events/{leased['event']['eventId']}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.access.known_tokens import KnownTokens
+from oauthbroker.access.turn_token_cache import KnownTokens
 from oauthbroker.audit import CallRefused, TokenIssued
 from oauthbroker.core.clock import from_iso
 from oauthbroker.core.secret import Secret
@@ -20,8 +20,8 @@ from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.settings import ApiSocket, Settings, SocketCaller
 from oauthbroker.model.turn_token import narrow
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
-from oauthbroker.web.api.operations import OPERATIONS, Operation
-from oauthbroker.web.guard import PEER
+from oauthbroker.web.api.call_table import OPERATIONS, Operation
+from oauthbroker.web.request_limits import PEER
 from tests.kit.running_broker import BASE, Harness, public, running, user_app
 from tests.story.api.kit import ANSWERS, BODIES, TOOLS, Answer, Caller, Callers, a_turn, admits, path_of
 
@@ -47,7 +47,7 @@ async def everybody(api: Callers) -> dict[str, Caller]:
 @pytest.mark.case("79")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.id)
-async def test_a_call_is_for_whom_the_table_says_and_for_nobody_else(
+async def test_a_call_is_open_to_the_callers_of_the_table_only(
     harness: Harness, api: Callers, operation: Operation, kind: str
 ) -> None:
     answer = await call(operation, (await everybody(api))[kind], kind)
@@ -126,7 +126,7 @@ NOT_OURS: list[Callable[[Callers], Awaitable[str]]] = [
 
 @pytest.mark.case("79")
 @pytest.mark.parametrize("made", NOT_OURS, ids=lambda made: made.__name__)
-async def test_whatever_is_no_token_of_ours_is_told_one_and_the_same(
+async def test_every_foreign_token_gets_the_same_answer(
     harness: Harness, api: Callers, made: Callable[[Callers], Awaitable[str]]
 ) -> None:
     answer = await api.holding(await made(api)).post("/v1/tokens", {"oauthAppRef": "mail"})
@@ -168,7 +168,7 @@ async def test_a_token_ends_with_its_turn_and_with_time_and_says_so_only_to_who_
 
 
 @pytest.mark.case("79")
-async def test_a_token_of_another_tool_gets_what_that_tool_may_and_no_more(harness: Harness, api: Callers) -> None:
+async def test_a_token_of_another_tool_has_exactly_that_tools_rights(harness: Harness, api: Callers) -> None:
     begun = await api.begin()
     idle, mail = (api.holding(begun["toolTokens"][tool]) for tool in ("Tool/idle", "Tool/mail"))
     assert ("appForbidden", 200) == ((no := await idle.post("/v1/tokens", {"oauthAppRef": "mail"})).code, no.status)
@@ -213,7 +213,7 @@ async def test_users_of_this_machine_are_known_by_the_socket_and_by_nothing_they
 
 
 @pytest.mark.case("79")
-async def test_a_socket_that_lists_no_user_knows_nobody(
+async def test_a_socket_that_lists_no_user_refuses_all(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     """Neither root nor the user that the broker runs as: a tool may be that one, too."""
@@ -282,7 +282,7 @@ async def test_an_app_that_was_narrowed_to_nothing_yields_no_token(
 
 
 @pytest.mark.case("79")
-async def test_nobody_signs_in_another_tools_name(harness: Harness, api: Callers) -> None:
+async def test_no_tool_signs_in_another_tools_name(harness: Harness, api: Callers) -> None:
     await harness.connected()
     begun = await api.begin()
     turned = narrow(Secret(begun["toolTokens"]["Tool/mail"]), tool="Tool/both")

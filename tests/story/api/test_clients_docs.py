@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from oauthbroker.client import AuthorizationRequired, OAuth, Ready, Runtime
-from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.apps import ToolAuth
-from oauthbroker.model.settings import Limits, Settings
-from oauthbroker.observability.metrics import Metrics
+from oauthbroker.model.settings import Settings
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.running_broker import BASE, Harness, global_app, running, turn
 from tests.story.api.clients import listening
@@ -37,7 +35,7 @@ def page() -> dict[str, Any]:
 
     space: dict[str, Any] = {"call_slack": call_slack}
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL):
-        exec(compile(block, str(PAGE), "exec"), space)  # noqa: S102 - that is what is tested
+        exec(compile(block, str(PAGE), "exec"), space)  # noqa: S102 - the page's code is under test
     return space
 
 
@@ -82,7 +80,7 @@ async def test_the_runtime_and_the_tool_of_the_page_live_the_whole_story(
             raise RuntimeError("not today")
 
         with pytest.raises(RuntimeError, match="not today"):
-            await asyncio.wait_for(page["serve_agent"](runtime, "planner", work), 20)
+            await asyncio.wait_for(page["serve_agent"](runtime, "planner", work), 60)
     assert isinstance(seen[1], Ready)  # a newer one, since Slack had refused the first
     harness[0].clock.advance(60)
     again = await broker.events.lease("planner")
@@ -93,7 +91,7 @@ async def test_the_runtime_and_the_tool_of_the_page_live_the_whole_story(
 async def test_only_a_grant_starts_a_turn_and_every_event_is_settled(
     harness: tuple[Harness, str], page: dict[str, Any], canaries: Canaries
 ) -> None:
-    """Whoever was disconnected, or has said no, is not asked again for it."""
+    """A user who was disconnected, or has declined, is not asked again for it."""
     _, key = await harness[0].broker.api_keys.create("runtime", ["runtime"])
     canaries.add(key, "API key")
     worked: list[str] = []
@@ -114,9 +112,8 @@ async def test_only_a_grant_starts_a_turn_and_every_event_is_settled(
 
 
 async def _until_waiting(harness: Harness, count: int) -> None:
-    queues = StoreQueues(harness.repository, harness.clock, Limits(), Metrics())
     async with asyncio.timeout(60):
-        while (await queues.depth()).waiting != count:
+        while (await harness.parts.queues.depth()).waiting != count:
             await asyncio.sleep(0.01)
 
 

@@ -1,5 +1,5 @@
-"""Callers without end (case 99) over the API: what is unknown costs one file that is not there, takes no lock and writes
-nothing, however often it comes; what is known is shared."""
+"""Endless callers (case 99) over the API: an unknown name costs one look for a missing file, takes no lock and writes
+nothing, however often it comes; known ones are shared."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def a_lease_that_nobody_has(api: Callers, clock: TestClock) -> Answer:
 
 
 TRIES: dict[Try, tuple[set[int], int]] = {
-    # what it is answered, and how many files are looked for at the most
+    # its answer, and the most files that are looked for
     a_turn_token_of_nobody: ({401}, 0),
     an_api_key_of_nobody: ({401}, 1),
     nobody_at_all: ({401}, 0),
@@ -85,7 +85,7 @@ TRIES: dict[Try, tuple[set[int], int]] = {
 @pytest.mark.slow
 @pytest.mark.case("99")
 @pytest.mark.parametrize("attempt", TRIES, ids=lambda it: it.__name__)
-async def test_what_is_unknown_costs_one_miss_at_the_most_and_no_lock(
+async def test_an_unknown_name_costs_one_miss_at_the_most_and_no_lock(
     identity_provider: IdentityProvider, tmp_path: Path, attempt: Try
 ) -> None:
     """The law holds for ten as for a thousand: twice as many cost twice as much, and nothing is kept of any."""
@@ -116,8 +116,8 @@ async def test_what_is_unknown_costs_one_miss_at_the_most_and_no_lock(
 
 @pytest.mark.slow
 @pytest.mark.case("99")
-async def test_a_lease_of_nobody_changes_nothing(identity_provider: IdentityProvider, tmp_path: Path) -> None:
-    """It takes the queue's lock, which is that agent's own, and writes nothing. What it finds settled is durable."""
+async def test_an_unknown_lease_changes_nothing(identity_provider: IdentityProvider, tmp_path: Path) -> None:
+    """It takes the queue's lock, which is that agent's own, and writes nothing. The settled state that it finds is durable."""
     clock = TestClock()
     store, calls = counted_store(tmp_path, clock)
     apps = [user_app(identity_provider)]
@@ -153,7 +153,7 @@ async def test_a_thousand_calls_of_a_thousand_turns_share_one_session(
 
 
 @pytest.mark.case("99")
-async def test_a_caller_who_asks_too_often_is_told_when_to_come_again_and_nobody_else_is(
+async def test_a_caller_who_asks_too_often_is_told_when_to_come_again_and_no_other_caller_is(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     limits = Limits(requests_per_minute=60)

@@ -166,7 +166,7 @@ async def test_an_operator_erases_a_person_once_the_provider_knows(harness: Harn
 
 
 @pytest.mark.parametrize("body", [{}, {"subject": ""}, {"subject": 5}, {"subject": ALICE, "app": "mail"}])
-async def test_what_is_no_subject_erases_nothing(harness: Harness, api: Callers, body: dict[str, object]) -> None:
+async def test_a_malformed_subject_erases_nothing(harness: Harness, api: Callers, body: dict[str, object]) -> None:
     await harness.connected()
     assert 400 == (await api.operator.post("/v1/subjects/erase", body)).status
     assert 403 == (await api.runtime.post("/v1/subjects/erase", {"subject": ALICE})).status

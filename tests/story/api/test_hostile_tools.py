@@ -12,11 +12,12 @@ import pytest
 from oauthbroker.audit import CallRefused
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.model.turn_token import narrow
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from oauthbroker.web.api.call_table import OPERATIONS, PROBES, Operation
 from oauthbroker.web.api.openapi import DOCUMENT
-from oauthbroker.web.api.operations import OPERATIONS, PROBES, Operation
+from oauthbroker.web.api.proxy import PATH
 from tests.kit import running_broker
 from tests.kit.running_broker import Harness, turn
 from tests.story.api.kit import TOOLS, Caller, Callers
@@ -135,6 +136,7 @@ def open_to(operation: Operation) -> str:
 def test_the_page_says_of_every_call_what_a_hostile_tool_can_do_with_it() -> None:
     """A new call needs a row, and a row about who may make it that is true."""
     calls = {f"{each.method} {each.path}": open_to(each) for each in (*OPERATIONS, DOCUMENT, *PROBES)}
+    calls[f"ANY {PATH}"] = "a tool"
     said = answered()
     assert calls == {call: may for call, (may, _) in said.items()}
     assert [] == [call for call, (may, what) in said.items() if what.startswith("Nothing") != (may != "a tool")], (

@@ -12,8 +12,8 @@ import pytest
 
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from oauthbroker.web.api.call_table import OPERATIONS, Operation
 from oauthbroker.web.api.openapi import codes_of, described, document
-from oauthbroker.web.api.operations import OPERATIONS, Operation
 from tests.kit import planted_records
 from tests.kit.running_broker import global_app, running, turn
 from tests.story.api.kit import ANSWERS, BODIES, EVERY, PARAMETERS, Answer, Callers, validator
@@ -34,7 +34,7 @@ def content_of(operation: Operation, status: int) -> dict[str, Any]:
     return content
 
 
-async def test_the_document_is_served_as_it_is_to_anybody(api: Callers) -> None:
+async def test_the_document_is_served_unchanged_to_every_caller(api: Callers) -> None:
     answer = await api.stranger.get("/v1/openapi.json")
     assert (200, "application/json") == (answer.status, answer.headers["content-type"])
     assert document() == answer.json()
@@ -46,6 +46,10 @@ def test_every_operation_is_described_once_and_nothing_else_is() -> None:
     assert {(operation.method, operation.path) for operation in EVERY} == said
     assert len(EVERY) == len(said) == len({operation.id for operation in EVERY})
     assert {operation.id for operation in EVERY} == set(described()["operations"])
+
+
+def test_the_path_with_slashes_is_named_and_not_listed() -> None:
+    assert "`/v1/proxy/{app}/{host}/{path}`" in document()["info"]["description"]
 
 
 def test_every_reference_leads_somewhere_and_every_schema_is_one() -> None:
@@ -106,7 +110,7 @@ def requests() -> list[Any]:
 
 @pytest.fixture
 async def slack(identity_provider: IdentityProvider, test_clock: TestClock) -> Any:
-    """What the examples speak of: an app `slack-bot` for the team, a grant, somebody who waits, an event."""
+    """What the examples speak of: an app `slack-bot` for the team, a grant, a waiting user, an event."""
     app = global_app(identity_provider, "slack-bot", scopes=("chat:write", "channels:read"))
     tools = {"Tool/slack": (ToolAuth("slack-bot", ("chat:write",)),)}
     async with running(identity_provider, [app], clock=test_clock, tools=tools) as harness:

@@ -1,5 +1,5 @@
 """Runtimes in other processes that cannot use their events (case 94): one bad event delays its own conversation, is set
-aside after a few tries, and everybody else goes on."""
+aside after a few tries, and all other conversations go on."""
 
 from __future__ import annotations
 

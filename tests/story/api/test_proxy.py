@@ -14,7 +14,7 @@ from oauthbroker.audit import AuditEntry, CallRefused, InjectedAnswer, TokenInje
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.web.api import proxied_body, proxy
-from oauthbroker.web.guard import PROXY_BODY_LIMIT
+from oauthbroker.web.request_limits import PROXY_BODY_LIMIT
 from tests.story.api.kit import Answer
 from tests.story.api.proxy_kit import ALL, STATUS, Handler, Stage, stage
 from tests.unit.protocol.kit import RawServer, raw_answer, says
@@ -177,11 +177,18 @@ async def test_an_upgrade_to_websocket_is_refused(here: Stage) -> None:
 
 
 @pytest.mark.case("104")
+@pytest.mark.parametrize("name", ["X-HTTP-Method-Override", "x-http-method", "X-Method-Override"])
+async def test_a_header_that_overrides_the_method_is_refused(here: Stage, name: str) -> None:
+    answer = await here.send(headers={name: "DELETE"})
+    assert (400, "requestInvalid", []) == (answer.status, answer.code, here.sent)
+
+
+@pytest.mark.case("104")
 async def test_no_credential_of_the_tool_and_no_header_of_ours_reaches_the_provider(here: Stage) -> None:
     await here.send(
         headers={
             "Cookie": "__Host-session=1", "Proxy-Authorization": "Basic eA==", "X-Forwarded-For": "1.2.3.4",
-            "OAuthBroker-Scopes": "read", "Connection": "X-Mine", "X-Mine": "1", "X-HTTP-Method-Override": "DELETE",
+            "OAuthBroker-Scopes": "read", "Connection": "X-Mine", "X-Mine": "1",
         }
     )  # fmt: skip
     names = {line.partition(b":")[0].lower() for line in here.sent[0].split(b"\r\n")[1:] if line}
@@ -361,7 +368,7 @@ async def test_an_ended_turn_ends_its_streams(
 async def test_a_body_without_end_is_cut_off(
     identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oauthbroker.web.guard.PROXY_BODY_LIMIT", 300_000)
+    monkeypatch.setattr("oauthbroker.web.request_limits.PROXY_BODY_LIMIT", 300_000)
 
     async def take(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         while await reader.read(65536):

@@ -13,11 +13,11 @@ import pytest
 from oauthbroker.audit import TokenInjected
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.observability.logging import json_log
+from oauthbroker.serving.listener_terms import Terms
 from oauthbroker.serving.listeners import listen
 from oauthbroker.serving.server import served
-from oauthbroker.serving.terms import Terms
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.web.guard import PROXY_BODY_LIMIT
+from oauthbroker.web.request_limits import PROXY_BODY_LIMIT
 from tests.kit.raw_http import Said, Site
 from tests.story.api.proxy_kit import Handler, Stage, stage
 from tests.unit.protocol.kit import says
@@ -116,7 +116,7 @@ async def test_a_request_in_a_body_stays_a_body(here: Line) -> None:
 
 
 @pytest.mark.case("105")
-async def test_chunks_are_written_anew_and_what_is_behind_them_is_no_request(here: Line) -> None:
+async def test_chunks_are_written_anew_and_bytes_behind_them_are_no_request(here: Line) -> None:
     chunks = b"%x;ext=1\r\n%s\r\n0\r\nX-Trailer: 1\r\n\r\n" % (len(MARK), MARK)
     said = await here.say(here.head(CHUNKED, close=False) + chunks + here.head(method="GET", target="/v1/apps"))
     assert ([201], 1) == (said.statuses, len(here.sent))
@@ -189,7 +189,7 @@ async def test_a_huge_body_is_refused_before_a_byte_of_it(here: Line) -> None:
 async def test_a_body_without_end_is_cut_off_on_both_sides(
     identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oauthbroker.web.guard.PROXY_BODY_LIMIT", 300_000)
+    monkeypatch.setattr("oauthbroker.web.request_limits.PROXY_BODY_LIMIT", 300_000)
     taken, ended = bytearray(), asyncio.Event()
 
     async def take(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:

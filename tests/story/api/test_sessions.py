@@ -63,7 +63,7 @@ async def test_a_block_that_cannot_be_made_is_a_problem_and_no_empty_block(
 async def test_a_turn_sees_and_ends_only_what_its_own_conversation_asked_for_its_own_subjects(
     harness: Harness, api: Callers, name: str, more: dict[str, str]
 ) -> None:
-    """Somebody else's looks like one that there never was."""
+    """Another user's session is a 404, as for an unknown id."""
     asked = await harness.ask_link()
     path = f"/v1/auth-sessions/{asked.auth_session_id}"
     stranger = await api.turn(**more)
@@ -179,7 +179,7 @@ async def test_a_turn_relays_the_code_that_was_said_in_its_conversation(
         assert "stateUnknown" == (await own.post("/v1/auth-sessions/confirm", body)).code
 
 
-async def test_a_runtime_makes_a_link_to_the_page_of_what_is_connected(harness: Harness, api: Callers) -> None:
+async def test_a_runtime_makes_a_link_to_the_page_of_connections(harness: Harness, api: Callers) -> None:
     answer = await api.runtime.post("/v1/connections", {"subjects": {"user": ALICE}})
     assert 201 == answer.status
     link = answer.json()

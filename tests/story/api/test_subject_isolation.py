@@ -1,5 +1,5 @@
 """Alice and Bob in the same conversation with the same agent: beside the token call (tests/story/test_turn_tokens.py),
-nothing that a turn token opens shows, ends or troubles what is the other one's."""
+nothing that a turn token opens shows, ends or troubles the other subject's records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import permutations
 
 import pytest
 
-from oauthbroker.model.results import AuthorizationRequired
+from oauthbroker.model.token_results import AuthorizationRequired
 from tests.kit.running_broker import ALICE, BOB, Harness, turn
 from tests.story.api.kit import Caller, Callers, Json
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from oauthbroker.audit.formatting import line_of
 from oauthbroker.cli.grants import newest_first
 from oauthbroker.core.clock import from_iso, printed, to_iso
-from oauthbroker.model.results import AuthorizationRequired
+from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.records import AgentEvent, AuthSession, Grant
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.grant_summary import GrantSummary
@@ -94,7 +94,14 @@ EVENT = AgentEvent.about("as-1", "auth.granted", turn().resume_target, {}, EXACT
         EVENT,
         replace(grant_with(created_at=EXACT, updated_at=EXACT), outbox=(EVENT,)),
         session_with(created_at=EXACT, expires_at=EXACT, status="failed", outbox=EVENT),
-        ApiKey("A" * 22, "ci", frozenset({"runtime"}), EXACT, EXACT, "0" * 64),
+        ApiKey(
+            locator="A" * 22,
+            name="ci",
+            roles=frozenset({"runtime"}),
+            created_at=EXACT,
+            expires_at=EXACT,
+            secret_hash="0" * 64,
+        ),
     ],
     ids=lambda record: type(record).__name__,
 )
@@ -113,7 +120,7 @@ async def test_the_audit_log_keeps_the_exact_time(harness: Harness) -> None:
 
 
 def test_grants_of_the_same_second_are_listed_newest_first() -> None:
-    """A list that was ordered by what it prints would fall back on their ids."""
+    """A list ordered by its printed times would fall back on their ids."""
     made = [
         GrantSummary.of(GrantView.of(grant_with(subject=f"acme:user:{number}", created_at=at), None, EXACT))
         for number in range(8)

@@ -1,4 +1,4 @@
-"""The token call over HTTP: what it answers is, letter by letter, what the same call answers in the process."""
+"""The token call over HTTP: its answer equals, letter by letter, that of the same call in the process."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_a_providers_trouble_is_the_same_everywhere(
     assert (200, code) == (answer.status, answer.code)
 
 
-async def test_a_time_to_live_that_nobody_has_is_the_same_everywhere(harness: Harness, api: Callers) -> None:
+async def test_an_impossible_time_to_live_has_the_same_answer_in_every_client(harness: Harness, api: Callers) -> None:
     await harness.connected()
     request = {"oauthAppRef": "mail", "minTtlSeconds": 10 * 24 * 3600}
     assert "error" == await both(harness, api, request)
@@ -140,7 +140,7 @@ async def test_the_whole_story_over_http(harness: Harness, api: Callers) -> None
 
 @asynccontextmanager
 async def hanging_refresh(harness: Harness) -> AsyncIterator[Callable[[], Any]]:
-    """A renewal under way; the block is given a way to wait until the provider was asked."""
+    """A refresh under way; the block is given a way to wait until the provider was asked."""
     hold = harness.idp.script.client("client-mail").refresh.hang(after_work=True)
     try:
         yield hold.arrived
@@ -150,7 +150,7 @@ async def hanging_refresh(harness: Harness) -> AsyncIterator[Callable[[], Any]]:
 
 @asynccontextmanager
 async def held_pair(harness: Harness) -> AsyncIterator[Callable[[], Any]]:
-    """Somebody else writes records of the pair, so that nothing new can be opened for it."""
+    """Another process writes records of the pair, so that nothing new can be opened for it."""
     async with harness.repository.pair("mail", ALICE):
         yield lambda: asyncio.sleep(0.1)
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.repository.repository import KINDS
 from oauthbroker.testing import IdentityProvider
-from oauthbroker.web.api.operations import OPERATIONS, Operation
+from oauthbroker.web.api.call_table import OPERATIONS, Operation
 from tests.kit.running_broker import Harness
 from tests.story.api.kit import BODIES, Caller, Callers, a_turn, admits, path_of
 
@@ -48,8 +49,9 @@ def body_of(operation: Operation, kind: str) -> bytes:
     return json.dumps(found).encode()
 
 
-def tree(harness: Harness) -> dict[str, int]:
-    return {kind: len(entries) for kind, entries in harness.store._entries.items()}  # type: ignore[union-attr]
+async def counts(harness: Harness) -> dict[str, int]:
+    """Count the entries of each kind."""
+    return {kind: await harness.store.count(kind) for kind in KINDS}
 
 
 @pytest.mark.case("79")
@@ -62,12 +64,12 @@ async def test_a_caller_who_is_withdrawn_while_its_body_comes_is_refused_and_not
 
     async def rest() -> bytes:
         await withdraw()
-        before.update(tree(harness))
+        before.update(await counts(harness))
         return body[1:]
 
     answer = await caller.send(operation.method, path_of(operation), body=[body[:1], rest])
     assert (401, "turnEnded" if kind in {"turn", "tool"} else "unauthenticated") == (answer.status, answer.code)
-    assert before == tree(harness)
+    assert before == await counts(harness)
 
 
 @pytest.mark.case("79")

@@ -1,4 +1,4 @@
-"""Name resolution: hosts that hang, many of them, and everybody else meanwhile."""
+"""Name resolution: hosts that hang, many of them, and all other hosts meanwhile."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.protocol import lookups as module
-from oauthbroker.protocol.lookups import MOST, MOST_FOR_ONE, Lookups, NoAddress
+from oauthbroker.protocol import name_lookups as module
+from oauthbroker.protocol.name_lookups import MOST, MOST_FOR_ONE, Lookups, NoAddress
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.case("55")
 
@@ -63,10 +64,10 @@ async def test_hosts_that_hang_leave_every_other_app_at_its_usual_pace(names: Na
     async with asking(lookups, *[f"hang-{each}.example" for each in range(100)], app="hostile"):
         assert ["192.0.2.7"] == await soon(lookups, "idp.example")
         assert MOST_FOR_ONE == sum(host.startswith("hang") for host in names.asked)
-        await asyncio.wait_for(asyncio.to_thread(int), 5)  # the loop's own threads are free
+        await asyncio.wait_for(asyncio.to_thread(int), 60)  # the loop's own threads are free
 
 
-async def test_a_host_has_one_lookup_however_many_ask_and_whoever_gives_up(names: Names) -> None:
+async def test_a_host_has_one_lookup_for_any_number_of_callers_also_when_some_give_up(names: Names) -> None:
     lookups = Lookups()
     async with asking(lookups, *["hang.example", "Hang.Example"] * 50, app="mail") as tasks:
         tasks[0].cancel()
@@ -89,7 +90,7 @@ async def test_a_late_lookup_is_a_failure_at_once_until_its_thread_returns(
             isinstance(each, NoAddress) for each in await asyncio.gather(*tasks, return_exceptions=True)
         ]
     monkeypatch.setattr(module, "LATE_SECONDS", 600)
-    for host in (*hosts, "another.example"):  # its threads all hang: it is told so, and takes no more of them
+    for host in (*hosts, "another.example"):  # its threads all hang: it is refused, and takes no further ones
         with pytest.raises(NoAddress):
             await soon(lookups, host, "hostile")
     assert MOST_FOR_ONE == len(names.asked)
@@ -108,38 +109,43 @@ async def test_who_asks_for_a_host_that_waits_behind_a_hostile_apps_own_does_not
     async with asking(lookups, *hosts, app="hostile") as tasks:
         assert "idp.example" not in names.asked
         assert ["192.0.2.7"] == await soon(lookups, "idp.example")
-        assert ["192.0.2.7"] == await asyncio.wait_for(tasks[-1], 5)
+        assert ["192.0.2.7"] == await asyncio.wait_for(tasks[-1], 30)
 
 
 async def test_all_apps_together_have_so_many_threads_and_then_wait_their_turn(names: Names) -> None:
     lookups = Lookups()
     hosts = [f"hang-{each}.example" for each in range(MOST + 10)]
     async with asking(lookups, *hosts, app=""), asking(lookups, "idp.example", app="mail") as (task,):
+        await until(lambda: len(names.asked) >= MOST)
         assert (MOST, MOST, False) == (len(names.asked), len(lookups._running), task.done())
         names.over.set()
-        assert ["192.0.2.7"] == await asyncio.wait_for(task, 5)
+        assert ["192.0.2.7"] == await asyncio.wait_for(task, 30)
 
 
 async def test_a_failure_is_remembered_for_a_moment(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FAILURE_SECONDS", 0.3)
     lookups = Lookups()
+    monkeypatch.setattr(module, "FAILURE_SECONDS", 60)
     for _ in range(3):
         with pytest.raises(NoAddress):
             await soon(lookups, "no.example")
     assert ["no.example"] == names.asked
-    await asyncio.sleep(0.5)
-    with pytest.raises(NoAddress):
-        await soon(lookups, "no.example")
-    assert 2 == len(names.asked)
+    monkeypatch.setattr(module, "FAILURE_SECONDS", 0.01)
+
+    async def asked_again() -> bool:
+        with pytest.raises(NoAddress):
+            await soon(lookups, "nowhere.example")
+        return names.asked.count("nowhere.example") > 1
+
+    await until(asked_again)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-async def test_an_address_is_itself_and_nobody_is_asked(names: Names, address: str) -> None:
+async def test_an_address_needs_no_lookup(names: Names, address: str) -> None:
     assert ([address], []) == (await soon(Lookups(), address), names.asked)
 
 
 @pytest.mark.parametrize("host", ["a" * 64 + ".example", "..", "\udc80.example"], ids=ascii)
-async def test_what_is_no_name_has_no_address(host: str) -> None:
+async def test_a_malformed_name_has_no_address(host: str) -> None:
     with pytest.raises(NoAddress):
         await soon(Lookups(), host)
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 import uvloop
 
-from oauthbroker.serving.loop import fastest_loop
+from oauthbroker.serving.event_loop import fastest_loop
 
 
 def test_the_server_prefers_uvloop() -> None:

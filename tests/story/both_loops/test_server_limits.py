@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.serving.connection_seats import SPARE
 from oauthbroker.serving.http1.connection import LINGERING
 from oauthbroker.serving.http1.head_parser import HEAD_LIMIT, MOST_HEADERS
-from oauthbroker.serving.seats import SPARE
-from oauthbroker.web.guard import BODY_LIMIT
+from oauthbroker.web.request_limits import BODY_LIMIT
 from oauthbroker.web.security_headers import security_headers
 from tests.kit.raw_http import HOST, Said, Site, a_site, get
+from tests.kit.waiting import until
 
 
 @pytest.fixture
@@ -71,11 +72,11 @@ MALFORMED = {
     "HTTP/3 as text": (get().replace(b"HTTP/1.1", b"HTTP/3.0"), 505),
     "HTTP/1.2": (get().replace(b"HTTP/1.1", b"HTTP/1.2"), 400),
     "a version in small letters": (get().replace(b"HTTP/1.1", b"http/1.1"), 400),
-    "a method of nobody's": (get().replace(b"GET", b"BREW"), 400),
+    "an unknown method": (get().replace(b"GET", b"BREW"), 400),
     "a method in small letters": (get().replace(b"GET", b"get"), 400),
     "two spaces": (get().replace(b"GET ", b"GET  "), 400),
     "a whole URL": (get(f"http://{HOST}/"), 400),
-    "a whole URL of somebody else": (get("http://evil.example/"), 400),
+    "a whole URL of another host": (get("http://evil.example/"), 400),
     "a fragment": (get("/#/x"), 400),
     "a target of two slashes' worth": (get("evil.example/"), 400),
     "an asterisk": (get("*").replace(b"GET", b"OPTIONS"), 400),
@@ -197,7 +198,7 @@ SOUND = {
 
 @pytest.mark.case("84", "85")
 @pytest.mark.parametrize(("request_", "status"), SOUND.values(), ids=SOUND)
-async def test_what_is_sound_is_read(site: Site, request_: bytes, status: int) -> None:
+async def test_a_sound_request_is_read(site: Site, request_: bytes, status: int) -> None:
     said = await site.say(request_)
     assert status == said.status
     assert b"evil" not in said.raw
@@ -246,7 +247,7 @@ async def test_a_body_of_200_megabytes_is_refused_long_before_its_end(site: Site
 @pytest.mark.case("82")
 @pytest.mark.parametrize("refused_at", ["its length", "its size"])
 async def test_who_reads_only_after_sending_is_told_too(site: Site, refused_at: str) -> None:
-    """Closing at once would reset the connection, and with it the answer that nobody has read yet."""
+    """Closing at once would reset the connection, and with it the unread answer."""
     reader, writer = await site.connect()
     writer.write(post("Content-Length: 300000" if refused_at == "its length" else CHUNKED))
     for _ in range(4):
@@ -277,7 +278,7 @@ async def test_who_asks_first_is_told_not_to_send_a_body_that_is_too_large(site:
 
 SLOW: dict[str, tuple[list[bytes], float, int]] = {
     "says nothing": ([], 0, 0),
-    "begins and says no more": ([b"GET / HT"], 0, 408),
+    "begins and falls silent": ([b"GET / HT"], 0, 408),
     "drips its request line": ([bytes([byte]) for byte in get()[:40]], 0.02, 408),
     "drips headers": ([b"GET / HTTP/1.1\r\n", *[b"X-A: b\r\n"] * 40], 0.02, 408),
     "drips a second request": ([get(close=False), *[b"G", b"E", b"T", *[b"X"] * 40]], 0.02, 200),
@@ -289,7 +290,7 @@ SLOW: dict[str, tuple[list[bytes], float, int]] = {
 async def test_headers_have_a_deadline_of_their_own(parts: list[bytes], pause: float, status: int) -> None:
     """uvicorn's own timer begins anew with every byte."""
     async with a_site(header_seconds=0.3) as site:
-        said = await site.say(*parts, pause=pause, seconds=3)
+        said = await site.say(*parts, pause=pause)
         await asyncio.sleep(0)
         assert status == said.status
         if status == 200:
@@ -303,7 +304,7 @@ async def test_headers_have_a_deadline_of_their_own(parts: list[bytes], pause: f
 @pytest.mark.case("83")
 async def test_a_request_in_time_is_not_hurried_by_the_one_before_it() -> None:
     async with a_site(header_seconds=0.3) as site:
-        said = await site.say(get("/wait?for=0.5", close=False), get("/wait?for=0.5", close=False), get(), seconds=5)
+        said = await site.say(get("/wait?for=0.5", close=False), get("/wait?for=0.5", close=False), get())
         assert [200, 200, 200] == said.statuses
 
 
@@ -311,13 +312,13 @@ async def test_a_request_in_time_is_not_hurried_by_the_one_before_it() -> None:
 async def test_the_time_between_two_requests_does_not_end_the_second_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oauthbroker.serving.http1.connection.IDLE_SECONDS", 1)
     async with a_site() as site:
-        said = await site.say(get("/", close=False) + get("/wait?for=1.5"), seconds=20)
+        said = await site.say(get("/", close=False) + get("/wait?for=1.5"))
     assert [200, 200] == said.statuses
 
 
 @pytest.mark.case("82", "83")
 async def test_who_sends_thousands_of_requests_at_once_is_read_no_faster_than_answered(site: Site) -> None:
-    """What was not looked at yet stays where it is: with the client."""
+    """Bytes that were not read yet stay where they are: with the client."""
     reader, writer = await site.connect()
     block = get("/healthz", close=False) * 9_000
 
@@ -355,15 +356,11 @@ async def test_who_hangs_up_half_way_and_leaves_the_answer_unread_is_left() -> N
                 if any(each.transport.get_write_buffer_size() for each in connections):
                     break
             line.shutdown(socket.SHUT_WR)
-            for _ in range(500):
-                await asyncio.sleep(0.01)
-                if not connections:
-                    break
-            assert not connections
+            await until(lambda: not connections)
 
 
 @pytest.mark.case("83")
-async def test_a_long_answer_is_whole_whatever_lies_unread_behind_its_request(site: Site) -> None:
+async def test_a_long_answer_is_whole_in_spite_of_unread_bytes_behind_its_request(site: Site) -> None:
     """RFC 9112 section 9.6: closing with something unread would reset the connection under the answer."""
     reader, writer = await site.connect()
     writer.write(b"GET /big HTTP/1.1\r\nHost: broker.example\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
@@ -391,7 +388,7 @@ async def test_a_client_of_http_1_0_is_not_told_to_continue(site: Site) -> None:
 async def test_an_idle_connection_ends() -> None:
     async with a_site() as site:
         began = asyncio.get_running_loop().time()
-        said = await site.say(get(close=False), seconds=15)
+        said = await site.say(get(close=False))
         assert [200] == said.statuses
         assert 4 < asyncio.get_running_loop().time() - began < 14
 
@@ -412,11 +409,7 @@ async def test_a_client_that_does_not_read_is_left() -> None:
         reader, writer = await site.connect()
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         writer.write(get("/big", close=False))
-        for _ in range(200):
-            await asyncio.sleep(0.02)
-            if site.lines and not site.server.server_state.connections:
-                break
-        assert not site.server.server_state.connections
+        await until(lambda: site.lines and not site.server.server_state.connections)
         del reader
         writer.close()
 
@@ -473,7 +466,7 @@ async def test_probes_of_a_full_broker_are_answered_for_as_long_as_others_are_re
 
 
 @pytest.mark.case("83")
-async def test_refused_callers_that_stay_to_read_why_take_no_place_from_anybody(
+async def test_refused_callers_that_stay_to_read_why_take_no_seat(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("oauthbroker.serving.http1.connection._is_idle", lambda _: False)

@@ -18,7 +18,7 @@ import pytest
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.settings import ApiSocket, Settings
 from oauthbroker.serving.listeners import LONGEST_PATH, listen, listen_unix, open_doors
-from oauthbroker.web.guard import PEER
+from oauthbroker.web.request_limits import PEER
 from tests.kit.cli import free_port
 from tests.kit.raw_http import a_site, get
 
@@ -34,7 +34,7 @@ line.connect(sys.argv[1])
 line.sendall(sys.stdin.buffer.read())
 sys.stdout.buffer.write(b"".join(iter(lambda: line.recv(65536), b"")))
 """
-as_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be somebody else")
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be another user")
 
 
 @pytest.fixture
@@ -55,19 +55,19 @@ def call(path: Path, request: bytes, uid: int) -> subprocess.CompletedProcess[by
 
 @pytest.mark.parametrize("mode", [0o600, 0o660, 0o666])
 @pytest.mark.parametrize("umask", [0o000, 0o077])
-def test_the_socket_has_its_mode_whatever_the_umask_and_goes_in_the_end(folder: Path, mode: int, umask: int) -> None:
+def test_the_socket_has_its_mode_under_any_umask_and_is_removed_in_the_end(folder: Path, mode: int, umask: int) -> None:
     before = os.umask(umask)
     try:
         with listen_unix(ApiSocket(str(folder / "api"), mode)):
             assert mode == stat.S_IMODE((folder / "api").stat().st_mode)
-            assert os.umask(umask) == umask, "nobody else's umask was touched"
+            assert os.umask(umask) == umask, "the process's umask was not touched"
     finally:
         os.umask(before)
     assert [] == list(folder.iterdir())
 
 
 def test_its_rights_are_never_wider_than_its_owners_until_they_are_as_asked(folder: Path) -> None:
-    """Another thread looks all the time, under a umask that would let everybody in."""
+    """Another thread looks all the time, under a umask that would let every user in."""
     path, seen, over = folder / "api", set[int](), threading.Event()
 
     def look() -> None:
@@ -128,7 +128,7 @@ def test_the_socket_of_a_successor_is_not_removed_by_its_predecessor(folder: Pat
         (lambda path: path.symlink_to("nowhere"), "api", "something else is there"),
     ],
 )
-def test_what_is_in_the_way_is_said_and_stays(folder: Path, make, name: str, words: str) -> None:
+def test_a_file_in_the_way_is_reported_and_stays(folder: Path, make, name: str, words: str) -> None:
     path = folder / name
     make(path)
     before = sorted(folder.iterdir())
@@ -157,7 +157,7 @@ def test_every_door_is_closed_when_one_cannot_be_opened(folder: Path) -> None:
 @pytest.mark.case("79", "84")
 @pytest.mark.parametrize("uid", [os.getuid(), pytest.param(NOBODY, marks=as_root)])
 async def test_the_server_knows_which_user_is_at_the_other_end(folder: Path, uid: int) -> None:
-    """From the kernel. Whatever a caller writes into its headers, on TCP nobody is anybody."""
+    """From the kernel. No header of a caller names a user; on TCP there is none."""
     lies = ("X-Oauthbroker-Peer: 0", "oauthbroker.peer: 0", "Extensions: oauthbroker.peer")
     with listen_unix(ApiSocket(str(folder / "api"), 0o666)) as door:
         async with a_site(door=door):

@@ -1,4 +1,4 @@
-"""What the server makes of an application's messages: framing, the end of connections, and what it never writes."""
+"""What the server makes of an application's messages: framing, the end of connections, and bytes that it never writes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.observability.logging import json_log
+from oauthbroker.serving.listener_terms import Terms
 from oauthbroker.serving.listeners import listen
 from oauthbroker.serving.server import served
-from oauthbroker.serving.terms import Terms
 from tests.kit.raw_http import Said, Site
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -67,7 +67,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize(("app", "request_", "expected"), ANSWERS.values(), ids=ANSWERS)
-async def test_an_answer_has_one_end_that_everybody_sees(app: App, request_: bytes, expected: bytes) -> None:
+async def test_an_answer_has_one_unambiguous_end(app: App, request_: bytes, expected: bytes) -> None:
     said, _ = await asked(app, request_)
     head, _, body = said.raw.partition(b"\r\n\r\n")
     wanted, _, its_body = expected.partition(b"\r\n\r\n")
@@ -76,7 +76,7 @@ async def test_an_answer_has_one_end_that_everybody_sees(app: App, request_: byt
 
 
 @pytest.mark.parametrize("status", [204, 304])
-async def test_what_has_no_body_has_no_framing_either(status: int) -> None:
+async def test_an_answer_without_a_body_has_no_framing_either(status: int) -> None:
     said, _ = await asked(saying(b"", status=status), LAST)
     assert status == said.status
     assert said.raw.endswith(b"\r\nconnection: close\r\n\r\n")
@@ -106,7 +106,7 @@ FAULTS = {
 @pytest.mark.parametrize("app", FAULTS.values(), ids=FAULTS)
 async def test_an_application_that_fails_costs_its_own_connection_and_tells_nothing(app: App) -> None:
     said, lines = await asked(app, LAST)
-    assert said.status in {0, 200, 500}, "nothing, what was sent before, or that there is a fault"
+    assert said.status in {0, 200, 500}, "nothing, the part sent before, or a fault"
     assert b"canary" not in said.raw
     assert b"cookie" not in said.raw
     assert "canary" not in str(lines)
@@ -143,7 +143,7 @@ async def test_a_body_is_heard_as_it_comes_and_its_end_once() -> None:
 
 
 @pytest.mark.case("82")
-async def test_who_waits_to_be_asked_for_the_body_is_asked_when_somebody_wants_it() -> None:
+async def test_a_client_that_expects_100_continue_gets_it_when_the_application_reads() -> None:
     messages: list[Message] = []
     head = LAST.replace(b"GET", b"POST").replace(b"\r\n\r\n", b"\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
     said, _ = await asked(heard(messages, times=1), head, b"ab", pause=0.2)
@@ -155,7 +155,7 @@ async def test_who_waits_to_be_asked_for_the_body_is_asked_when_somebody_wants_i
 
 
 @pytest.mark.case("84")
-async def test_a_body_that_nobody_read_is_not_the_next_request() -> None:
+async def test_an_unread_body_is_not_the_next_request() -> None:
     body = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
     paths: list[str] = []
 
@@ -169,7 +169,7 @@ async def test_a_body_that_nobody_read_is_not_the_next_request() -> None:
     assert ["/first", "/"] == paths
 
 
-async def test_who_hangs_up_is_told_of_to_whoever_listens() -> None:
+async def test_a_disconnect_is_reported_to_the_application() -> None:
     gone = asyncio.Event()
 
     async def app(_scope: Scope, receive: Receive, _send: Send) -> None:

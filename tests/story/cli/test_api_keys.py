@@ -78,7 +78,7 @@ def test_the_key_is_nowhere_in_the_store(ready: Desk, canaries: Canaries):
     assert key.split(b".")[-1] not in b"".join(tree(ready.folder).values())
 
 
-def test_in_json_it_comes_with_what_is_known_of_it(ready: Desk, canaries: Canaries):
+def test_in_json_a_key_comes_with_its_record(ready: Desk, canaries: Canaries):
     told = made(ready, canaries, "create", "ops", "--role", "operator", "--role", "runtime", "--expires", "90d")
     assert {"id", "name", "roles", "expiresAt", "key"} == told.keys()
     assert ["operator", "runtime"] == told["roles"]
@@ -144,7 +144,7 @@ def test_a_damaged_key_is_removed_by_its_whole_id(ready: Desk, canaries: Canarie
         (("remove", "key-12", "--yes"), "at least 6 characters"),
     ],
 )
-def test_what_is_not_clear_is_refused_and_nothing_changes(ready: Desk, words: tuple[str, ...], says: str):
+def test_an_ambiguous_request_is_refused_and_nothing_changes(ready: Desk, words: tuple[str, ...], says: str):
     ready.type("api-keys", "list")
     before = {name: data for name, data in tree(ready.folder).items() if not name.endswith("audit.jsonl")}
     done = ready.type("api-keys", *words)

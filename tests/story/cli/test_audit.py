@@ -1,4 +1,4 @@
-"""`oauthbroker audit`: the log judged and read by whoever has the keys, and told without a secret."""
+"""`oauthbroker audit`: the log verified and read by a holder of the keys, and printed without a secret."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_sound_log_is_called_sound(used: Desk):
     assert 2 == used.type("audit", "verify", "--head", "last").code
 
 
-def test_a_changed_line_is_named_with_its_place_and_nothing_of_what_it_says(used: Desk):
+def test_a_changed_line_is_named_with_its_place_and_none_of_its_text(used: Desk):
     text = log_of(used).read_text("utf-8")
     log_of(used).write_text(text.replace('"agent":"planner"', '"agent":"mallory"', 1), "utf-8")
     number = next(at for at, line in enumerate(text.splitlines(), 1) if '"agent":"planner"' in line)

@@ -1,4 +1,4 @@
-"""`oauthbroker doctor`: what is wrong is named, with what to do, and nothing is changed by looking."""
+"""`oauthbroker doctor`: faults are named, with what to do, and nothing is changed by looking."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ def test_who_needs_no_key_on_this_machine_is_named(harness: Desk):
     assert any(every in text for text in warned)
 
 
-def test_warnings_count_where_somebody_says_so(harness: Desk):
+def test_warnings_count_where_strict_is_set(harness: Desk):
     assert 0 == harness.type("doctor", "--offline").code
     assert 1 == harness.type("doctor", "--offline", "--strict").code, "a check is off in this configuration"
 
 
-def test_no_secret_is_sent_and_nobody_is_followed(harness: Desk, idp: IdentityProvider):
+def test_no_secret_is_sent_and_no_redirect_is_followed(harness: Desk, idp: IdentityProvider):
     idp.script.token.redirect(idp.url("/elsewhere"), times=FOREVER)
     told = examined(harness)
     assert [] == findings(told, "failure")
@@ -151,7 +151,7 @@ def lock_log(desk: Desk) -> None:
 
 BROKEN: dict[str, tuple[Callable[[Desk], object], str, str]] = {
     "no key": (lambda desk: desk.key_file.unlink(), "keys", "oauthbroker init"),
-    "a key for everybody": (lambda desk: desk.key_file.chmod(0o644), "keys", "open to others"),
+    "a key that all may read": (lambda desk: desk.key_file.chmod(0o644), "keys", "open to others"),
     "another key": (key_of_another_store, "keys", "keyMismatch"),
     "a planted link": (planted_link, "permissions", "data/grants/link: A link."),
     "a record that others read": (open_record, "permissions", "Open to others."),
@@ -176,7 +176,7 @@ BROKEN: dict[str, tuple[Callable[[Desk], object], str, str]] = {
 
 
 @pytest.mark.parametrize(("harm", "check", "says"), BROKEN.values(), ids=BROKEN)
-def test_what_is_broken_is_named_and_the_other_checks_are_made(
+def test_a_broken_part_is_named_and_the_other_checks_are_made(
     harness: Desk, harm: Callable[[Desk], object], check: str, says: str
 ):
     harm(harness)
@@ -198,7 +198,7 @@ def folder_for_a_key(desk: Desk) -> None:
 
 NO_KEY: dict[str, Callable[[Desk], object]] = {
     "no file": lambda desk: desk.key_file.unlink(),
-    "a file for everybody": lambda desk: desk.key_file.chmod(0o644),
+    "a file that all may read": lambda desk: desk.key_file.chmod(0o644),
     "a file of another key": key_of_another_store,
     "a file without a key": no_key_in_it,
     "a folder": folder_for_a_key,
@@ -244,7 +244,7 @@ def past_its_values(desk: Desk) -> bool:
     "lacking", [(), SECRET, ("slack-main", "bot_token")], ids=["nothing", "an app's", "a connector's"]
 )
 def test_a_secret_fails_the_checkup_exactly_when_serve_would_refuse(harness: Desk, lacking: tuple[str, ...]):
-    """Whatever the configuration names counts: a connector's own token as much as an app's client secret."""
+    """Each secret that the configuration names counts: a connector's own token as much as an app's client secret."""
     harness.write("slack-main", CONNECTOR)
     assert (
         0 == harness.type("secrets", "set", "slack-main", "bot_token", stdin=harness.canaries.mint("bot").reveal()).code
@@ -273,7 +273,7 @@ def test_without_any_configuration_it_says_so(desk: Desk):
     assert [("configuration", True)] == [
         (check, "no such file or folder" in text) for check, text in findings(told, "failure")[:1]
     ]
-    assert [] == findings(told, "ok"), "nothing is claimed of a store that nobody named"
+    assert [] == findings(told, "ok"), "nothing is claimed of a store that is not named"
 
 
 def test_a_scope_that_is_no_right_is_told_where_it_belongs(harness: Desk):
@@ -285,7 +285,7 @@ def test_a_scope_that_is_no_right_is_told_where_it_belongs(harness: Desk):
     assert "offline_access stands in `scopes`" in told
 
 
-def test_a_broken_app_keeps_nobody_from_looking_at_the_store(harness: Desk):
+def test_a_broken_app_does_not_hide_the_store(harness: Desk):
     harness.write("mail", "apiVersion: agents.example.io/v1alpha1\nkind: OAuthApp\nmetadata: {name: mail}\nspec: {}\n")
     told = examined(harness, "--offline")
     assert {"keys", "permissions", "audit", "grants"} <= {it["check"] for it in told["checks"] if it["light"] == "ok"}
@@ -379,7 +379,7 @@ def test_the_brokers_own_login_is_looked_after_as_an_apps_client(
 
 
 def test_the_forecast_says_who_when_and_why(harness: Desk, idp: IdentityProvider):
-    """A client that was changed: everybody has to agree again now."""
+    """A client that was changed: all users have to consent again now."""
     harness.write("mail", APP.format(issuer=idp.issuer).replace("client-mail", "client-new"))
     told = examined(harness, "--offline")
     assert [("mail", ALICE, "registration", True)] == [
@@ -393,7 +393,7 @@ def test_the_forecast_says_who_when_and_why(harness: Desk, idp: IdentityProvider
     assert re.search(rf"mail +{ALICE} +the app has another client id", plain.out)
 
 
-def test_what_nobody_knows_is_said_too(harness: Desk):
+def test_unknown_values_are_reported_too(harness: Desk):
     told = examined(harness, "--offline")
     assert ([], {"mail": 1}) == (told["forecast"], told["unknownLifetimes"])
     plain = harness.type("doctor", "--forecast")
@@ -417,7 +417,7 @@ def test_keys_of_the_api_that_end_are_told_ahead(harness: Desk):
     assert "oauthbroker api-keys rotate soon" in said["soon"]
 
 
-def test_only_what_is_needed_is_read_of_a_new_store(desk: Desk, idp: IdentityProvider):
+def test_only_the_needed_parts_of_a_new_store_are_read(desk: Desk, idp: IdentityProvider):
     """Between `init` and the first broker there is a keyring and nothing else."""
     desk.serve_app_of(idp)
     desk.type("init")
@@ -426,3 +426,27 @@ def test_only_what_is_needed_is_read_of_a_new_store(desk: Desk, idp: IdentityPro
     assert [("secrets", True)] == [(check, "secrets set" in text) for check, text in findings(told, "failure")]
     assert before == tree(desk.folder)
     assert ["keyring"] == [path.name for path in Path("store/data").iterdir()]
+
+
+def test_the_receivers_of_forwarded_events_are_asked_and_get_no_event(
+    harness: Desk, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+):
+    secret = f"whsec_{'A' * 32}"
+    monkeypatch.setenv("HOOK_SECRET", secret)
+    harness.canaries.add(secret, "a webhook's secret")
+    text = """apiVersion: agents.example.io/v1alpha1
+kind: Forwarder
+metadata: {{name: {0}}}
+spec: {{agents: [{0}], webhook: {{url: "{1}", secrets: [{{valueFrom: {{env: HOOK_SECRET}}}}]}}}}
+"""
+    harness.write("answers", text.format("answers", f"{idp.base_url}/nowhere"))
+    harness.write("silent", text.format("silent", "http://127.0.0.1:1/"))
+    told = examined(harness)
+    found = {it["about"]: (it["light"], it["text"]) for it in told["checks"] if it["check"] == "forwarders"}
+    assert ("ok", "Its webhook's server answers.") == found["answers"]
+    assert "failure" == found["silent"][0]
+    offline = examined(harness, "--offline")
+    assert [] == [it for it in offline["checks"] if it["check"] == "forwarders"]
+    monkeypatch.delenv("HOOK_SECRET")
+    lacking = [about for check, about in findings(examined(harness, "--offline"), "warning") if check == "secrets"]
+    assert any("Forwarder/answers" in each for each in lacking)

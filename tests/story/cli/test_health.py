@@ -47,7 +47,7 @@ def answering(port: int, answer: bytes) -> Iterator[None]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield
-        thread.join(10)
+        thread.join(60)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_it_says_where_the_key_is_and_that_it_needs_a_backup_of_its_own(desk: De
 
 
 @pytest.mark.case("72")
-def test_only_the_owner_can_reach_what_it_makes_whatever_the_umask(desk: Desk):
+def test_only_the_owner_can_read_the_new_files_under_any_umask(desk: Desk):
     before = os.umask(0)
     try:
         assert 0 == desk.type("init").code

@@ -32,7 +32,7 @@ def harness(desk: Desk, idp: IdentityProvider) -> Desk:
 
 
 def ask(idp: IdentityProvider) -> None:
-    """Somebody is asked, so that a session waits."""
+    """A user is asked, so that a session waits."""
 
     async def asked() -> None:
         async with open_broker("config", env={}, background=False) as broker:

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.case("98")]
 
 
 def get(desk: Desk, path: str) -> tuple[int, bytes]:
-    connection = HTTPConnection("127.0.0.1", desk.port, timeout=5)
+    connection = HTTPConnection("127.0.0.1", desk.port, timeout=60)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -35,7 +35,7 @@ def hang_up(desk: Desk, process: subprocess.Popen[bytes], event: str) -> dict[st
     return log_events(desk, event)[-1]
 
 
-def test_sighup_takes_what_is_good_and_keeps_what_it_has_otherwise(
+def test_sighup_loads_a_good_configuration_and_keeps_the_old_one_otherwise(
     desk: Desk, idp: IdentityProvider, canaries: Canaries
 ):
     desk.ready_to_serve(idp)

@@ -135,7 +135,7 @@ def test_a_command_that_cannot_be_imported_is_refused_when_it_is_called(tmp_path
 # check and doctor
 
 
-def test_check_lists_the_resources_of_rooms_and_what_they_need(ready: Desk):
+def test_check_lists_the_resources_of_rooms_and_their_needs(ready: Desk):
     with on_path(SAMPLE):
         told = json.loads(ready.type("check", "--json").out)
         assert {"sample": ["Notebook/red"]} == told["rooms"]

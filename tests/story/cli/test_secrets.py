@@ -54,7 +54,7 @@ def test_the_value_is_nowhere_in_plain_text(ready: Desk, value: str):
     assert value.encode() not in b"".join(tree(ready.folder).values())
 
 
-def test_the_list_tells_what_is_set_what_is_missing_and_what_nobody_reads(ready: Desk, value: str):
+def test_the_list_names_set_missing_and_unused_secrets(ready: Desk, value: str):
     def states() -> dict[str, str]:
         rows = json.loads(ready.type("secrets", "list", "--json").out)
         return {f"{row['name']} {row['key']}": row["state"] for row in rows}
@@ -68,7 +68,7 @@ def test_the_list_tells_what_is_set_what_is_missing_and_what_nobody_reads(ready:
     assert ["Secret/mail", "client_secret", "set"] in lines
 
 
-def test_removing_asks_for_a_yes_and_names_what_is_not_there(ready: Desk, value: str):
+def test_removing_asks_for_a_yes_and_names_missing_secrets(ready: Desk, value: str):
     ready.type("secrets", "set", *SECRET, stdin=value)
     done = ready.type("secrets", "remove", *SECRET)
     assert 2 == done.code
@@ -103,7 +103,7 @@ def test_what_cannot_be_a_secret_is_refused_and_nothing_changes(ready: Desk, wor
 @pytest.mark.case("92")
 @pytest.mark.parametrize("form", [("{}",), ("--value={}",), ("--value", "{}"), ("--", "{}"), ("a", "{}")])
 def test_a_value_on_the_command_line_is_refused_and_not_repeated(ready: Desk, value: str, form: tuple[str, ...]):
-    """Other users could read it there, and so could whoever reads the terminal's log."""
+    """Other users could read it there, and so could readers of the terminal's log."""
     done = ready.type("secrets", "set", *SECRET, *(word.format(value) for word in form))
     assert 2 == done.code
     assert value not in done.err

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from oauthbroker.testing import Browser, IdentityProvider, connect_through
 from tests.kit.cli import MAIN, Desk, command, environment, log_lines, serving
 from tests.kit.running_broker import tree
+from tests.kit.shared_server import SharedServer, shared_server
 
 pytestmark = pytest.mark.slow
 
@@ -26,9 +28,16 @@ def ready(desk: Desk, idp: IdentityProvider) -> Desk:
     return desk
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServer]:
+    """Run one server for the requests that must change nothing."""
+    with shared_server(tmp_path_factory.mktemp("serve")) as server:
+        yield server
+
+
 def raw(port: int, request: str) -> bytes:
-    """Exactly these bytes, and everything that comes back."""
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+    """Send exactly these bytes and return the whole answer."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
         line.sendall(request.encode("latin-1"))
         return b"".join(iter(lambda: line.recv(65536), b""))
 
@@ -43,7 +52,7 @@ def test_it_ends_in_order_when_told_to(ready: Desk, ending: signal.Signals):
         line["weaken"] for line in lines if line["event"] == "a check is off"
     ]
     events = [line["event"] for line in lines]
-    assert "serving" == events[2], "nobody is let in because of the machine they are on"
+    assert "serving" == events[2], "no user is let in because of the machine they are on"
     assert ["stopping", "stopped"] == events[-2:]
 
 
@@ -69,70 +78,63 @@ async def test_a_person_goes_through_it_and_the_log_tells_no_secret(ready: Desk,
 
 
 @pytest.mark.case("85")
-def test_a_foreign_host_gets_nothing(ready: Desk):
-    hosts = ("evil.example", f"127.0.0.1.evil.example:{ready.port}", "127.0.0.1:1", f"[::1]:{ready.port}", "")
-    with serving(ready):
-        for path, host in itertools.product(("/connect/x", "/oauth/callback/mail?code=a&state=b"), hosts):
-            answer = raw(ready.port, f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
-            assert answer.split(b" ", 2)[1] in {b"421", b"400"}
-            assert b"evil" not in answer
-            assert b"location:" not in answer.lower()
+def test_a_foreign_host_gets_nothing(server: SharedServer):
+    port = server.desk.port
+    hosts = ("evil.example", f"127.0.0.1.evil.example:{port}", "127.0.0.1:1", f"[::1]:{port}", "")
+    for path, host in itertools.product(("/connect/x", "/oauth/callback/mail?code=a&state=b"), hosts):
+        answer = raw(port, f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
+        assert answer.split(b" ", 2)[1] in {b"421", b"400"}
+        assert b"evil" not in answer
+        assert b"location:" not in answer.lower()
 
 
 @pytest.mark.case("85")
-def test_addresses_come_from_the_configuration_not_from_the_request(ready: Desk):
-    with serving(ready):
-        forwarded = "X-Forwarded-Host: evil.example\r\nX-Forwarded-Proto: https\r\nForwarded: host=evil.example\r\n"
-        for target in ("/connect/x", "http://evil.example/connect/x"):
-            answer = raw(
-                ready.port,
-                f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{ready.port}\r\n{forwarded}Connection: close\r\n\r\n",
-            )
-            assert answer.startswith(b"HTTP/1.1 ")
-            assert b"evil" not in answer
+def test_addresses_come_from_the_configuration_not_from_the_request(server: SharedServer):
+    port = server.desk.port
+    forwarded = "X-Forwarded-Host: evil.example\r\nX-Forwarded-Proto: https\r\nForwarded: host=evil.example\r\n"
+    for target in ("/connect/x", "http://evil.example/connect/x"):
+        answer = raw(port, f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{forwarded}Connection: close\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 ")
+        assert b"evil" not in answer
 
 
 @pytest.mark.case("13")
-def test_a_callback_answers_get_and_nothing_else(ready: Desk):
-    with serving(ready):
-        before = tree(ready.folder / "store")
-        for method in ("HEAD", "POST", "PUT", "OPTIONS", "DELETE", "TRACE", "CONNECT"):
-            answer = raw(
-                ready.port,
-                f"{method} /oauth/callback/mail?code=a&state=b HTTP/1.1\r\nHost: 127.0.0.1:{ready.port}\r\n"
-                "Content-Length: 0\r\nConnection: close\r\n\r\n",
-            )
-            assert b"405" == answer.split(b" ", 2)[1], method
-        assert before == tree(ready.folder / "store")
+def test_a_callback_answers_get_and_nothing_else(server: SharedServer):
+    port, store = server.desk.port, server.desk.folder / "store"
+    before = tree(store)
+    for method in ("HEAD", "POST", "PUT", "OPTIONS", "DELETE", "TRACE", "CONNECT"):
+        answer = raw(
+            port,
+            f"{method} /oauth/callback/mail?code=a&state=b HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+            "Content-Length: 0\r\nConnection: close\r\n\r\n",
+        )
+        assert b"405" == answer.split(b" ", 2)[1], method
+    assert before == tree(store)
 
 
 @pytest.mark.case("11")
-def test_a_request_line_without_end_is_cut_off(ready: Desk):
-    with serving(ready):
-        answer = raw(
-            ready.port,
-            f"GET /oauth/callback/mail?code={'a' * 100_000} HTTP/1.1\r\nHost: 127.0.0.1:{ready.port}\r\nConnection: close\r\n\r\n",
-        )
+def test_a_request_line_without_end_is_cut_off(server: SharedServer):
+    port, path = server.desk.port, f"/oauth/callback/mail?code={'a' * 100_000}"
+    answer = raw(port, f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n")
     assert answer.split(b" ", 2)[1] in {b"400", b"414", b"431"}
 
 
 @pytest.mark.case("92")
-def test_the_process_shows_no_secret_and_leaves_no_core(ready: Desk, idp: IdentityProvider):
-    """Arguments, environment, limits and memory, as others on this machine may look at them."""
-    key = ready.key_file.read_text("ascii").strip()
-    with serving(ready) as process:
-        proc = Path("/proc", str(process.pid))
-        limits = (proc / "limits").read_text().splitlines()
-        core = next(line for line in limits if line.startswith("Max core file size"))
-        assert ["0", "0"] == core.split()[4:6]
-        for secret in (key, idp.client("client-mail").reveal_secret()):
-            assert secret not in (proc / "cmdline").read_text()
-            if not os.getuid():
-                assert secret not in (proc / "environ").read_text()
-        if os.getuid():
-            assert not (proc / "environ").stat().st_uid, "not dumpable: the kernel gives its files to root"
-            with pytest.raises(PermissionError):
-                (proc / "environ").read_text()
+def test_the_process_shows_no_secret_and_leaves_no_core(server: SharedServer):
+    """Read its arguments, environment and limits as another user of this machine could."""
+    key = server.desk.key_file.read_text("ascii").strip()
+    proc = Path("/proc", str(server.process.pid))
+    limits = (proc / "limits").read_text().splitlines()
+    core = next(line for line in limits if line.startswith("Max core file size"))
+    assert ["0", "0"] == core.split()[4:6]
+    for secret in (key, server.idp.client("client-mail").reveal_secret()):
+        assert secret not in (proc / "cmdline").read_text()
+        if not os.getuid():
+            assert secret not in (proc / "environ").read_text()
+    if os.getuid():
+        assert not (proc / "environ").stat().st_uid, "not dumpable: the kernel gives its files to root"
+        with pytest.raises(PermissionError):
+            (proc / "environ").read_text()
 
 
 @pytest.mark.case("92")

@@ -1,4 +1,4 @@
-"""The API of a real server, and what it leaves behind: log, audit, store and figures hold no key and no token, wherever a
+"""The API of a real server, and the traces it leaves: log, audit, store and figures hold no key and no token, wherever a
 caller puts them (cases 89 and 92)."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def ready(desk: Desk, idp: IdentityProvider) -> Desk:
 
 def say(desk: Desk, method: str, path: str, bearer: str = "", body: Any = None, **headers: str) -> tuple[int, Any]:
     """One request on a connection of its own; status, and JSON where there is some."""
-    line = HTTPConnection("127.0.0.1", desk.port, timeout=10)
+    line = HTTPConnection("127.0.0.1", desk.port, timeout=60)
     try:
         said = {"Authorization": f"Bearer {bearer}"} if bearer else {}
         content = None if body is None else json.dumps(body)
@@ -40,7 +40,7 @@ def say(desk: Desk, method: str, path: str, bearer: str = "", body: Any = None, 
 
 
 def misplace(desk: Desk, secret: str, runtime: str, token: str) -> None:
-    """Puts it where nobody should."""
+    """Put it into a wrong place."""
     for method, where in (
         ("GET", f"/v1/apps?access_token={secret}"), ("DELETE", f"/v1/turns/{secret}"), ("GET", f"/{secret}"),
         ("GET", f"/v1/auth-sessions/{secret}"), ("POST", f"/v1/agents/{secret}/events/{secret}/ack"),

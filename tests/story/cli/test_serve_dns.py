@@ -1,4 +1,4 @@
-"""`oauthbroker serve` while a provider's name server hangs: everybody else is served at the usual pace."""
+"""`oauthbroker serve` while a provider's name server hangs: all other calls are served at the usual pace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`serve --workers` and its figures: whoever is asked answers for all, and no count goes down when one of them dies."""
+"""`serve --workers` and its figures: each worker answers for all, and no count goes down when one of them dies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write_broker(desk: Desk, more: str) -> None:
 
 
 def get(desk: Desk, path: str) -> tuple[int, str]:
-    line = HTTPConnection("127.0.0.1", desk.port, timeout=10)
+    line = HTTPConnection("127.0.0.1", desk.port, timeout=60)
     try:
         line.request("GET", path)
         answer = line.getresponse()
@@ -54,7 +54,7 @@ def figures(desk: Desk) -> dict[tuple[str, tuple[str, ...]], float]:
 
 
 def settled(desk: Desk) -> dict[tuple[str, tuple[str, ...]], float]:
-    """After every worker has had time to write down what it counted."""
+    """After every worker has had time to write down its counts."""
     time.sleep(1.5)
     return figures(desk)
 
@@ -88,7 +88,7 @@ def test_every_user_that_the_socket_lets_in_without_a_key_is_named_at_start(
     assert [(7, ["runtime"]), (8, ["operator"])] == [(line["uid"], line["roles"]) for line in said]
 
 
-def test_whichever_worker_is_asked_the_figures_are_those_of_all(desk: Desk, idp: IdentityProvider) -> None:
+def test_each_worker_answers_with_the_figures_of_all(desk: Desk, idp: IdentityProvider) -> None:
     desk.ready_to_serve(idp)
     write_broker(desk, "  admin: {loopback: true}\n")
     desk.connect("alice", idp)
@@ -115,7 +115,7 @@ def test_whichever_worker_is_asked_the_figures_are_those_of_all(desk: Desk, idp:
 def test_a_server_that_is_up_is_ready_and_says_so_to_any_host(desk: Desk, idp: IdentityProvider) -> None:
     desk.ready_to_serve(idp)
     with serving(desk):
-        line = HTTPConnection("127.0.0.1", desk.port, timeout=10)
+        line = HTTPConnection("127.0.0.1", desk.port, timeout=60)
         line.request("GET", "/readyz", headers={"Host": "10.0.0.7:8420"})
         answer = line.getresponse()
         assert (200, b'{"status":"ready"}') == (answer.status, answer.read())

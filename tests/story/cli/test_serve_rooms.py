@@ -18,7 +18,7 @@ from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import BROKER, REPOSITORY, Desk, Done, command, log_lines, serving
 from tests.kit.room_package import install
 from tests.kit.rooms_installed import SAMPLE
-from tests.kit.served_api import Service, make_key, until
+from tests.kit.served_api import Service, log_events, make_key, until
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +70,7 @@ def test_the_doors_of_a_room_in_two_workers(desk: Desk, idp: IdentityProvider, k
         assert "No finding of sample." in use(desk, "doctor", "--json").out
         (desk.folder / "config" / "diary.yaml").unlink()
         process.send_signal(signal.SIGHUP)
+        until(lambda: {1, 2} == {line["worker"] for line in log_events(desk, "reloaded")})
         until(lambda: health(desk)["status"] == "red")
         finding = {
             "code": "sample.noNotebook",

@@ -1,4 +1,4 @@
-"""How `oauthbroker serve` ends: whoever waits is let go, whoever is served is answered, and nothing that a provider has
+"""How `oauthbroker serve` ends: waiting calls are let go, running ones are answered, and nothing that a provider has
 given is lost."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def aside() -> Iterator[ThreadPoolExecutor]:
 def writeback(
     service: Service, idp: IdentityProvider, aside: ThreadPoolExecutor, seconds: float = SLOWLY
 ) -> tuple[str, Future[Any]]:
-    """A turn token, and a renewal that the provider has answered in its books and not yet over the wire."""
+    """A turn token, and a refresh that the provider has answered in its books and not yet over the wire."""
     token = service.begin(user_of(idp))["turnToken"]
     status, ready = service.token(token)
     assert (200, "ready") == (status, ready["status"])
@@ -52,7 +52,7 @@ def writeback(
 
 
 def after(desk: Desk, service: Service, idp: IdentityProvider, token: str) -> None:
-    """A new process of the same store has the renewed token, asks nobody for it, and can renew it again."""
+    """A new process of the same store has the new token without asking for it, and can refresh it again."""
     asked = idp.count("refresh_token")
     with serving(desk):
         _, ready = service.token(token)
@@ -98,7 +98,7 @@ def test_a_second_signal_waits_for_no_caller_and_still_stores_what_the_provider_
 
 
 @pytest.mark.case("46")
-def test_workers_whose_parent_was_killed_answer_what_is_under_way(
+def test_workers_whose_parent_was_killed_answer_calls_under_way(
     desk: Desk, idp: IdentityProvider, service: Service, aside: ThreadPoolExecutor
 ):
     """The kernel may tell them of that death more than once: that is not a second signal."""
@@ -143,7 +143,7 @@ async def _come_back(browser: Browser, idp: IdentityProvider, url: str) -> int:
     return (await browser.open(callback)).status
 
 
-def test_whoever_waits_for_events_is_let_go_at_once(desk: Desk, service: Service, aside: ThreadPoolExecutor):
+def test_callers_that_wait_for_events_are_let_go_at_once(desk: Desk, service: Service, aside: ThreadPoolExecutor):
     with serving(desk) as process:
         service.call("GET", "/v1/agents/planner/events?wait=0")
         polls = [aside.submit(service.call, "GET", "/v1/agents/nobody/events?wait=60") for _ in range(3)]
@@ -158,15 +158,15 @@ def test_whoever_waits_for_events_is_let_go_at_once(desk: Desk, service: Service
 
 
 def _stream(service: Service) -> bytes:
-    with socket.create_connection(("127.0.0.1", service.port), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=60) as line:
         line.sendall(
-            f"GET /v1/agents/nobody/events HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\n"
+            f"GET /v1/agents/idle/events HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\n"
             f"Authorization: Bearer {service.key}\r\nAccept: text/event-stream\r\n\r\n".encode()
         )
         return b"".join(iter(lambda: line.recv(65536), b""))
 
 
-def test_nobody_new_is_let_in_and_who_stays_connected_without_asking_holds_nothing_up(
+def test_no_new_connection_is_accepted_and_an_idle_one_holds_nothing_up(
     desk: Desk, idp: IdentityProvider, service: Service, aside: ThreadPoolExecutor
 ):
     with serving(desk) as process, socket.create_connection(("127.0.0.1", desk.port)) as idle:

@@ -50,7 +50,7 @@ def test_without_the_socket_the_api_is_nowhere(desk: Desk, address: str) -> None
     """Its own door is its only one: the people's listener does not know it."""
 
     async def ask() -> object:
-        async with OAuth(desk.base, "oabt." + "l" * 22 + "." + "s" * 43, Options(timeout=5)) as oauth:
+        async with OAuth(desk.base, "oabt." + "l" * 22 + "." + "s" * 43, Options(timeout=60)) as oauth:
             return await oauth.get_access_token("mail")
 
     with serving(desk):

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
@@ -32,6 +33,7 @@ from tests.kit.served_api import (
     user_of,
     wait_until_all_serve,
 )
+from tests.kit.shared_server import SharedServer, shared_server
 
 slow = pytest.mark.slow
 
@@ -41,6 +43,14 @@ def service(desk: Desk, idp: IdentityProvider) -> Service:
     desk.ready_to_serve(idp)
     desk.connect("alice", idp)
     return Service(desk.port, make_key(desk))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServer]:
+    """Run one parent with two workers for the tests that only look at the processes."""
+    with shared_server(tmp_path_factory.mktemp("workers"), "--workers", "2") as server:
+        wait_until_all_serve(server.desk, 2)
+        yield server
 
 
 def test_what_processes_count_for_themselves_is_shared_out():
@@ -107,7 +117,7 @@ def test_one_that_is_killed_is_replaced_and_the_other_serves_meanwhile(desk: Des
 
 
 @slow
-def test_a_key_that_does_not_fit_is_said_once_and_nobody_tries_again(desk: Desk, idp: IdentityProvider):
+def test_a_wrong_key_is_reported_once_and_no_worker_tries_again(desk: Desk, idp: IdentityProvider):
     desk.ready_to_serve(idp)
     desk.key_file.unlink()
     done = command("serve", "--workers", "3", cwd=desk.folder)
@@ -119,7 +129,7 @@ def test_a_key_that_does_not_fit_is_said_once_and_nobody_tries_again(desk: Desk,
 
 
 @slow
-def test_when_none_of_them_can_live_any_more_the_parent_gives_up(desk: Desk, idp: IdentityProvider):
+def test_when_no_worker_can_run_the_parent_gives_up(desk: Desk, idp: IdentityProvider):
     desk.ready_to_serve(idp)
     with serving(desk, "--workers", "2") as process:
         wait_until_all_serve(desk, 2)
@@ -137,7 +147,7 @@ def test_when_none_of_them_can_live_any_more_the_parent_gives_up(desk: Desk, idp
 
 @slow
 def test_workers_do_not_outlive_a_parent_that_was_killed(desk: Desk, idp: IdentityProvider):
-    """And what it left of a Unix socket is replaced by the next one."""
+    """The Unix socket that it left is replaced by the next one."""
     desk.ready_to_serve(idp)
     path = with_doors(desk)
     with serving(desk, "--workers", "2") as process:
@@ -154,17 +164,14 @@ def test_workers_do_not_outlive_a_parent_that_was_killed(desk: Desk, idp: Identi
 
 @slow
 @pytest.mark.case("92")
-def test_parent_and_workers_are_closed_to_others_and_show_no_secret(desk: Desk, idp: IdentityProvider):
-    desk.ready_to_serve(idp)
-    key = desk.key_file.read_text("ascii").strip()
-    with serving(desk, "--workers", "2") as process:
-        wait_until_all_serve(desk, 2)
-        for pid in (process.pid, *children_of(process.pid)):
-            proc = Path("/proc", str(pid))
-            core = next(line for line in (proc / "limits").read_text().splitlines() if line.startswith("Max core"))
-            assert ["0", "0"] == core.split()[4:6]
-            assert not (proc / "environ").stat().st_uid, "not dumpable: the kernel gives its files to root"
-            assert key not in (proc / "cmdline").read_text()
+def test_parent_and_workers_are_closed_to_others_and_show_no_secret(server: SharedServer):
+    key = server.desk.key_file.read_text("ascii").strip()
+    for pid in (server.process.pid, *children_of(server.process.pid)):
+        proc = Path("/proc", str(pid))
+        core = next(line for line in (proc / "limits").read_text().splitlines() if line.startswith("Max core"))
+        assert ["0", "0"] == core.split()[4:6]
+        assert not (proc / "environ").stat().st_uid, "not dumpable: the kernel gives its files to root"
+        assert key not in (proc / "cmdline").read_text()
 
 
 @slow
@@ -219,7 +226,7 @@ def test_each_door_has_behind_it_what_belongs_there(desk: Desk, idp: IdentityPro
 
 
 def status(port: int, path: str, host: str | None = None) -> int:
-    connection = HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path, headers={"Host": host} if host else {})
         return connection.getresponse().status
@@ -261,11 +268,8 @@ def test_the_number_of_workers_has_bounds(desk: Desk):
 
 
 @slow
-def test_ctrl_c_at_a_terminal_reaches_each_worker_once(desk: Desk, idp: IdentityProvider):
-    """The terminal sends it to the whole group of the parent; the workers have groups of their own."""
-    desk.ready_to_serve(idp)
-    with serving(desk, "--workers", "2") as process:
-        wait_until_all_serve(desk, 2)
-        groups = {os.getpgid(child) for child in children_of(process.pid)}
-        assert os.getpgid(process.pid) not in groups
-        assert 2 == len(groups)
+def test_ctrl_c_at_a_terminal_reaches_each_worker_once(server: SharedServer):
+    """The terminal sends it to the whole group of the parent. The workers have groups of their own."""
+    groups = {os.getpgid(child) for child in children_of(server.process.pid)}
+    assert os.getpgid(server.process.pid) not in groups
+    assert 2 == len(groups)

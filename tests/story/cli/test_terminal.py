@@ -63,7 +63,7 @@ class Terminal:
             return None
         try:
             data = os.read(self._ours, 65536)
-        except OSError:  # how Linux says that nobody holds the other end
+        except OSError:  # how Linux says that the other end is closed
             data = b""
         self.screen += data.decode()
         return bool(data)
@@ -97,7 +97,7 @@ def test_a_secret_is_typed_twice_and_never_seen(desk: Desk, idp: IdentityProvide
 def test_a_table_is_drawn_within_the_width_and_in_colour_where_that_is_wanted(
     desk: Desk, idp: IdentityProvider, no_color: bool
 ):
-    """Nothing is cut: what is too long for its column goes on below. In a pipe the same list is plain."""
+    """Nothing is cut: a text too long for its column is wrapped. In a pipe the same list is plain."""
     desk.ready_to_serve(idp)
     desk.connect("alice", idp)
     more = {"TERM": "xterm-256color", "COLUMNS": "80"} | ({} if no_color else {"NO_COLOR": ""})
@@ -122,7 +122,7 @@ def test_revoking_asks_first(desk: Desk, idp: IdentityProvider, answer: str, cod
     assert f" {state} " in desk.type("grants", "list").out
 
 
-def test_an_import_shows_how_far_it_is_to_who_watches_and_to_nobody_else(desk: Desk, idp: IdentityProvider):
+def test_an_import_shows_its_progress_on_a_terminal_only(desk: Desk, idp: IdentityProvider):
     desk.ready_to_serve(idp)
     lines = [
         {"app": "mail", "subject": f"idp:user:N{number}", "refreshToken": f"refresh-{number}"} for number in (1, 2)

@@ -70,7 +70,7 @@ def answering(result: dict[str, Any]) -> Iterator[tuple[dict[str, str], list[Any
             yield {"OAUTHBROKER_URL": url, "OAUTHBROKER_TURN_TOKEN": TURN}, bodies
         finally:
             server.shutdown()
-            thread.join(30)
+            thread.join(60)
 
 
 SEEN = """
@@ -83,6 +83,7 @@ print(json.dumps([os.getpid(), said, token, arguments, ours]))
 """
 
 
+@pytest.mark.case("113")
 def test_the_token_goes_to_stdout_and_the_request_names_no_subject(tmp_path: Path):
     with answering(READY) as (env, bodies):
         words = ("OAuthApp/mail", "--scope", "read", "--scope", "write", "--min-ttl", "90")
@@ -94,6 +95,7 @@ def test_the_token_goes_to_stdout_and_the_request_names_no_subject(tmp_path: Pat
     assert [{"oauthAppRef": ref, "scopes": ["read", "write"], "minTtlSeconds": 90}, {"oauthAppRef": ref}] == bodies
 
 
+@pytest.mark.case("114")
 @pytest.mark.parametrize(
     ("result", "status", "err"),
     [
@@ -122,6 +124,7 @@ def test_without_a_token_nothing_runs_and_the_status_says_why(tmp_path: Path, re
     assert said == result if status == 75 else {"code", "message", "retryable"} <= said["error"].keys()
 
 
+@pytest.mark.case("112")
 @pytest.mark.parametrize("way", [(), ("--env", "GH_TOKEN"), ("--fd", "3"), ("--fd", "9")])
 def test_the_command_has_the_token_and_not_the_turn_token(tmp_path: Path, way: tuple[str, ...]):
     """It is this process: same number, same input. Its arguments hold no token."""
@@ -159,6 +162,7 @@ def test_the_commands_end_is_its_own(tmp_path: Path, words: tuple[str, ...], sta
     assert (status in {126, 127}) is bool(done.err), "nothing is said about an end of its own"
 
 
+@pytest.mark.case("114")
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -177,6 +181,27 @@ def test_a_way_that_cannot_be_is_refused_before_anything_runs(tmp_path: Path, wo
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.case("114")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--", "touch"), "Missing argument 'APP'"),
+        (("--", "touch", "ran"), "Missing argument 'APP'"),
+        (("--env", "X", "--", "touch", "ran"), "Missing argument 'APP'"),
+        ((), "Missing argument 'APP'"),
+        (("mail",), "Missing argument '-- COMMAND...'"),
+        (("mail", "--"), "Missing argument '-- COMMAND...'"),
+    ],
+)
+def test_a_line_without_app_or_command_says_which_is_missing(tmp_path: Path, words: tuple[str, ...], says: str):
+    with answering(READY) as (env, _):
+        done = shell("exec", *words, cwd=tmp_path, env=env)
+    assert (2, "", True) == (done.code, done.out, says in done.err), done.err
+    assert "oauthbroker exec [OPTIONS] APP -- COMMAND...\n" in done.err
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.case("114")
 def test_a_token_that_no_pipe_holds_is_refused(tmp_path: Path):
     with answering({**READY, "accessToken": "t" * 70_000}) as (env, _):
         done = shell("exec", "mail", "--fd", "7", "--", "touch", "ran", cwd=tmp_path, env=env)
@@ -184,6 +209,7 @@ def test_a_token_that_no_pipe_holds_is_refused(tmp_path: Path):
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.case("114")
 @pytest.mark.parametrize(
     ("env", "says"),
     [
@@ -199,6 +225,7 @@ def test_an_environment_without_a_turn_is_named(tmp_path: Path, env: dict[str, s
     assert "a secret?" not in done.err
 
 
+@pytest.mark.case("112")
 def test_a_terminal_is_shown_no_token(tmp_path: Path):
     with answering(READY) as (env, bodies):
         ours, theirs = pty.openpty()
@@ -214,6 +241,7 @@ def test_a_terminal_is_shown_no_token(tmp_path: Path):
     assert (2, True, []) == (process.returncode, "oauthbroker exec" in err, bodies)
 
 
+@pytest.mark.case("113")
 @pytest.mark.slow
 def test_a_real_turn_gets_its_link_then_its_token_and_nothing_of_another_app(
     desk: Desk, idp: IdentityProvider, canaries: Canaries, tmp_path: Path

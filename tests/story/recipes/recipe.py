@@ -30,7 +30,7 @@ def changed(block: str, changes: dict[str, str]) -> str:
 
 
 async def typed(folder: Path, commands: str, stdin: str = "", **env: str) -> str:
-    """Commands as they are printed, typed into a shell; what they print."""
+    """Commands as they are printed, typed into a shell; returns their output."""
     everything = environment(**{"PATH": with_shims(folder), **env})
     async with program("bash", "-euc", commands, cwd=folder, env=everything) as shell:
         await shell.type(stdin)

@@ -73,7 +73,7 @@ def desk(tmp_path: Path, people: list[Elsewhere], idp: IdentityProvider, canarie
 
 
 async def serves(desk: Desk, idp: IdentityProvider, people: list[Elsewhere]) -> bool:
-    """Whether everyone of them has a living token here, without being asked."""
+    """Whether each person has a living token here, without being asked."""
     async with open_broker(desk.folder / "config", env={}, background=False) as broker:
         of_each = [turn(user=f"google:user:{person.account}") for person in people]
         results = [await broker.oauth(each).get_access_token("mail", ["read"]) for each in of_each]

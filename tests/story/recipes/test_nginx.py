@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import socket
 import ssl
 import subprocess
@@ -21,7 +22,7 @@ import httpx2
 import pytest
 
 from oauthbroker.testing import Authority, Browser, Canaries, IdentityProvider, connect_through, off_the_record
-from oauthbroker.web.api.models import EventsQuery
+from oauthbroker.web.api.request_models import EventsQuery
 from tests.kit import installed
 from tests.kit.cli import Desk, free_port, serving
 from tests.story.recipes.recipe import changed, of
@@ -214,9 +215,12 @@ async def test_a_person_connects_over_tls_and_the_api_and_the_logs_keep_to_thems
         with off_the_record():
             async with proxy.client() as client:
                 assert 502 == (await client.get(link.removeprefix(proxy.base))).status_code, "the broker has ended"
+                shutil.rmtree(proxy.folder / "body")
+                full = await client.post(link.removeprefix(proxy.base), content=bytes(1 << 16))
+                assert 500 == full.status_code, "a critical error: the body cannot be written to the disk"
     log = (proxy.folder / "oauthbroker.log").read_text()
     assert re.search(r"(?m)^\S+ 127\.0\.0\.1 GET 502 \d+ [\d.]+$", log), log
-    assert "/connect/" not in log + (proxy.folder / "oauthbroker.error.log").read_text()
+    assert "/connect/" not in log + (proxy.folder / "start.log").read_text()
 
 
 async def test_where_the_api_is_wanted_its_events_are_not_held_back(

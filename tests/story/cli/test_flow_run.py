@@ -1,0 +1,97 @@
+"""`oauthbroker flow run` and `flow runs`: a deployed tool from its deployment to its end, also across a consent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.testing import IdentityProvider
+from tests.kit.cli import Desk
+from tests.kit.running_broker import ALICE
+from tests.unit.flowtools.kit import chain, written
+from tests.unit.flowtools.run_kit import BEGIN, COMMIT, INPUT, LOG, log
+
+pytestmark = [pytest.mark.rule("flow-run"), pytest.mark.slow]
+PAY = ("payment", {"provider": "stripe", "fields": {"amount": "input.n"}})
+
+
+def deploy(desk: Desk, nodes: dict[str, Any], **more: Any) -> None:
+    """Deploy a tool, its yellow findings acknowledged, and write the entity that it uses."""
+    file = desk.folder / "tool.json"
+    document = written(nodes, chain(*nodes), next(iter(nodes)), **{"input": INPUT, **more})
+    file.write_text(json.dumps(document), "utf-8")
+    (desk.folder / "log.json").write_text(json.dumps(LOG), "utf-8")
+    assert 0 == desk.type("flow", "acknowledge", "tool.json", "--by", "ada").code
+    assert 0 == desk.type("flow", "deploy", "tool.json").code
+
+
+def typed(desk: Desk, *words: str, data: Any = None) -> tuple[int, Any]:
+    """Run the tool with JSON, and return the status and the document that it printed."""
+    given = json.dumps({"id": "a"} if data is None else data)
+    done = desk.type("flow", "run", "tool", "--entity", "log.json", "--input", "-", "--json", *words, stdin=given)
+    return done.code, json.loads(done.out)
+
+
+def test_a_deployed_tool_runs_and_its_run_is_listed_with_its_steps(desk: Desk) -> None:
+    deploy(desk, {"a": BEGIN, "b": log("one"), "c": ("assert", {"expression": "input.id == 'a'", "message": "Not a"})})
+    code, refused = typed(desk)
+    assert (2, "requestInvalid") == (code, refused["error"]["code"]), "there is no table yet"
+    code, told = typed(desk, "--apply", "--as", "ada")
+    assert (0, "succeeded", "one") == (code, told["state"], told["output"]["text"])
+    assert (0, told["run"]) == ((again := typed(desk, "--as", "ada"))[0], again[1]["run"]), "the same key, the same run"
+    code, failed = typed(desk, "--as", "ada", data={"id": "b"})
+    assert (1, "failed", "assertFailed", "Not a") == (code, failed["state"], failed["code"], failed["message"])
+    code, invalid = typed(desk, data={"id": 1})
+    assert (1, "inputInvalid", None) == (code, invalid["code"], invalid["run"])
+    rows = json.loads(desk.type("flow", "runs", "--json").out)["runs"]
+    assert [("failed", "ada"), ("succeeded", "ada")] == [(row["state"], row["actor"]) for row in rows]
+    (row,) = json.loads(desk.type("flow", "runs", told["run"], "--json").out)["runs"]
+    assert [("a", "done", 0), ("b", "done", 1), ("c", "done", 0)] == [
+        (step["node"], step["state"], step["rows"]) for step in row["steps"]
+    ]
+    shown = desk.type("flow", "runs", "--state", "failed").out
+    assert (True, 1) == ("tool@1  failed" in shown and "assertFailed Not a" in shown, len(shown.splitlines()))
+    assert "" == desk.type("flow", "runs", "--tool", "other").out
+    assert 2 == desk.type("flow", "runs", "none").code
+
+
+def test_payments_are_played_only_when_that_is_asked_for(desk: Desk) -> None:
+    deploy(desk, {"p": PAY})
+    done = desk.type("flow", "run", "tool", "--entity", "log.json", "--apply")
+    assert (1, True) == (done.code, "no configured provider of payments" in done.out)
+    code, told = typed(desk, "--sandbox", "--as", "ada", data={"id": "a", "n": 3})
+    assert (0, "succeeded", "succeeded") == (code, told["state"], told["output"]["status"])
+
+
+@pytest.mark.parametrize("url", ["mysql://h/d", "sqlite:///no/such/folder/x.db", "nonsense"])
+def test_a_database_that_cannot_be_used_is_refused_in_a_sentence(desk: Desk, url: str) -> None:
+    deploy(desk, {"t": ("transform", {"expression": "1"})})
+    for words in (("runs",), ("run", "tool", "--entity", "log.json")):
+        done = desk.type("flow", *words, "--database", url)
+        assert (2, 1, False) == (done.code, len(done.err.splitlines()), "Traceback" in done.err)
+
+
+@pytest.mark.rule("run-parks", "000-types-http")
+def test_a_run_parks_with_status_75_and_a_link_and_goes_on_after_the_consent(
+    desk: Desk, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oauthbroker.flowtools.spec.is_public_url", lambda _: True)  # the API is on loopback
+    desk.ready_to_serve(idp)
+    config = Path("config/mail.yaml")
+    host = idp.issuer
+    config.write_text(config.read_text("utf-8") + f'  api: {{hosts: ["{host}"], methods: [GET]}}\n', "utf-8")
+    request = {"url": f"{idp.issuer}/api/messages", "oauthAppRef": "OAuthApp/mail"}
+    deploy(desk, {"a": BEGIN, "b": log("one"), "c": COMMIT, "r": ("httpRequest", request)})
+    words = ("--config", "config", "--apply", "--as", "ada", "--user", ALICE)
+    code, told = typed(desk, *words)
+    assert (75, "parked") == (code, told["state"])
+    assert told["authorization"]["authorizationUrl"].startswith(desk.base)
+    shown = desk.type("flow", "run", "tool", "--entity", "log.json", "--config", "config", "--resume", told["run"])
+    assert (75, True) == (shown.code, told["authorization"]["authorizationUrl"] in shown.err)
+    desk.connect("alice", idp)
+    code, ended = typed(desk, *words, "--resume", told["run"])
+    assert (0, "succeeded", 200) == (code, ended["state"], ended["output"]["status"])
+    assert 1 == idp.count("resource")

@@ -1,0 +1,147 @@
+"""Runs of flow tools that wait for a consent: durable, and they go on by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.running.contract import RunResult
+from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.running.journal import RunRecord
+from oauthbroker.flowtools.running.ports import Ports
+from oauthbroker.flowtools.running.requests import BrokerRequests
+from oauthbroker.flowtools.running.resuming import resuming
+from oauthbroker.model.provider_api import ApiAccess, ApiHost
+from oauthbroker.testing import IdentityProvider, TestClock
+from tests.kit.running_broker import Harness, running, turn, user_app
+from tests.unit.flowtools.kit import chain
+from tests.unit.flowtools.run_kit import BEGIN, COMMIT, World, log, world_in
+from tests.unit.protocol.kit import RawServer, says
+
+pytestmark = pytest.mark.rule("run-parks")
+ALICE = Actor(id="alice", roles=frozenset({"staff"}), turn=turn())
+WAIT = 60.0  # real seconds
+
+
+class Parking:
+    """A broker, an API, and a database of runs that is opened anew as another process would."""
+
+    def __init__(self, harness: Harness, api: RawServer, folder: Path) -> None:
+        self.harness, self.api, self.folder = harness, api, folder
+        self.worlds: list[World] = []
+        self.world = self.opened()
+
+    def opened(self) -> World:
+        self.world = world_in(self.folder, ports=Ports(requests=BrokerRequests(self.harness.broker)))
+        self.worlds.append(self.world)
+        return self.world
+
+    def flow(self, **more: Any) -> ReadyFlow:
+        url = f"http://127.0.0.1:{self.api.port}/v1"
+        request = ("httpRequest", {"url": url, "oauthAppRef": "OAuthApp/mail", "method": "POST"})
+        nodes = {"a": BEGIN, "b": log("one"), "c": COMMIT, "r": request, "d": BEGIN, "e": log("two")}
+        return self.world.flow(nodes, chain(*nodes), **{"idempotencyKey": "input.id", **more})
+
+    async def call(self) -> RunResult:
+        return await asyncio.to_thread(lambda: self.world.runs.call(self.flow(), {"id": "a"}, ALICE))
+
+    def resuming(self, *, seconds: float = 3600.0) -> AbstractAsyncContextManager[None]:
+        return resuming(self.harness.broker, self.world.runs, lambda _: self.flow(), seconds=seconds)
+
+    async def ended(self, run: str | None) -> RunRecord:
+        async with asyncio.timeout(WAIT):
+            while (found := await asyncio.to_thread(self.world.runs.find, str(run))).state in {"parked", "running"}:
+                await asyncio.sleep(0.05)
+        return found
+
+
+@asynccontextmanager
+async def parking(idp: IdentityProvider, clock: TestClock, folder: Path) -> AsyncIterator[Parking]:
+    async with RawServer(says(200, b'{"id": "m1"}', content_type="application/json")) as api:
+        access = ApiAccess((ApiHost("127.0.0.1", api.port, "http"),), ("POST",))
+        async with running(idp, [user_app(idp, api=access)], clock=clock) as harness:
+            made = Parking(harness, api, folder)
+            yield made
+            for each in made.worlds:
+                each.database.engine.dispose()
+
+
+@pytest.fixture
+async def here(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Parking]:
+    monkeypatch.setattr("oauthbroker.flowtools.spec.is_public_url", lambda _: True)  # the API is on loopback
+    async with parking(identity_provider, test_clock, tmp_path) as made:
+        yield made
+
+
+async def test_a_run_parks_for_a_consent_and_goes_on_after_it_by_itself(here: Parking) -> None:
+    async with here.resuming():
+        result = await here.call()
+        assert ("parked", ["one"]) == (result.state, here.world.texts())
+        assert result.authorization is not None
+        await here.harness.connect(result.authorization)
+        assert "succeeded" == (await here.ended(result.run)).state
+    assert (["one", "two"], 1) == (here.world.texts(), len(here.api.requests))
+    assert ["parked", "succeeded"] == [entry[2] for entry in here.world.audit()]
+    assert "succeeded" == (await here.call()).state
+    assert 1 == len(here.api.requests)
+
+
+async def test_another_process_goes_on_with_a_run_whose_consent_came_meanwhile(here: Parking) -> None:
+    result = await here.call()
+    assert result.authorization is not None
+    await here.harness.connect(result.authorization)
+    here.opened()
+    async with here.resuming():
+        assert "succeeded" == (await here.ended(result.run)).state
+    assert (["one", "two"], 1) == (here.world.texts(), len(here.api.requests))
+
+
+async def test_the_repeated_call_of_a_parked_run_asks_with_the_same_link(here: Parking) -> None:
+    first, second = await here.call(), await here.call()
+    assert ("parked", "parked", first.run) == (first.state, second.state, second.run)
+    assert first.authorization is not None
+    assert second.authorization is not None
+    assert first.authorization.authorization_url == second.authorization.authorization_url
+    await here.harness.connect(first.authorization)
+    assert "succeeded" == (await here.call()).state
+    assert (["one", "two"], 1) == (here.world.texts(), len(here.api.requests))
+
+
+async def test_the_link_is_not_stored_and_stands_in_no_text(here: Parking, tmp_path: Path) -> None:
+    result = await here.call()
+    assert result.authorization is not None
+    link = result.authorization.authorization_url
+    ticket = link.rpartition("/")[2].encode()
+    assert [] == [path for path in tmp_path.rglob("*") if path.is_file() and ticket in path.read_bytes()]
+    assert link not in repr(result)
+
+
+async def test_a_run_whose_user_declines_fails_and_opens_no_other_link(here: Parking) -> None:
+    async with here.resuming():
+        result = await here.call()
+        assert result.authorization is not None
+        await here.harness.connect(result.authorization, deny=True)
+        found = await here.ended(result.run)
+    assert ("failed", "consentRefused", "providerDenied") == (found.state, found.code, found.message)
+    assert ([], []) == (here.api.requests, [each async for each in _pending(here)])
+
+
+async def test_a_run_whose_link_expired_fails_at_the_next_look(here: Parking) -> None:
+    result = await here.call()
+    here.harness.clock.advance(3600)
+    async with here.resuming(seconds=0.1):
+        found = await here.ended(result.run)
+    assert ("failed", "consentRefused") == (found.state, found.code)
+
+
+async def _pending(here: Parking) -> AsyncIterator[Any]:
+    for each in await here.harness.broker.sessions.list(status="pending"):
+        yield each

@@ -1,0 +1,507 @@
+"""The gateway shows the tools of several MCP servers to one host, with the tokens of its user."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.auth.settings import AuthSettings
+from mcp_types import ElicitResult, ListToolsResult, ToolListChangedNotification
+from pydantic import AnyHttpUrl
+
+from oauthbroker import RoomResource, RoomResources
+from oauthbroker.audit import AuthorizationRequested
+from oauthbroker.mcp import gateway
+from oauthbroker.mcp.gateway import CALLING, LISTING, MOST_PAGES, McpGateway
+from oauthbroker.mcp.serving import AUDIENCE, GatewayCallers
+from oauthbroker.mcp.spec import McpServerSpec
+from oauthbroker.model.apps import ToolAuth
+from oauthbroker.model.provider_api import ApiAccess, ApiHost
+from oauthbroker.model.turn_token import narrow
+from oauthbroker.testing import IdentityProvider, TestClock, connect_through
+from tests.kit.running_broker import ALICE, BOB, Harness, running, turn, user_app
+from tests.story.mcp_kit import served, text_of, upstream
+
+RESOURCE = AnyHttpUrl("http://127.0.0.1/mcp")
+
+
+@dataclass
+class Switch:
+    """An ASGI application, and what answers in its place."""
+
+    app: Any
+    instead: Any = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        answers = self.instead if self.instead is not None and scope["type"] == "http" else self.app
+        await answers(scope, receive, send)
+
+
+@dataclass
+class Stage:
+    """Two MCP servers, and a gateway before them."""
+
+    harness: Harness
+    stops: dict[str, Callable[[], Awaitable[None]]]
+    switches: dict[str, Switch]
+    links: list[str] = field(default_factory=list)
+
+    def gateway(self, local: str | None = ALICE) -> McpGateway:
+        return McpGateway(self.harness.broker, local)
+
+    @asynccontextmanager
+    async def host(
+        self, gateway: McpGateway | None = None, elicited: Callable[[str], Awaitable[Any]] | None = None, mode: Any = "2026-07-28"
+    ) -> AsyncIterator[Client]:  # fmt: skip
+        """A host beside the gateway, as over stdio."""
+        callback = None if elicited is None else self._on_elicitation(elicited)
+        server = (gateway or self.gateway()).server
+        async with Client(server, mode=mode, elicitation_callback=callback) as client:
+            yield client
+
+    @asynccontextmanager
+    async def over_http(self, token: str, local: str | None = None) -> AsyncIterator[Client]:
+        """A host with a credential, before the gateway over HTTP."""
+        gateway, auth = self.gateway(local), AuthSettings(issuer_url=RESOURCE, resource_server_url=None)
+        app = gateway.server.streamable_http_app(
+            auth=auth, token_verifier=GatewayCallers(self.harness.broker, "http://127.0.0.1/mcp"), json_response=True
+        )
+        async with AsyncExitStack() as stack:
+            port, _ = await stack.enter_async_context(served(app))
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            http = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, trust_env=False, timeout=60))
+            streams = streamable_http_client(f"http://127.0.0.1:{port}/mcp", http_client=http)
+            yield await stack.enter_async_context(Client(streams, mode="2026-07-28"))
+
+    def _on_elicitation(self, elicited: Callable[[str], Awaitable[Any]]) -> Any:
+        async def on_elicitation(_: Any, params: Any) -> ElicitResult:
+            self.links.append(params.url)
+            return ElicitResult(action=await elicited(params.url) or "accept")
+
+        return on_elicitation
+
+    async def consents(self, url: str) -> None:
+        await connect_through(self.harness.browser(), self.harness.idp, url, "alice")
+
+    @property
+    def sessions(self) -> int:
+        return sum(isinstance(each, AuthorizationRequested) for each in self.harness.audit.entries)
+
+
+@pytest.fixture(autouse=True)
+def _a_busy_machine_lists_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oauthbroker.mcp.gateway.LISTING", replace(LISTING, seconds=120))
+
+
+@pytest.fixture
+async def stage(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Stage]:
+    async with AsyncExitStack() as stack:
+        apps, servers, stops, switches = [], [], {}, {}
+        for name, tools in (("mail", ["whose", "phish"]), ("notes", ["*"])):
+            switches[name] = Switch(upstream(identity_provider).streamable_http_app(json_response=True))
+            port, stops[name] = await stack.enter_async_context(served(switches[name]))
+            access = ApiAccess((ApiHost("127.0.0.1", port, "http"),), ("GET", "POST", "DELETE"))
+            apps.append(user_app(identity_provider, name, api=access))
+            said = {"url": f"http://127.0.0.1:{port}/mcp", "oauthAppRef": f"OAuthApp/{name}", "tools": tools}
+            more = {"prompts": ["greet"], "resources": ["notes://list", "notes://alice/*"]} if name == "notes" else {}
+            spec = McpServerSpec.model_validate({**said, **more, "scopes": ["read"]})
+            servers.append(RoomResource("McpServer", name, spec))
+        tools_ = {
+            AUDIENCE: (ToolAuth("mail", ("read",)), ToolAuth("notes", ("read",))),
+            "Tool/other": (ToolAuth("mail"),),
+        }
+        rooms = {"mcp": RoomResources(tuple(servers))}
+        harness = await stack.enter_async_context(
+            running(identity_provider, apps, clock=test_clock, rooms=rooms, tools=tools_)
+        )
+        yield Stage(harness, stops, switches)
+
+
+async def connected(stage: Stage, *apps: str, account: str = "alice", subject: str = ALICE) -> None:
+    for app in apps:
+        await stage.harness.connected(app, account, turn(subject), scopes=["read"])
+
+
+async def names(client: Client) -> list[str]:
+    return [tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools]
+
+
+@pytest.mark.case("135")
+async def test_the_tools_of_all_servers_have_the_names_of_their_servers_and_the_others_are_not_there(
+    stage: Stage,
+) -> None:
+    await connected(stage, "mail", "notes")
+    async with stage.host() as client:
+        shown = ["mail__whose", "mail__phish", "notes__whose", "notes__hidden", "notes__links", "notes__phish"]
+        assert shown == await names(client)
+        assert "alice!" == text_of(await client.call_tool("mail__whose", {"word": "!"}))
+        assert "not shown" == text_of(await client.call_tool("notes__hidden", {}))
+        for name in ("mail__hidden", "other__whose", "whose", "__whose", "mail__", "mail"):
+            result = await client.call_tool(name, {})
+            assert result.is_error
+            assert "no tool" in text_of(result)
+
+
+@pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
+async def test_a_server_without_consent_shows_a_tool_that_connects_it(stage: Stage, mode: str) -> None:
+    await connected(stage, "notes")
+    async with stage.host(mode=mode) as client:
+        assert "mail__oauthbroker_connect" in await names(client)
+        result = await client.call_tool("mail__oauthbroker_connect", {})
+        assert result.is_error
+        await stage.consents(next(word for word in text_of(result).split() if word.startswith("http")))
+        assert "connected" in text_of(await client.call_tool("mail__oauthbroker_connect", {}))
+        assert {"mail__whose", "mail__phish"} <= set(await names(client))
+
+
+@pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
+async def test_the_host_is_told_of_the_tools_of_a_server_that_was_connected(stage: Stage, mode: str) -> None:
+    await connected(stage, "mail", "notes")
+    told = asyncio.Event()
+
+    async def on_message(message: Any) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            told.set()
+
+    async with (
+        Client(stage.gateway().server, mode=mode, message_handler=on_message) as client,
+        AsyncExitStack() as stack,
+    ):
+        if mode != "legacy":
+            changes = await stack.enter_async_context(client.listen(tools_list_changed=True))
+        await client.call_tool("mail__oauthbroker_connect", {})
+        async with asyncio.timeout(30):
+            await (told.wait() if mode == "legacy" else anext(aiter(changes)))
+
+
+async def test_a_list_of_several_pages_is_shown_and_one_without_end_is_cut(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each page has the same tools."""
+    pages = iter(["2", "3", None])
+
+    def page(tools: list[Any]) -> ListToolsResult:
+        return ListToolsResult(tools=tools, next_cursor=next(pages, "more"))
+
+    monkeypatch.setattr("mcp.server.mcpserver.server.ListToolsResult", page)
+    await connected(stage, "mail")
+    async with stage.host() as client:
+        assert 3 * 2 == sum(name.startswith("mail__") for name in await names(client))
+        assert 2 * (1 + MOST_PAGES) == sum(name.startswith("mail__") for name in await names(client))
+
+
+async def test_lists_of_many_callers_are_forgotten_in_their_order(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oauthbroker.mcp.gateway.MOST_LISTS", 1)
+    await connected(stage, "mail")
+    await connected(stage, "notes")
+    async with stage.host() as client:
+        await names(client)
+        for app in ("mail", "notes"):
+            assert await stage.harness.broker.revoke(f"OAuthApp/{app}", subject=ALICE)
+        assert 1 == sum(name.endswith("_connect") for name in await names(client))
+
+
+async def test_a_call_asks_with_the_gateways_own_link_and_goes_on_by_itself(stage: Stage) -> None:
+    async with stage.host(elicited=stage.consents) as client:
+        assert "alice" == text_of(await client.call_tool("mail__whose", {}))
+    assert 1 == len(stage.links)
+    assert stage.links[0].startswith(f"{stage.harness.origin}/connect/")
+
+
+async def test_a_host_of_2025_gets_the_link_in_an_error(stage: Stage) -> None:
+    async with stage.host(elicited=stage.consents, mode="legacy") as client:
+        with pytest.raises(MCPError) as refused:
+            await client.call_tool("mail__whose", {})
+        assert -32042 == refused.value.error.code
+        await stage.consents(refused.value.error.data["elicitations"][0]["url"])
+        assert "alice" == text_of(await client.call_tool("mail__whose", {}))
+
+
+async def test_a_link_of_one_server_holds_up_no_call_of_another(stage: Stage) -> None:
+    await connected(stage, "notes")
+    async with stage.host() as client, asyncio.timeout(60):
+        assert (await client.call_tool("mail__whose", {})).is_error
+        assert "alice" == text_of(await client.call_tool("notes__whose", {}))
+
+
+async def test_tools_stay_when_the_token_ends_and_the_next_call_asks(stage: Stage) -> None:
+    await connected(stage, "mail", "notes")
+    async with stage.host(elicited=stage.consents) as client:
+        before = await names(client)
+        assert await stage.harness.broker.revoke("OAuthApp/mail", subject=ALICE)
+        assert before == await names(client)
+        assert "alice" == text_of(await client.call_tool("mail__whose", {}))
+    assert 1 == len(stage.links)
+
+
+async def test_a_server_that_is_gone_ends_its_own_calls_and_no_others(stage: Stage) -> None:
+    await connected(stage, "mail", "notes")
+    async with stage.host() as client:
+        before = await names(client)
+        await stage.stops["mail"]()
+        assert before == await names(client)
+        result = await client.call_tool("mail__whose", {})
+        assert result.is_error
+        assert "mail" in text_of(result)
+        assert "alice" == text_of(await client.call_tool("notes__whose", {}))
+
+
+async def test_arguments_that_the_server_refuses_are_a_sentence(stage: Stage) -> None:
+    await connected(stage, "mail")
+    async with stage.host() as client:
+        result = await client.call_tool("mail__whose", {"word": {}})
+    assert result.is_error
+
+
+@pytest.mark.case("133")
+async def test_state_that_the_gateway_did_not_seal_is_refused(stage: Stage) -> None:
+    await connected(stage, "mail")
+    async with stage.host() as client:
+        with pytest.raises(MCPError, match="requestState"):
+            await client.call_tool("mail__whose", {}, request_state="oauthbroker:as-AAAAAAAAAAAAAAAAAAAAAA")
+
+
+@pytest.mark.case("136")
+async def test_a_server_that_asks_the_host_for_input_gets_nothing(stage: Stage) -> None:
+    await connected(stage, "mail")
+    async with stage.host(elicited=stage.consents) as client:
+        result = await client.call_tool("mail__phish", {})
+    assert result.is_error
+    assert "phished" not in text_of(result)
+    assert "evil" not in text_of(result)
+    assert [] == stage.links
+
+
+async def test_a_reload_changes_the_tools(stage: Stage) -> None:
+    await connected(stage, "mail", "notes")
+    async with stage.host() as client:
+        bundle = stage.harness.broker.bundle
+        await stage.harness.broker.reload(
+            replace(bundle, rooms={"mcp": RoomResources(bundle.rooms["mcp"].resources[1:])})
+        )
+        assert {"notes"} == {name.partition("__")[0] for name in await names(client)}
+
+
+async def comments(scope: Any, receive: Any, send: Any) -> None:
+    """Answer with a stream of comments that lasts for minutes."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+    async with asyncio.timeout(120):
+        gone = asyncio.create_task(left(receive))
+        while not gone.done():
+            await send({"type": "http.response.body", "body": b": one moment\n\n", "more_body": True})
+            await asyncio.sleep(0.05)
+
+
+async def left(receive: Any) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def padded(app: Any, size: int) -> Any:
+    """Answer as `app`, with that many spaces behind each body."""
+
+    async def answers(scope: Any, receive: Any, send: Any) -> None:
+        async def padding(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                kept = [each for each in message["headers"] if each[0] != b"content-length"]
+                message = {**message, "headers": kept}
+            elif not message.get("more_body"):
+                message = {**message, "body": message.get("body", b"") + b" " * size}
+            await send(message)
+
+        await app(scope, receive, padding)
+
+    return answers
+
+
+@pytest.mark.slow
+@pytest.mark.case("139")
+async def test_a_server_whose_answer_does_not_end_holds_up_no_list_of_the_others(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("oauthbroker.mcp.gateway.LISTING", replace(LISTING, seconds=3))
+    await connected(stage, "mail", "notes")
+    stage.switches["mail"].instead = comments
+    async with stage.host() as client:
+        async with asyncio.timeout(30):
+            assert {"notes"} == {name.partition("__")[0] for name in await names(client)}
+        assert "the MCP server mail cannot be listed: TimeoutError" in caplog.text
+        stage.switches["mail"].instead = None
+        assert {"mail", "notes"} == {name.partition("__")[0] for name in await names(client)}
+
+
+@pytest.mark.case("139")
+async def test_a_call_whose_answer_does_not_end_is_a_sentence(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oauthbroker.mcp.gateway.CALLING", replace(CALLING, seconds=0.3))
+    await connected(stage, "mail")
+    stage.switches["mail"].instead = comments
+    async with stage.host() as client, asyncio.timeout(30):
+        result = await client.call_tool("mail__whose", {})
+    assert result.is_error
+    assert "The MCP server mail failed" in text_of(result)
+
+
+@pytest.mark.case("139")
+@pytest.mark.parametrize("bound", ["LISTING", "CALLING"])
+async def test_a_huge_answer_is_refused(stage: Stage, bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"oauthbroker.mcp.gateway.{bound}", replace(getattr(gateway, bound), most_bytes=100_000))
+    await connected(stage, "mail")
+    switch = stage.switches["mail"]
+    switch.instead = padded(switch.app, 100_000)
+    async with stage.host() as client:
+        listed = any(name.startswith("mail__") for name in await names(client))
+        result = await client.call_tool("mail__whose", {})
+    assert (bound == "CALLING", bound == "CALLING") == (listed, result.is_error)
+
+
+# --- prompts and resources
+
+
+async def prompts(client: Client) -> list[str]:
+    return [prompt.name for prompt in (await client.list_prompts(cache_mode="bypass")).prompts]
+
+
+async def resources(client: Client) -> list[str]:
+    found = [each.uri for each in (await client.list_resources(cache_mode="bypass")).resources]
+    templates = (await client.list_resource_templates(cache_mode="bypass")).resource_templates
+    return [*found, *(each.uri_template for each in templates)]
+
+
+@pytest.mark.case("135")
+async def test_prompts_and_resources_of_the_allow_list_are_passed_on_and_the_others_are_not_there(stage: Stage) -> None:
+    await connected(stage, "mail", "notes")
+    async with stage.host() as client:
+        assert ["notes__greet"] == await prompts(client)
+        assert ["notes+notes://list", "notes+notes://alice/{name}"] == await resources(client)
+        (message,) = (await client.get_prompt("notes__greet", {"word": "!"})).messages
+        assert "Greet alice!." == getattr(message.content, "text", "")
+        (content,) = (await client.read_resource("notes+notes://alice/7")).contents
+        assert ("notes+notes://alice/7", "note 7 of alice") == (content.uri, getattr(content, "text", ""))
+        for name in ("notes__secret", "mail__greet", "greet", "other__greet", "notes__"):
+            with pytest.raises(MCPError, match="There is no prompt"):
+                await client.get_prompt(name)
+        left = ["notes://alice/../list", "notes://alice/%2e%2e/list", "keys://1", "notes://alice", ""]
+        for uri in [f"notes+{each}" for each in left] + ["notes://list", "mail+notes://list", "other+notes://list"]:
+            with pytest.raises(MCPError, match="There is no resource"):
+                await client.read_resource(uri)
+
+
+async def test_links_to_resources_that_are_shown_lead_through_the_gateway(stage: Stage) -> None:
+    await connected(stage, "notes")
+    async with stage.host() as client:
+        shown, foreign, embedded = (await client.call_tool("notes__links", {})).content
+        assert ("notes+notes://alice/1", "keys://1") == (getattr(shown, "uri", ""), getattr(foreign, "uri", ""))
+        resource: Any = getattr(embedded, "resource", None)
+        assert "notes+notes://alice/2" == resource.uri
+        (content,) = (await client.read_resource(getattr(shown, "uri", ""))).contents
+        assert "note 1 of alice" == getattr(content, "text", "")
+
+
+@pytest.mark.parametrize("kind", ["prompt", "resource"])
+async def test_a_prompt_and_a_resource_ask_for_consent_and_go_on(stage: Stage, kind: str) -> None:
+    async with stage.host(elicited=stage.consents) as client:
+        assert [] == await prompts(client) + await resources(client)
+        if kind == "prompt":
+            assert (await client.get_prompt("notes__greet")).messages
+        else:
+            assert (await client.read_resource("notes+notes://list")).contents
+        assert ["notes__greet"] == await prompts(client)
+    assert 1 == len(stage.links)
+
+
+async def test_a_host_that_does_not_elicit_gets_the_link_of_a_prompt_in_an_error(stage: Stage) -> None:
+    async with stage.host() as client:
+        with pytest.raises(MCPError) as refused:
+            await client.get_prompt("notes__greet")
+        await stage.consents(next(word for word in refused.value.error.message.split() if word.startswith("http")))
+        assert (await client.get_prompt("notes__greet")).messages
+
+
+async def test_a_server_that_is_gone_keeps_its_lists_and_fails_its_own_prompts_and_resources(stage: Stage) -> None:
+    await connected(stage, "notes")
+    async with stage.host() as client:
+        before = await prompts(client) + await resources(client)
+        await stage.stops["notes"]()
+        assert before == await prompts(client) + await resources(client)
+        with pytest.raises(MCPError, match="MCP server notes failed"):
+            await client.get_prompt("notes__greet")
+        with pytest.raises(MCPError, match="MCP server notes failed"):
+            await client.read_resource("notes+notes://list")
+
+
+@pytest.mark.case("139")
+async def test_a_huge_resource_and_a_huge_list_are_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    for bound in ("LISTING", "CALLING"):
+        monkeypatch.setattr(f"oauthbroker.mcp.gateway.{bound}", replace(getattr(gateway, bound), most_bytes=100_000))
+    await connected(stage, "notes")
+    switch = stage.switches["notes"]
+    switch.instead = padded(switch.app, 100_000)
+    async with stage.host() as client:
+        assert [] == await prompts(client) + await resources(client)
+        with pytest.raises(MCPError, match="MCP server notes failed"):
+            await client.read_resource("notes+notes://list")
+
+
+def test_a_server_without_prompts_and_resources_is_not_asked_for_them(stage: Stage) -> None:
+    spec = stage.harness.broker.bundle.rooms["mcp"].of("McpServer")["mail"].spec
+    assert not any(
+        spec.shows(kind, name) for kind in ("prompts", "resources") for name in ("greet", "notes://list", "")
+    )
+
+
+# --- over HTTP
+
+
+async def begun(stage: Stage, subject: str = ALICE) -> Any:
+    return await stage.harness.broker.turns.begin(turn(subject), tools={AUDIENCE: None, "Tool/other": None})
+
+
+async def test_holders_of_turn_tokens_each_have_their_own_tokens(stage: Stage) -> None:
+    await connected(stage, "mail")
+    await connected(stage, "mail", account="bob", subject=BOB)
+    tokens = [(await begun(stage, each)).tool_tokens[AUDIENCE].reveal() for each in (ALICE, BOB)]
+    async with stage.over_http(tokens[0]) as of_alice, stage.over_http(tokens[1]) as of_bob:
+        said = await asyncio.gather(*(each.call_tool("mail__whose", {}) for each in [of_alice, of_bob] * 3))
+    assert ["alice", "bob"] * 3 == [text_of(each) for each in said]
+
+
+async def test_a_narrowed_turn_token_gets_less(stage: Stage) -> None:
+    await connected(stage, "mail", "notes")
+    token = narrow((await begun(stage)).tool_tokens[AUDIENCE], apps={"OAuthApp/notes": None})
+    async with stage.over_http(token.reveal()) as client:
+        assert "alice" == text_of(await client.call_tool("notes__whose", {}))
+        assert (await client.call_tool("mail__whose", {})).is_error
+
+
+async def test_an_api_key_acts_as_the_user_who_started_the_gateway(stage: Stage) -> None:
+    await connected(stage, "mail")
+    _, key = await stage.harness.broker.api_keys.create("host", {"runtime"})
+    async with stage.over_http(key.reveal(), ALICE) as client:
+        assert "alice" == text_of(await client.call_tool("mail__whose", {}))
+
+
+@pytest.mark.case("137")
+@pytest.mark.parametrize("of", ["none", "an operator's key", "another tool's token", "the turn's own token", "forged"])
+async def test_other_callers_get_nothing(stage: Stage, of: str) -> None:
+    turn_of_alice = await begun(stage)
+    _, operators = await stage.harness.broker.api_keys.create("ops", {"operator"})
+    tokens = {
+        "none": "",
+        "an operator's key": operators.reveal(),
+        "another tool's token": turn_of_alice.tool_tokens["Tool/other"].reveal(),
+        "the turn's own token": turn_of_alice.token.reveal(),
+        "forged": "x",
+    }
+    with pytest.raises(BaseExceptionGroup):
+        async with stage.over_http(tokens[of], ALICE) as client:
+            await client.call_tool("mail__whose", {})
+    assert 0 == stage.sessions

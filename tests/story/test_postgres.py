@@ -1,0 +1,677 @@
+"""Brokers on several hosts share one PostgreSQL database."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from oauthbroker import Ready
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
+from oauthbroker.events.backends import queues_of
+from oauthbroker.events.postgres_queues import PostgresQueues
+from oauthbroker.events.queue import StoreQueues
+from oauthbroker.model.settings import Limits, Settings
+from oauthbroker.observability.logging import json_log
+from oauthbroker.observability.metrics import Gauge, Metrics
+from oauthbroker.repository.repository import FEED_SECONDS, Repository
+from oauthbroker.store.key_encryption_keys import FileKek
+from oauthbroker.store.postgres import schema
+from oauthbroker.store.postgres.feed import Feed
+from oauthbroker.store.postgres.postgres_store import PostgresStore
+from oauthbroker.store.postgres.schema import _migrations
+from oauthbroker.testing import Canaries, IdentityProvider, TestClock
+from oauthbroker.wiring import init_store, migrate_store, open_vault
+from oauthbroker.wiring.moving import verify_store
+from tests.kit import installed, postgres
+from tests.kit.cli import BROKER, SECRET, Desk
+from tests.kit.running_broker import ALICE, Harness, running, turn, user_app
+from tests.kit.waiting import until
+from tests.unit.records.kit import event
+
+ENV = "BROKER_DATABASE_URL"
+DATABASE = "hosts"
+
+
+@pytest.fixture(scope="module")
+def prepared(postgres_server: postgres.Server) -> postgres.Server:
+    postgres_server.new_database(DATABASE)
+    return postgres_server
+
+
+@pytest.fixture
+def url(prepared: postgres.Server) -> Secret:
+    prepared.empty(DATABASE)
+    return prepared.url(DATABASE)
+
+
+@pytest.fixture
+def empty(prepared: postgres.Server) -> Iterator[str]:
+    """The name of a database without tables."""
+    prepared.run("create database empty")
+    yield "empty"
+    prepared.run("drop database empty with (force)")
+
+
+@asynccontextmanager
+async def hosts(
+    count: int,
+    url: Secret,
+    folder: Path,
+    idp: IdentityProvider,
+    clock: Any = None,
+    *,
+    limits: Limits | None = None,
+    **store: Any,
+) -> AsyncIterator[list[Harness]]:
+    """So many brokers, each with connections of its own, on one database."""
+    app, clock = user_app(idp), clock or TestClock()
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(
+                running(
+                    idp,
+                    [app],
+                    clock=clock,
+                    limits=limits,
+                    store=postgres.open_postgres_store(url, folder, **made(store)),
+                )
+            )
+            for _ in range(count)
+        ]
+
+
+def made(parts: dict[str, Any]) -> dict[str, Any]:
+    """Each host has a feed of its own: `feed` makes it."""
+    return {name: part() if name == "feed" else part for name, part in parts.items()}
+
+
+async def token(host: Harness) -> str:
+    ready = await host.ask()
+    assert isinstance(ready, Ready), ready
+    return ready.access_token.reveal()
+
+
+async def test_a_grant_of_one_host_is_used_on_the_others(
+    url: Secret, tmp_path: Path, identity_provider: IdentityProvider
+) -> None:
+    async with hosts(3, url, tmp_path, identity_provider) as brokers:
+        first = (await brokers[0].connected()).access_token.reveal()
+        assert {first} == {await token(host) for host in brokers}
+
+
+async def test_many_tasks_on_several_hosts_that_want_one_expired_grant_make_one_refresh(
+    url: Secret, tmp_path: Path, identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    async with hosts(4, url, tmp_path, identity_provider, test_clock) as brokers:
+        first = (await brokers[0].connected()).access_token.reveal()
+        test_clock.advance(3600)
+        tokens = await asyncio.gather(*(token(brokers[number % 4]) for number in range(80)))
+        assert 1 == identity_provider.count("refresh_token")
+        assert 1 == len(set(tokens))
+        assert first not in tokens
+
+
+async def test_hosts_behind_a_pooler_in_transaction_mode_make_one_refresh_too(
+    prepared: postgres.Server, url: Secret, tmp_path: Path, identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    """Two sessions of the server serve the statements of four hosts by turns."""
+    postgres.open_postgres_store(url, tmp_path)
+    with postgres.pooler(prepared, DATABASE) as pooled:
+        async with hosts(4, pooled, tmp_path, identity_provider, test_clock) as brokers:
+            await brokers[0].connected()
+            test_clock.advance(3600)
+            tokens = await asyncio.gather(*(token(brokers[number % 4]) for number in range(40)))
+            assert (1, 1) == (identity_provider.count("refresh_token"), len(set(tokens)))
+
+
+async def test_a_token_that_one_host_has_revoked_is_handed_out_by_none(
+    url: Secret, tmp_path: Path, identity_provider: IdentityProvider
+) -> None:
+    async with hosts(2, url, tmp_path, identity_provider) as (one, two):
+        await one.connected()
+        await token(two)
+        assert await one.broker.revoke("mail", subject=ALICE)
+        asked = await two.ask()
+        assert "authorization_required" == asked.status
+
+
+async def test_events_of_one_host_reach_a_consumer_on_another_in_their_order(
+    url: Secret, tmp_path: Path, identity_provider: IdentityProvider
+) -> None:
+    async with hosts(2, url, tmp_path, identity_provider) as (one, two):
+        await one.connected()
+        assert ["auth.granted"] == [event["type"] for event in await two.events()]
+
+
+async def test_turns_and_api_keys_hold_on_every_host_until_one_host_ends_them(
+    url: Secret, tmp_path: Path, identity_provider: IdentityProvider
+) -> None:
+    async with hosts(2, url, tmp_path, identity_provider) as (one, two):
+        begun = await one.running.parts.turns.begin(turn())
+        key, text = await one.running.parts.api_keys.create("runtime", frozenset({"runtime"}))
+        assert begun.turn_id == (await two.running.parts.turns.admit(begun.token.reveal())).turn_id
+        assert key.id == (await two.running.parts.api_keys.check(text.reveal())).id
+        assert await two.running.parts.turns.end(begun.turn_id)
+        assert await two.running.parts.api_keys.remove(key.id)
+        for call in (
+            one.running.parts.turns.admit(begun.token.reveal()),
+            one.running.parts.api_keys.check(text.reveal()),
+        ):
+            with pytest.raises(BrokerError):
+                await call
+
+
+async def test_a_circuit_that_opens_on_one_host_stops_no_other(
+    url: Secret, tmp_path: Path, identity_provider: IdentityProvider
+) -> None:
+    async with hosts(2, url, tmp_path, identity_provider) as (one, two):
+        refused = BrokerError(Code.PROVIDER_UNREACHABLE)
+        for _ in range(20):
+            one.running.parts.circuits[0].failed("mail", refused)
+        assert (["mail"], []) == tuple(host.running.parts.circuits[0].open_for() for host in (one, two))
+
+
+async def test_an_event_is_stored_with_its_grant_and_a_host_that_ends_before_it_is_queued_loses_none(
+    url: Secret, tmp_path: Path, identity_provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ended(*_: Any) -> bool:
+        raise BrokerError(Code.STORE_UNAVAILABLE)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresQueues, "enqueue", ended)
+        async with hosts(1, url, tmp_path, identity_provider) as (host,):
+            await host.connected()
+            assert await host.event(wait=0) is None
+    async with hosts(1, url, tmp_path, identity_provider) as (host,):
+        assert ["auth.granted"] == [event["type"] for event in await host.events()]
+
+
+async def test_an_event_wakes_a_consumer_that_waits_on_another_host(
+    url: Secret, tmp_path: Path, identity_provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("POLL_SECONDS", "SLOW_POLL_SECONDS"):
+        monkeypatch.setattr(f"oauthbroker.events.postgres_queues.{name}", 600.0)
+    seldom = Limits(sweep_seconds=3600)
+    async with hosts(2, url, tmp_path, identity_provider, SystemClock(), limits=seldom) as (one, two):
+        store = postgres_of(two)
+        assert await store.feed.heard()
+        waiting = asyncio.create_task(two.broker.events.lease("planner", wait=300))
+        await asyncio.sleep(0)
+        await one.broker.events.enqueue("planner", "tool.completed", {}, turn=turn())
+        async with asyncio.timeout(60):
+            delivery = await waiting
+        assert delivery is not None
+        assert await delivery.ack()
+
+
+async def test_events_that_the_version_before_has_queued_are_taken_over_and_it_can_queue_none_beside(
+    url: Secret, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as stack:
+        stores = [postgres.open_postgres_store(url, tmp_path) for _ in range(2)]
+        for store in stores:
+            stack.push_async_callback(store.close)
+        old, rows = (Repository(store) for store in stores)
+        before = StoreQueues(repository=old, clock=SystemClock(), limits=Limits(), metrics=Metrics())
+        queues = queues_of(rows, clock=SystemClock(), limits=Limits())
+        for number in range(5):
+            await before.enqueue(event(number, "a"))
+        first, second = await before.lease("planner"), None
+        assert first is not None
+        assert await first.ack()
+        second = await before.lease("planner")
+        assert second is not None
+        assert not await queues.enqueue(event(0, "a")), "done before"
+        assert await queues.enqueue(event(5, "a"))
+        assert await queues.lease("planner") is None, "the head is leased"
+        with pytest.raises(BrokerError) as refused:
+            await before.enqueue(event(6, "a"))
+        assert Code.STORE_UNAVAILABLE is refused.value.code
+        assert await queues.ack("planner", second.id, second.lease)
+        found = list[str]()
+        while (delivery := await queues.lease("planner")) is not None:
+            found.append(delivery.id)
+            assert await delivery.ack()
+        assert [event(number).id for number in range(2, 6)] == found
+        assert [] == [each async for each in old.events.all()]
+
+
+def postgres_of(host: Harness) -> PostgresStore:
+    assert isinstance(host.store, PostgresStore)
+    return host.store
+
+
+async def fed(host: Harness) -> PostgresStore:
+    """Wait until the feed of a host is trusted, and its grant is known."""
+    store = postgres_of(host)
+    assert await store.feed.heard()
+    await token(host)
+    await token(host)
+    return store
+
+
+async def is_ready(host: Harness) -> bool:
+    return bool((await host.ask()).status == "ready")
+
+
+async def is_refused(host: Harness) -> bool:
+    return bool((await host.ask()).status == "authorization_required")
+
+
+async def test_a_trusted_feed_saves_the_round_trip_and_hears_a_revocation_of_another_host(
+    url: Secret, tmp_path: Path, identity_provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = partial(Feed, url, trusted=True, settling=0)
+    async with hosts(2, url, tmp_path, identity_provider, feed=feed) as (one, two):
+        await one.connected()
+        store = await fed(two)
+        key = Repository(store).grant_key("mail", ALICE)
+
+        async def needs_no_database() -> bool:
+            """The background of the other host may still change the grant when this begins."""
+            held = await store.get(key)
+            assert held is not None
+            with monkeypatch.context() as patch:
+                patch.setattr(store.connections, "read", away)
+                return store.unchanged(held) and await is_ready(two)
+
+        await until(needs_no_database)
+        async with store.lease(store.key("pair", "mail", ALICE), wait=5):
+            held = await store.get(key)
+            assert held is not None
+            assert not store.unchanged(held), "a holder of a lease asks"
+        assert await one.broker.revoke("mail", subject=ALICE)
+        await until(partial(is_refused, two))
+
+
+@asynccontextmanager
+async def half_open(server: postgres.Server, folder: Path) -> AsyncIterator[tuple[Secret, asyncio.Event]]:
+    """A way to the database that keeps its connections open, and passes nothing on while the event is clear."""
+    flows, tasks, place = asyncio.Event(), set[asyncio.Task[None]](), folder / "socket"
+    writers = list[asyncio.StreamWriter]()
+    flows.set()
+    place.mkdir()
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            await flows.wait()
+            writer.write(data)
+        writer.close()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_unix_connection(str(server.folder / ".s.PGSQL.5432"))
+        writers.extend((writer, far_writer))
+        for way in (carry(reader, far_writer), carry(far_reader, writer)):
+            tasks.add(asyncio.create_task(way))
+
+    async with await asyncio.start_unix_server(connected, str(place / ".s.PGSQL.5432")):
+        yield Secret(f"postgresql://postgres@/{DATABASE}?host={place}"), flows
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in writers:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+
+async def test_a_half_open_feed_is_not_trusted_beyond_the_bound_and_is_trusted_again_later(
+    postgres_server: postgres.Server, url: Secret, tmp_path: Path, identity_provider: IdentityProvider
+) -> None:
+    async with half_open(postgres_server, tmp_path) as (silent, flows):
+        feed = partial(Feed, silent, trusted=True, settling=0)
+        async with hosts(2, url, tmp_path, identity_provider, feed=feed) as (one, two):
+            await one.connected()
+            store = await fed(two)
+            flows.clear()
+            assert await one.broker.revoke("mail", subject=ALICE)
+            revoked = time.monotonic()
+            asked = time.monotonic()
+            while (await two.ask()).status == "ready":  # its feed cannot hear of it
+                assert asked - revoked < FEED_SECONDS, "beyond the bound"
+                asked = time.monotonic()
+            assert "late" == store.feed.state
+            flows.set()
+            await until(store.feed.heard)
+
+
+CUTS = ("the connection is cut", "the server is restarted")
+
+
+@pytest.mark.parametrize("how", CUTS)
+async def test_a_feed_that_was_cut_forgets_its_versions_and_listens_again(
+    prepared: postgres.Server, url: Secret, tmp_path: Path, identity_provider: IdentityProvider, how: str
+) -> None:
+    feed = partial(Feed, url, trusted=True, settling=0)
+    async with hosts(1, url, tmp_path, identity_provider, feed=feed) as (host,):
+        await host.connected()
+        store = await fed(host)
+        held = await store.get(Repository(store).grant_key("mail", ALICE))
+        assert held is not None
+        if how == CUTS[0]:
+            prepared.run(
+                "select pg_terminate_backend(pid) from pg_stat_activity "
+                "where pid <> pg_backend_pid() and backend_type = 'client backend'"
+            )
+        else:
+            prepared.stop("immediate")
+            prepared.start()
+
+        async def forgot() -> bool:
+            return not store.unchanged(held)
+
+        await until(forgot)
+        await until(store.feed.heard)
+        await until(partial(is_ready, host))  # idle connections were cut, too
+
+
+async def test_a_pooler_that_keeps_notifications_back_leaves_the_feed_untrusted(
+    prepared: postgres.Server, url: Secret, tmp_path: Path, identity_provider: IdentityProvider
+) -> None:
+    postgres.open_postgres_store(url, tmp_path)
+    with postgres.pooler(prepared, DATABASE) as pooled:
+        feed = partial(Feed, pooled, trusted=True, settling=0)
+        async with hosts(2, pooled, tmp_path, identity_provider, feed=feed) as (one, two):
+            await one.connected()
+            await token(two)
+            assert not await postgres_of(two).feed.heard()
+            assert await one.broker.revoke("mail", subject=ALICE)
+            assert await is_refused(two)
+
+
+async def test_tokens_that_were_checked_within_the_bound_are_handed_out_while_the_database_is_away(
+    prepared: postgres.Server, url: Secret, tmp_path: Path, identity_provider: IdentityProvider
+) -> None:
+    async with hosts(1, url, tmp_path, identity_provider, degraded_seconds=30.0) as (host,):
+        first = (await host.connected()).access_token.reveal()
+        await token(host)
+        store, real = postgres_of(host), time.monotonic
+        prepared.stop("immediate")
+        try:
+            assert [first] * 2 == [await token(host) for _ in range(2)]
+            assert store.degraded
+            figures = host.running.parts.gauges.of_process()
+            assert (1.0, 1.0) == (figures[Gauge.STORE_DEGRADED, ()], figures[Gauge.STORE_FEEDS, ("off",)])
+            store._monotonic = lambda: real() + 31
+            away = await host.ask()
+            assert ("error", Code.STORE_UNAVAILABLE, True) == (away.status, away.code, away.retryable)
+        finally:
+            prepared.start()
+        assert first == await token(host)
+
+
+async def away(*_: Any) -> Any:
+    raise BrokerError(Code.STORE_UNAVAILABLE)
+
+
+async def test_the_database_shows_no_secret_and_no_name(
+    url: Secret, tmp_path: Path, identity_provider: IdentityProvider
+) -> None:
+    async with hosts(1, url, tmp_path, identity_provider) as (host,):
+        secret = (await host.connected()).access_token.reveal()
+        with psycopg.connect(url.reveal()) as connection:
+            found = connection.execute("select tablename from pg_tables where schemaname = 'oauthbroker'")
+            tables = [name for (name,) in found.fetchall()]
+            seen = "".join(
+                repr(connection.execute(f'select * from oauthbroker."{table}"').fetchall())  # noqa: S608
+                for table in tables
+            )
+    assert "entry" in tables
+    for word in (secret, "alice", "ALICE", "mail", "planner", "idp:", "chat:"):
+        assert word not in seen, word
+
+
+async def test_a_broker_goes_on_when_its_database_is_back(
+    postgres_server: postgres.Server, url: Secret, tmp_path: Path, identity_provider: IdentityProvider
+) -> None:
+    async with hosts(1, url, tmp_path, identity_provider) as (host,):
+        first = (await host.connected()).access_token.reveal()
+        postgres_server.stop("immediate")
+        try:
+            away = await host.ask()
+            assert ("error", Code.STORE_UNAVAILABLE, True) == (away.status, away.code, away.retryable)
+        finally:
+            postgres_server.start()
+        assert first == await token(host)
+
+
+REFUSED = {
+    "no URL": ("", "has no URL of a database"),
+    "not a URL": ("the database in the cellar", "not a database's URL"),
+    "no server": ("postgresql://postgres@/hosts?host=/nowhere", "database:"),
+    "no such database": ("nowhere", "database: "),
+    "without tables": ("empty", "run `oauthbroker store migrate`"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+async def test_a_database_that_is_no_store_is_refused_with_what_to_do(
+    prepared: postgres.Server, empty: str, tmp_path: Path, what: str
+) -> None:
+    given, note = REFUSED[what]
+    env = {ENV: prepared.url(given).reveal() if given in {"nowhere", empty} else given}
+    refused = await refusal(settings(tmp_path), env)
+    assert (Code.STORE_UNAVAILABLE, True) == (refused.code, note in str(refused)), str(refused)
+
+
+SPOILT = {
+    "update oauthbroker.migration set number = -number": "lacks a migration: run `oauthbroker store migrate`",
+    "alter database hosts set default_transaction_read_only = on": "read-only, perhaps a standby",
+    "alter database hosts set synchronous_commit = off": "synchronous_commit is off",
+}
+MENDED = ("alter database hosts reset all", "update oauthbroker.migration set number = abs(number)")
+
+
+@pytest.mark.parametrize("statement", SPOILT)
+async def test_a_store_that_cannot_keep_its_promises_is_refused(
+    prepared: postgres.Server, url: Secret, tmp_path: Path, statement: str
+) -> None:
+    env, here = {ENV: url.reveal()}, settings(tmp_path)
+    init_store(here, env, SystemClock())
+    prepared.run(statement, DATABASE)
+    try:
+        refused = await refusal(here, env)
+    finally:
+        writable = "-c default_transaction_read_only=off"
+        with psycopg.connect(url.reveal(), autocommit=True, options=writable) as connection:
+            for mended in MENDED:
+                connection.execute(mended)
+    assert (Code.STORE_UNAVAILABLE, True) == (refused.code, SPOILT[statement] in str(refused)), str(refused)
+
+
+async def test_a_user_without_rights_is_told_so(prepared: postgres.Server, url: Secret, tmp_path: Path) -> None:
+    init_store(settings(tmp_path), {ENV: url.reveal()}, SystemClock())
+    prepared.run("create role stranger login", DATABASE)
+    stranger = url.reveal().replace("postgres@", "stranger@")
+    refused = await refusal(settings(tmp_path), {ENV: stranger})
+    assert (Code.STORE_PERMISSIONS, True) == (refused.code, "lacks a right" in str(refused))
+
+
+async def test_a_host_without_the_key_file_makes_no_other_one(url: Secret, tmp_path: Path) -> None:
+    env = {ENV: url.reveal()}
+    init_store(settings(tmp_path / "one"), env, SystemClock())
+    with pytest.raises(BrokerError) as refused:
+        init_store(settings(tmp_path / "two"), env, SystemClock())
+    assert Code.KEY_UNKNOWN is refused.value.code
+    with pytest.raises(BrokerError) as refused:
+        init_store(settings(tmp_path / "one"), env, SystemClock())
+    assert Code.KEY_EXISTS is refused.value.code
+
+
+async def refusal(here: Settings, env: dict[str, str]) -> BrokerError:
+    """Open the store and keep a secret in it, which fails."""
+    if not Path(here.key_file).exists():
+        Path(here.key_file).parent.mkdir()
+        FileKek.create(Path(here.key_file))
+    with pytest.raises(BrokerError) as refused:
+        async with open_vault(here, env=env) as vault:
+            await vault.secrets.put("mail", "client_secret", Secret("s" * 20))
+    return refused.value
+
+
+def settings(folder: Path) -> Settings:
+    return Settings(store_root=str(folder / "store"), store_url_env=ENV, key_file=str(folder / "keys" / "kek"))
+
+
+MIGRATE = """
+import sys
+from oauthbroker.core.secret import Secret
+from oauthbroker.store.postgres.schema import _migrations
+from oauthbroker.store.postgres.schema import migrate
+print(migrate(Secret(sys.argv[1])))
+"""
+
+
+@pytest.mark.slow
+def test_migrations_of_several_callers_are_made_once(prepared: postgres.Server, empty: str) -> None:
+    command = [sys.executable, "-c", MIGRATE, prepared.url(empty).reveal()]
+    callers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    every = str(list(_migrations()))
+    assert [every, "[]", "[]", "[]"] == sorted(caller.communicate(timeout=60)[0].strip() for caller in callers)
+
+
+def test_the_commands_and_a_broker_work_on_a_database(
+    prepared: postgres.Server,
+    empty: str,
+    tmp_path: Path,
+    canaries: Canaries,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    identity_provider: IdentityProvider,
+) -> None:
+    desk = Desk(tmp_path, canaries, monkeypatch, capsys)
+    monkeypatch.setenv(ENV, prepared.url(empty).reveal())
+    text = BROKER.format(base=desk.base, port=desk.port)
+    desk.write("broker", text.replace("{root: ../store}", f"{{root: ../store, url: {{valueFrom: {{env: {ENV}}}}}}}"))
+    secret = desk.serve_app_of(identity_provider)
+    assert "table oauthbroker.keyring" in desk.type("init").out
+    canaries.add(desk.key_file.read_text("ascii").strip(), "key")
+    assert "Nothing to do." == desk.type("store", "migrate").out.strip()
+    assert 0 == desk.type("secrets", "set", *SECRET, stdin=secret).code
+    assert 0 == desk.type("check").code
+    desk.connect("alice", identity_provider)
+    listed = json.loads(desk.type("grants", "list", "--json").out)
+    assert ["mail"] == [grant["app"] for grant in listed]
+    checks = json.loads(desk.type("doctor", "--offline", "--json").out)["checks"]
+    assert {"keys", "secrets", "audit", "grants"} <= {each["check"] for each in checks}
+    assert [] == [each for each in checks if each["light"] == "failure"]
+    assert not (tmp_path / "store" / "data" / "grants").exists()
+
+
+async def stored(here: Settings, env: dict[str, str], name: str) -> None:
+    async with open_vault(here, env=env) as vault:
+        await vault.secrets.put(name, "client_secret", Secret("s" * 20))
+
+
+async def known(here: Settings, env: dict[str, str]) -> set[str]:
+    async with open_vault(here, env=env, upgrading=False) as vault:
+        return {name for name, _ in await vault.secrets.names()}
+
+
+async def test_a_server_that_is_too_old_is_refused(
+    url: Secret, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env, here = {ENV: url.reveal()}, settings(tmp_path)
+    init_store(here, env, SystemClock())
+    monkeypatch.setattr(schema, "OLDEST_SERVER", 99)
+    refused = await refusal(here, env)
+    assert (Code.STORE_UNAVAILABLE, True) == (refused.code, "PostgreSQL 99 or newer" in str(refused))
+
+
+async def test_a_store_of_a_newer_version_is_used_and_not_migrated_back(
+    prepared: postgres.Server, url: Secret, tmp_path: Path
+) -> None:
+    """Migrations only add, so that brokers of two versions work at once."""
+    env, here = {ENV: url.reveal()}, settings(tmp_path)
+    init_store(here, env, SystemClock())
+    prepared.run("insert into oauthbroker.migration (number) values (9999)", DATABASE)
+    try:
+        await stored(here, env, "mail")
+        assert ({"mail"}, []) == (await known(here, env), migrate_store(url))
+    finally:
+        prepared.run("delete from oauthbroker.migration where number = 9999", DATABASE)
+
+
+async def test_a_right_that_is_taken_away_is_named_and_nothing_is_lost(
+    prepared: postgres.Server, url: Secret, tmp_path: Path
+) -> None:
+    env, here = {ENV: url.reveal()}, settings(tmp_path)
+    init_store(here, env, SystemClock())
+    await stored(here, env, "before")
+    prepared.run("create role reader login", DATABASE)
+    prepared.run("grant usage on schema oauthbroker to reader", DATABASE)
+    prepared.run("grant select on all tables in schema oauthbroker to reader", DATABASE)
+    try:
+        reader = {ENV: url.reveal().replace("postgres@", "reader@")}
+        refused = await refusal(here, reader)
+        assert (Code.STORE_PERMISSIONS, True) == (refused.code, "lacks a right" in str(refused))
+        assert {"before"} == await known(here, env)
+    finally:
+        prepared.run("drop owned by reader", DATABASE)
+        prepared.run("drop role reader", DATABASE)
+
+
+async def test_rows_of_a_stranger_hide_no_record_and_are_not_believed(
+    prepared: postgres.Server, url: Secret, tmp_path: Path
+) -> None:
+    env, here = {ENV: url.reveal()}, settings(tmp_path)
+    init_store(here, env, SystemClock())
+    await stored(here, env, "mine")
+    strange = "insert into oauthbroker.entry (kind, name, generation, record) values ('secrets', {}, 1, {})"
+    prepared.run(strange.format("sha256('a')", "'no record'"), DATABASE)
+    copied = "(select record from oauthbroker.entry where kind = 'secrets' limit 1)"
+    prepared.run(strange.format("sha256('b')", copied), DATABASE)
+    assert {"mine"} == await known(here, env)
+    found = verify_store(f"env:{ENV}", here, env=env, log=json_log(io.StringIO(), SystemClock()))
+    assert ["does not open"] * 2 == [what for _, what in found.faults]
+
+
+async def test_a_standby_answers_reads_and_refuses_writes(
+    prepared: postgres.Server, url: Secret, tmp_path: Path
+) -> None:
+    env, here = {ENV: url.reveal()}, settings(tmp_path)
+    init_store(here, env, SystemClock())
+    await stored(here, env, "before")
+    with prepared.standby() as standby:
+        env = {ENV: standby.url(DATABASE).reveal()}
+        assert {"before"} == await known(here, env)
+        refused = await refusal(here, env)
+    assert (Code.STORE_UNAVAILABLE, True) == (refused.code, "perhaps a standby" in str(refused)), str(refused)
+
+
+async def test_a_full_disk_is_named_and_nothing_is_lost(prepared: postgres.Server, url: Secret, tmp_path: Path) -> None:
+    """The table lies on a small file system of its own."""
+    installed.demand([] if os.geteuid() == 0 else ["root, to mount a small file system"])
+    env, here = {ENV: url.reveal()}, settings(tmp_path)
+    init_store(here, env, SystemClock())
+    await stored(here, env, "before")
+    with prepared.small_disk() as place:
+        prepared.run(f"create tablespace small location '{place}'", DATABASE)
+        try:
+            prepared.run("alter table oauthbroker.entry set tablespace small", DATABASE)
+            with pytest.raises(psycopg.errors.DiskFull):
+                prepared.run("create table filler tablespace small as select generate_series(1, 1000000)", DATABASE)
+            with pytest.raises(BrokerError) as refused:
+                async with open_vault(here, env=env) as vault:
+                    for number in range(2_000):
+                        await vault.secrets.put(f"n{number}", "client_secret", Secret("s" * 2_000))
+            assert (Code.STORE_UNAVAILABLE, True) == (refused.value.code, "disk is full" in str(refused.value))
+            assert "before" in await known(here, env)
+        finally:
+            prepared.run("alter table oauthbroker.entry set tablespace pg_default", DATABASE)
+            prepared.run("drop tablespace small", DATABASE)

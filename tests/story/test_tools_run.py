@@ -1,0 +1,143 @@
+"""`oauthbroker tools run`: the agents of a configuration in a process beside the broker's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from oauthbroker import open_broker
+from oauthbroker.cli import run
+from oauthbroker.tools import Instances
+from tests.kit.agent_bundle import AGENTS, EDITABLE, FILES, LISTS, plan, written
+from tests.kit.cli import environment
+from tests.story.agent_world import turn_of
+from tests.unit.tools.changesets.repositories import bare_repository
+
+pytestmark = pytest.mark.slow
+MAIL = """\
+---
+apiVersion: agents.example.io/v1alpha1
+kind: Tool
+metadata: {name: mail}
+spec: {entry: ./mail.py, auth: {oauthAppRef: OAuthApp/mail}, exports: [{name: read}]}
+---
+apiVersion: agents.example.io/v1alpha1
+kind: OAuthApp
+metadata: {name: mail}
+spec:
+  provider: github
+  flow: authorizationCode
+  subjectMode: user
+  client: {clientId: {value: client}, clientSecret: {valueFrom: {env: MAIL_SECRET}}}
+  scopes: [repo]
+  redirect: {callbackPath: /oauth/callback/mail}
+"""
+READ = """\
+async def read(ctx, args):
+    return await ctx.oauth.get_access_token("OAuthApp/mail")
+
+
+handlers = {"read": read}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MAIL_SECRET", "secret")
+    files = {**FILES, "agents.yaml": AGENTS.replace("Tool/notes]", "Tool/notes, Tool/mail]", 1) + MAIL, "mail.py": READ}
+    config = written(tmp_path / "config", state=tmp_path / "state", files=files)
+    assert 0 == run(["init", "--config", str(config)])
+    return config
+
+
+@asynccontextmanager
+async def agents(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run the command, and end it as an operator does."""
+    command = [sys.executable, "-m", "oauthbroker", "tools", "run", *words]
+    process = await asyncio.create_subprocess_exec(
+        *command, env=environment() | {"MAIL_SECRET": "secret"}, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        yield process
+        process.send_signal(signal.SIGTERM)
+        assert 0 == await asyncio.wait_for(process.wait(), 60)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def answers(config: Path, text: str, threads: Sequence[str] = ("thread-1",)) -> list[str]:
+    """Queue a message for each thread, as the broker of another process does. Return the answers of their turns."""
+    async with open_broker(config, env={"MAIL_SECRET": "secret"}, background=False) as broker:
+        instances, turns = Instances(broker.room_state("tools")), [turn_of(each) for each in threads]
+        queued = [await broker.events.enqueue(of.agent_name, "chat.message", {"input": text}, turn=of) for of in turns]
+        async with asyncio.timeout(60):
+            while None in (outcomes := [await instances.outcome(each) for each in queued]):
+                await asyncio.sleep(0.1)
+    return [str(each["answer"]) for each in outcomes if each is not None]
+
+
+async def answer(config: Path, text: str) -> str:
+    (told,) = await answers(config, text)
+    return told
+
+
+def repository_of(config: Path, folder: Path, files: Mapping[str, str]) -> list[str]:
+    """Make a repository of the bundle with these files, and return the words that name it to the command."""
+    kept = {each.name: each.read_text("utf-8") for each in config.iterdir() if each.is_file()}
+    repository, root = bare_repository(folder / "git", {**kept, **files}), folder / "bundle" / "system"
+    return ["--repository", str(repository), "--changesets", str(root), "--workspaces", str(folder / "agents")]
+
+
+async def test_agents_answer_in_a_process_of_their_own_and_a_signal_ends_it(config, tmp_path):
+    """Its tools ask the command's own process for tokens."""
+    async with agents("--config", str(config), "--workspaces", str(tmp_path / "agents")):
+        assert "planner: hello" == await answer(config, "hello")
+        assert ["E_AUTHORIZATION_REQUIRED"] == json.loads(await answer(config, plan(("mail__read", {}))))
+
+
+async def test_agents_of_a_bundle_in_a_repository_have_its_newest_revision(config, tmp_path):
+    committed = AGENTS.replace("systemPrompt: planner", "systemPrompt: committed")
+    async with agents(*repository_of(config, tmp_path, {"agents.yaml": committed})):
+        assert "committed: hello" == await answer(config, "hello")
+
+
+@pytest.mark.rule("004-12.4-5")
+async def test_a_commit_reaches_all_orchestrators_of_a_repository_and_each_turn_is_taken_once(config, tmp_path):
+    words, threads = repository_of(config, tmp_path, EDITABLE), [f"thread-{number}" for number in range(6)]
+    async with agents(*words), agents(*words):
+        assert ["planner: hello"] * 6 == await answers(config, "hello", threads)
+        (opened,) = json.loads(await answer(config, plan(("swarmBundle__openChangeset", {}))))
+        changed = LISTS.replace("systemPrompt: planner", "systemPrompt: changed")
+        write = ("file-system__write", {"path": f"{opened['workdir']}/agents.yaml", "content": changed})
+        assert json.loads(await answer(config, plan(write)))[0]["written"]
+        commit = plan(("swarmBundle__commitChangeset", {"changesetId": opened["changesetId"]}), prompt=True)
+        assert (await answer(config, commit)).startswith("changed: ")
+        assert ["changed: hello"] * 6 == await answers(config, "hello", threads)
+        noted = plan(("notes__add", {"text": "once"}))
+        assert ['["once"]'] * 6 == await answers(config, noted, threads)
+    assert 6 == sum(len(path.read_text().splitlines()) for path in tmp_path.glob("agents/planner/*/notes"))
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (lambda tmp_path: ["--repository", str(tmp_path)], "belong together"),
+        (lambda tmp_path: ["--repository", str(tmp_path), "--changesets", str(tmp_path / "a")], "git worktree ended"),
+    ],
+)
+def test_a_repository_that_cannot_be_used_is_refused_with_a_sentence(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: Callable[[Path], list[str]], told: str
+) -> None:
+    assert 2 == run(
+        ["tools", "run", "--workspaces", str(tmp_path / "agents"), "--config", str(config), *more(tmp_path)]
+    )
+    assert told in capsys.readouterr().err
