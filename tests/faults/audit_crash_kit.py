@@ -1,4 +1,4 @@
-"""A machine that stops at any change of the disk under an audit log, and what has to be there afterwards."""
+"""A machine that stops at any change of the disk under an audit log, and the lines that must be there afterwards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Disk:
     left: int
     contents: dict[int, bytes] = field(default_factory=dict)  # by inode
     names: dict[Path, dict[str, int]] = field(default_factory=dict)  # by folder
-    torn: tuple[int, int, bytes] | None = None  # an overwriting that was cut off: inode, offset, what was to come
+    torn: tuple[int, int, bytes] | None = None  # an overwriting that was cut off: inode, offset, the missing bytes
 
     def __post_init__(self) -> None:
         for folder in (self.root, *(path for path in self.root.rglob("*") if path.is_dir())):
@@ -146,7 +146,7 @@ def number_of(log: AuditFile) -> int:
 
 
 async def sweep(place: Path, prepare: Callable[[Path], object], tell: Callable[[Story], None]) -> int:
-    """Crash at each change that a story makes, and look at what is left. Return their number."""
+    """Crash at each change that a story makes, and check the rest. Return their number."""
     for number in range(MOST_CALLS):
         scratch = place / str(number)
         story, disk, is_over = crashed(scratch / "live", number, prepare, tell)

@@ -12,7 +12,7 @@ from oauthbroker import AuthorizationRequired, Ready, Turn
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.port import EventLease
-from oauthbroker.model.results import TokenResult
+from oauthbroker.model.token_results import TokenResult
 from oauthbroker.operations.grant_pages import GrantFilter
 from oauthbroker.operations.import_lines import Incoming
 from tests.faults.cancel_model import Pair
@@ -55,6 +55,11 @@ async def token(w: World, s: Side, d: Random) -> None:
 async def token_in_json(w: World, s: Side, d: Random) -> None:
     ref = {"kind": "OAuthApp", "name": d.choice(ASKABLE)}
     await s.broker.oauth(turn_of(d)).getAccessToken({"oauthAppRef": ref, "scopes": ["read"], "minTtlSeconds": 60})
+
+
+@action("oauth.missing_consent")
+async def missing_consent(w: World, s: Side, d: Random) -> None:
+    await s.broker.oauth(turn_of(d)).missing_consent(d.choice(ASKABLE))
 
 
 @action("oauth.report_rejected")
@@ -135,7 +140,13 @@ async def looked_at(w: World, s: Side, d: Random) -> None:
 @action("grants.importing.take", "grants.importing.verify")
 async def imported(w: World, s: Side, d: Random) -> None:
     number = d.randrange(50)
-    line = Incoming(1, "old", person(d.randrange(3)), Secret(f"refresh-{number}"), mark=f"line-{number}")
+    line = Incoming(
+        line=1,
+        app="old",
+        subject=person(d.randrange(3)),
+        refresh_token=Secret(f"refresh-{number}"),
+        mark=f"line-{number}",
+    )
     await s.broker.grants.importing.take(line, replace=d.random() < 0.3)
     if d.random() < 0.5:
         await s.broker.grants.importing.verify(line)
@@ -215,12 +226,14 @@ async def unkeyed(w: World, s: Side, d: Random) -> None:
 # events
 
 
-@action("events.lease", "delivery.ack", "delivery.nack", "delivery.give_back", weight=8)
+@action("events.lease", "delivery.ack", "delivery.nack", "delivery.give_back", "delivery.extend", weight=8)
 async def consumed(w: World, s: Side, d: Random) -> None:
     delivery = await s.broker.events.lease(d.choice(AGENTS), wait=d.choice((0, 0, 1)))
     if delivery is None:
         return
     w.model.leased(delivery)
+    if d.random() < 0.25:
+        await delivery.extend()
     if d.random() < 0.25:
         w.held.append(delivery)
     else:

@@ -273,7 +273,7 @@ async def erased_over_http(w: World, s: Side, d: Random) -> None:
     await call(w, s.api.operator, "POST", "/v1/subjects/erase", {"subject": ERASED, "dryRun": d.random() < 0.5})
 
 
-@action("page GET /healthz", "page GET /readyz", "page GET /metrics", weight=1)
+@action("page GET /healthz", "page GET /readyz", "page GET /metrics", "page GET /clients/{app}.json", weight=1)
 async def probed(w: World, s: Side, d: Random) -> None:
-    for path in ("/healthz", "/readyz", "/metrics"):
+    for path in ("/healthz", "/readyz", "/metrics", "/clients/mail.json"):
         await call(w, s.api.operator, "GET", path)

@@ -1,4 +1,4 @@
-"""Runs a coroutine and cancels its task at one of its awaits: before what it waits for has come, or just after."""
+"""Runs a coroutine and cancels its task at one of its awaits: before the awaited result arrives, or just after."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Plan:
-    """When to cancel. `at` counts awaits from 1, None for never. `how`: at once, once what is awaited is `done` but the
+    """When to cancel. `at` counts awaits from 1, None for never. `how`: at once, once the awaited future is `done` but the
     task does not know yet, after some turns of the loop, or after a while. `again` more times at the next awaits."""
 
     at: int | None = None
@@ -68,7 +68,7 @@ class Driven:
             except GeneratorExit:
                 self.work.close()
                 raise
-            except BaseException as exc:  # noqa: BLE001  (what was thrown belongs to the work)
+            except BaseException as exc:  # noqa: BLE001  (every exception belongs to the work)
                 thrown = exc
 
     def _arm(self, task: asyncio.Task[Any], awaited: Any) -> None:

@@ -1,4 +1,4 @@
-"""What may be true after what was acknowledged. Everything here is called between two steps of the event loop."""
+"""A model of the states that are allowed after each acknowledged action. Everything here is called between two steps of the event loop."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Model:
         self.handed[event] -= 1
 
     def forget(self) -> None:
-        """A new epoch: every turn, event and session of the one before is gone. Grants stay, and what was told."""
+        """A new epoch: every turn, event and session of the one before is gone. Grants and the lists of what people were told stay."""
         self.told |= self.dropped
         for kept in (
             self.ended_turns,

@@ -21,7 +21,7 @@ from tests.faults.cancel_world import AGENTS, ERASED, LIMITS, Side, World
 from tests.kit.broker_process import AFTER_CLAIMS
 from tests.kit.queues import all_indexes
 
-PATIENCE = 5.0  # real seconds until connections that were closed are seen to be closed
+PATIENCE = 60.0  # real seconds until connections that were closed are seen to be closed
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def _token_problems(w: World, grants: list[Grant]) -> list[str]:
 
 
 async def _queue_problems(w: World, repository: Repository) -> AsyncIterator[str]:
-    queues = StoreQueues(repository, w.clock, LIMITS, Metrics())
+    queues = StoreQueues(repository=repository, clock=w.clock, limits=LIMITS, metrics=Metrics())
     for index in await all_indexes(repository):
         for item in index.waiting:
             yield f"{item.id} waits, leased: {item.lease is not None}, attempts: {item.attempts}"

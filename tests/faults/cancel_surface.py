@@ -1,4 +1,4 @@
-"""What is public, found in the product itself: the coroutines of `Broker` and of what the manual names of it, the
+"""The public surface, found in the product itself: the coroutines of `Broker` and of what the manual names of it, the
 operations of the API, and the pages."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from oauthbroker.events.port import EventLease
 from oauthbroker.operations.connections import Connections
 from oauthbroker.operations.importing import Importing
 from oauthbroker.tokens.context import OAuthContext
-from oauthbroker.web.api.operations import OPERATIONS
+from oauthbroker.web.api.call_table import OPERATIONS
 
 MANUAL = Path(__file__).parents[2] / "docs" / "embedding.md"
 REACHED = {

@@ -1,4 +1,4 @@
-"""The table of actions that the storm draws from. Each names what it covers of the public surface."""
+"""The table of actions that the storm draws from. Each names the calls of the public surface that it covers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Act = Callable[[World, Side, Random], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True)
 class Action:
-    """`covers`: `events.lease` of the broker, `http endTurn` of the API, `page POST /admin/leave`. `allows`: what it may
+    """`covers`: `events.lease` of the broker, `http endTurn` of the API, `page POST /admin/leave`. `allows`: the codes it may
     raise, because others act at the same time."""
 
     name: str

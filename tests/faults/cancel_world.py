@@ -16,25 +16,23 @@ from typing import Any
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.audit import Connected, GrantEnded
 from oauthbroker.audit.memory import AuditList
-from oauthbroker.broker import Broker
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.port import EventLease
 from oauthbroker.model.apps import Bundle, IdentityRule, OAuthApp, Owner, ToolAuth
-from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.model.settings import Limits, Settings
+from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.model.turn_token import BegunTurn
-from oauthbroker.observability.logging import json_log
 from oauthbroker.records.browser_session import BrowserSession
-from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.crashfs import HookedFs
 from oauthbroker.testing.provider.nouns import Account
 from oauthbroker.testing.stores import open_keyring
-from oauthbroker.wiring.parts import Parts
 from oauthbroker.wiring.running import Running
 from tests.faults.cancel_model import Model
 from tests.kit.running_broker import BASE, TEAM, Harness, device_app, global_app, user_app
+from tests.kit.running_on import HasRunning, running_on
 from tests.story.api.kit import Callers
 from tests.story.binding_kit import RUNTIME
 
@@ -73,7 +71,7 @@ class SlowFs(HookedFs):
 
 
 class Quiet(Canaries):
-    """Secrets that nobody looks for: tens of thousands of pages times tens of thousands of tokens take hours."""
+    """Secrets that are not searched for: tens of thousands of pages times tens of thousands of tokens take hours."""
 
     def look(self, *_: Any, **__: Any) -> None:
         """Keeps nothing."""
@@ -91,7 +89,9 @@ def login_of(subject: str) -> str:
 def turn_of(dice: Random, number: int | None = None) -> Turn:
     subject = person(dice.randrange(PEOPLE) if number is None else number)
     auth = TurnAuth(actor={"type": "user", "id": subject}, subjects={"user": subject, "global": TEAM})
-    return Turn(dice.choice(AGENTS), f"thread {dice.randrange(4)}", "Swarm/default", {"connector": "chat"}, auth)
+    return Turn(
+        dice.choice(AGENTS), f"thread {dice.randrange(4)}", "Swarm/default", origin={"connector": "chat"}, auth=auth
+    )
 
 
 def apps_of(idp: IdentityProvider) -> list[OAuthApp]:
@@ -117,16 +117,12 @@ def apps_of(idp: IdentityProvider) -> list[OAuthApp]:
 
 
 @dataclass
-class Side:
+class Side(HasRunning):
     """One broker process, played in this one."""
 
     running: Running
     home: Harness
     api: Callers
-
-    @property
-    def broker(self) -> Broker:
-        return self.running.broker
 
 
 @dataclass
@@ -154,7 +150,7 @@ class World:
     @classmethod
     def of(cls, idp: IdentityProvider, clock: TestClock, folder: Path, seed: int) -> World:
         for number in range(PEOPLE):
-            idp.add_account(Account(f"p{number}", f"P{number}", "T111", 2000 + number))
+            idp.add_account(Account(f"p{number}", f"P{number}", "T111", number=2000 + number))
         return cls(idp, clock, folder, seed, apps_of(idp))
 
     def store(self, fs: HookedFs | None = None) -> FileStore:
@@ -168,17 +164,7 @@ class World:
         """Starts both brokers, with everything that works in the background."""
         for number in range(2):
             store = self.store(SlowFs(self.seed + number))
-            log = json_log(self.log, self.clock)
-            running = Running(
-                Parts(
-                    bundle=self.bundle(),
-                    repository=Repository(store),
-                    mac=store.mac,
-                    clock=self.clock,
-                    audit_log=self.audit,
-                    log=log,
-                )
-            )
+            running = running_on(store, self.bundle(), self.clock, audit=self.audit, log=self.log)
             home = Harness(self.idp, self.clock, store, self.audit, self.log, running)
             await running.start(background=True)
             self.sides.append(Side(running, home, await Callers.of(home)))
@@ -206,7 +192,7 @@ class World:
         return count
 
     async def turn_the_page(self) -> None:
-        """Forgets what the runtimes remembered, and removes what has ended: the next epoch begins with grants alone."""
+        """Clear the runtimes' memory and remove ended records: the next epoch begins with grants alone."""
         for kept in (self.links, self.sessions, self.held, self.turns, self.keys, self.proofs, self.visits):
             kept.clear()
         self.model.forget()
@@ -235,7 +221,7 @@ def drawn(dice: Random, found: Any) -> Any:
 
 @contextmanager
 def complaints() -> Iterator[list[str]]:
-    """What asyncio reports meanwhile: exceptions that nobody retrieved, tasks that were destroyed."""
+    """Reports of asyncio meanwhile: exceptions that were never retrieved, tasks that were destroyed."""
     heard, loop = list[str](), asyncio.get_running_loop()
     before = loop.get_exception_handler()
     loop.set_exception_handler(lambda _, said: heard.append(f"{said.get('message')}: {said.get('exception')!r}"))

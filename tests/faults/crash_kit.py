@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.store.keys import Keyring
+from oauthbroker.store.keyring import Keyring
 from oauthbroker.testing import Browser, IdentityProvider, leave
 from oauthbroker.testing.crashfs import CrashFs, FaultyFs
 from oauthbroker.testing.stores import open_keyring
@@ -25,8 +25,8 @@ POWER_LOSS_STATES = (
 
 
 class CrashAtChange(CrashFs):
-    """Counts only calls that change the disk. A dead process keeps no lock and no descriptor. What is synced is written
-    down; there is no real power to be lost, so that nobody waits for the real disk."""
+    """Counts only calls that change the disk. A dead process keeps no lock and no descriptor. A sync only writes
+    down; there is no real loss of power, so no test waits for the real disk."""
 
     def _step(self, call: str, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
         if call == "fsync":
@@ -55,7 +55,7 @@ class FailAtChange(FaultyFs):
 
 @dataclass(frozen=True)
 class BeforeCallback:
-    """A story up to the moment in which the browser comes back: who waits, and with what it comes."""
+    """A story up to the moment in which the browser comes back: who waits, and the callback that it carries."""
 
     root: Path
     ring: Keyring

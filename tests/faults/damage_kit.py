@@ -9,15 +9,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from oauthbroker.core.clock import LONG_AGO
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.results import AuthorizationRequired
 from oauthbroker.model.settings import Limits
+from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.model.turn_token import BegunTurn
 from oauthbroker.operations.checkup.inspection import Inspection
 from oauthbroker.operations.grant_pages import GrantFilter
 from oauthbroker.operations.room_state import RoomState
 from oauthbroker.records import AgentEvent, grant_id
+from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.repository.repository import KINDS, Repository
+from oauthbroker.repository.store_age import StoreAge
 from oauthbroker.store.port import Key
 from oauthbroker.testing import IdentityProvider, leave
 from oauthbroker.testing.provider.nouns import Client
@@ -29,17 +32,17 @@ from tests.kit.running_broker import ALICE, BASE, BOB, turn, user_app
 
 APPS = ("mail", "files", "notes")
 PEOPLE = {ALICE: ("alice", "planner"), BOB: ("bob", "writer")}
-SECONDS = 700  # until what is BOB's and passes is over: links, turns, sessions
+SECONDS = 700  # until BOB's short-lived records have ended: links, turns, sessions
 
 
 @dataclass
 class World:
-    """ALICE's records are damaged. BOB's are sound, and some of his are due: for a relay, a sweeper, a provider."""
+    """ALICE's records are damaged. BOB's are sound, and some of these are due: for a relay, a sweeper, a provider."""
 
     process: Process
     idp: IdentityProvider
     data: Path
-    keys: dict[str, tuple[Key, Key]] = field(default_factory=dict)  # by kind: hers, and his
+    keys: dict[str, tuple[Key, Key]] = field(default_factory=dict)  # by kind: ALICE's and BOB's
     asked: dict[str, AuthorizationRequired] = field(default_factory=dict)
     turns: dict[str, BegunTurn] = field(default_factory=dict)
     keyed: dict[str, Secret] = field(default_factory=dict)
@@ -105,6 +108,7 @@ async def world(folder: Path, idp: IdentityProvider) -> World:
     of("visits", lambda who: (here.tickets[who].reveal()[:22],))
     of("uses", lambda who: (grant_id("files", who),))
     of("rooms", lambda who: ("notes", who))
+    of("clients", lambda who: (who,))
     due, ended = (store.key("grants", "files", who).name for who in PEOPLE), _ended_turns(here)
     here.keys["due"] = _pair("due", due)
     here.keys["tombstones"] = _pair("tombstones", (store.key("turns", turn_id[5:]).name for turn_id in ended))
@@ -155,11 +159,24 @@ async def _now(here: World) -> None:
         await broker.secrets.put(who, "value", Secret(here.idp.canaries.mint("client secret").reveal()))
         await here.connect(who, "files")
         await here.ask(who, "files")
+        await here.parts.repository.clients.add(client_of(who))
         await _noted(here, who)
         await _ended_and_put_back(here, who)
     await here.parts.uses.write(everything=True)
     here.idp.script.revoke.answer(503)
     assert await broker.revoke("mail", subject=BOB)
+
+
+def client_of(who: str) -> RegisteredClient:
+    """A client at an MCP server, of an app that is named like a user."""
+    return RegisteredClient(
+        app=who,
+        url="https://mcp.example",
+        issuer="https://id.example",
+        redirect_uri=f"{BASE}/x",
+        looked_at=LONG_AGO,
+        client_id="c",
+    )
 
 
 async def _noted(here: World, who: str) -> None:
@@ -176,7 +193,7 @@ async def _ended_and_put_back(here: World, who: str) -> None:
     file.chmod(0o600)
 
 
-# damage: to a file, or to what is sealed in it
+# damage: to a file, or to its sealed text
 
 Damage = Callable[[World, Key, Key], Awaitable[None]]
 
@@ -240,13 +257,16 @@ async def damaged(here: World, kind: str, form: str) -> None:
 
 
 def operations(here: World) -> dict[str, Callable[[], Awaitable[Any]]]:
-    """What is asked for with ALICE's records, and what is done without being asked, in an order that meets them all."""
+    """Calls and background work on ALICE's records, in an order that reads each of them."""
     broker, parts, repository = here.broker, here.parts, Repository(here.process.store)
     tombstones = parts.repository.tombstones
     assert tombstones is not None
     session, ended = here.asked[ALICE].auth_session_id, here.turns[f"ended {ALICE}"]
     limits = Limits()
-    look = Inspection(repository, broker.api_keys, KINDS, parts.clock, limits)
+    age = StoreAge(store=here.process.store, store_id="", data=Path("nowhere"), clock=parts.clock)
+    look = Inspection(
+        repository=repository, age=age, keys=broker.api_keys, kinds=KINDS, clock=parts.clock, limits=limits
+    )
 
     async def listed() -> list[Any]:
         return [*[it async for it in broker.grants.list()], *await broker.sessions.list()]
@@ -264,6 +284,10 @@ def operations(here: World) -> dict[str, Callable[[], Awaitable[Any]]]:
         page = await leave(browser, here.asked[ALICE].authorization_url)
         if page.next_url is not None:
             await visit_callback(browser, await here.idp.agree(page.next_url, "alice", browser=browser))
+
+    async def learnt() -> None:
+        if await parts.repository.clients.get(ALICE) is None:
+            await parts.repository.clients.replace(client_of(ALICE))
 
     async def noted() -> list[Any]:
         return [it async for it in here.notes.all()]
@@ -285,6 +309,7 @@ def operations(here: World) -> dict[str, Callable[[], Awaitable[Any]]]:
         "lists": listed,
         "room value": lambda: here.notes.change(ALICE, lambda there: there),
         "room values": noted,
+        "client at a server": learnt,
         "a page": lambda: broker.grants.page(GrantFilter(), 10),
         "queues": broker.dead_letters.states,
         "dead letters": broker.dead_letters.dead,

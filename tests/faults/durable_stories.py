@@ -1,4 +1,4 @@
-"""Every durable operation as a story: what is done before, the operation, and whether it still holds on a disk.
+"""Every durable operation as a story: its preparation, the operation, and whether it still holds on a disk.
 
 `covers` names the functions that the operation runs through. test_durable_operations.py compares them with the whole
 surface, so that an operation without a story fails a test.
@@ -13,11 +13,11 @@ from typing import Any
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp, Owner
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.operations.import_lines import Incoming
 from oauthbroker.testing import Browser, IdentityProvider, leave
 from tests.kit.broker_process import Process, ask, complete, visit_callback
-from tests.kit.running_broker import ALICE, BASE, device_app, turn, user_app
+from tests.kit.running_broker import ALICE, BASE, device_app, mcp_app, turn, user_app
 from tests.story.binding_kit import RUNTIME, code_on, handle_on
 
 Prepare = Callable[[Process, IdentityProvider], Awaitable[Any]]
@@ -27,7 +27,7 @@ HERE = turn(ALICE, instance="thread")  # as `ask` asks
 
 @dataclass(frozen=True)
 class Story:
-    """`do` is tried until it raises nothing that may be tried again; `holds` says whether it did what it says.
+    """`do` is tried until it raises nothing that may be tried again; `holds` tells whether its effect is there.
 
     `gives_up`: codes after which nothing was promised, because the attempt is used up. Every other final refusal
     counts as an acknowledgement: its caller takes the operation for done.
@@ -123,7 +123,7 @@ async def has_newest(process: Process, seen: list[str]) -> bool:
 
 
 def line(refresh: str) -> Incoming:
-    return Incoming(1, "mail", ALICE, Secret(refresh), scopes=("read",), mark=refresh)
+    return Incoming(line=1, app="mail", subject=ALICE, refresh_token=Secret(refresh), scopes=("read",), mark=refresh)
 
 
 async def nothing(process: Process, _: IdentityProvider) -> Any:
@@ -175,7 +175,7 @@ async def is_withdrawn(process: Process, asked: Any) -> bool:
 
 @dataclass
 class Way:
-    """A browser that is about to bring a code back; what it has been told since."""
+    """A browser that is about to bring a code back; the answers it got since."""
 
     browser: Browser
     callback: str
@@ -316,7 +316,7 @@ async def is_here(process: Process, seen: list[Any]) -> bool:
 
 
 async def signs_out(process: Process, arrival: Any) -> None:
-    """As the page does it: a browser that nobody is let in with any more is told that its visit is over."""
+    """End a visit as the page does: a browser whose access has ended is told that its visit is over."""
     visit_callback = await process.parts.browser_sessions.admit(arrival.cookie.reveal(), "admin")
     if visit_callback is not None:
         await process.parts.browser_sessions.end(visit_callback)
@@ -368,6 +368,19 @@ async def has_new_secret(process: Process, _: Any) -> bool:
 
 async def without_secret(process: Process, _: Any) -> bool:
     return ("crm", "token") not in await process.parts.repository.secrets.all()
+
+
+# clients at MCP servers
+
+
+async def learns(process: Process, seen: list[str]) -> None:
+    app = await process.parts.mcp_clients.complete(process.parts.apps["mail"], new_session=True)
+    seen[:] = [app.registration]
+
+
+async def has_same_client(process: Process, seen: list[str]) -> bool:
+    await process.parts.mcp_clients.sync()
+    return seen == [process.parts.apps["mail"].registration]
 
 
 # events
@@ -479,8 +492,9 @@ STORIES = {
     "a revocation of many": Story(
         connected, revoked_in_bulk, is_revoked, ("Grants.revoke_all", "Grants.revoke_each", "BulkRevocation.end")
     ),
+    "a client at an MCP server": Story(nothing, learns, has_same_client, ("McpClients.complete",), mcp_app),
     "a disconnection": Story(on_the_page, disconnected, is_revoked, ("Connections.disconnect",)),
-    "a renewal": Story(
+    "a refresh": Story(
         refreshable, refreshed, has_newest, ("OAuthContext.get_access_token", "RefreshTransaction.refresh")
     ),
     "a rejected token": Story(rejected, replaced, has_newest, ("OAuthContext.report_rejected",)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
@@ -16,24 +15,22 @@ from typing import Any
 
 from oauthbroker import AuthorizationRequired, Ready
 from oauthbroker.audit.memory import AuditList
-from oauthbroker.broker import Broker
-from oauthbroker.core.bounded import Bounded
+from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle, OAuthApp, Owner
-from oauthbroker.model.links import locator_of
-from oauthbroker.model.results import TokenResult
-from oauthbroker.observability.logging import json_log
+from oauthbroker.model.connect_links import locator_of
+from oauthbroker.model.token_results import TokenResult
 from oauthbroker.operations.room_state import RoomState
 from oauthbroker.records.refresh_state import Intent
-from oauthbroker.repository.repository import Repository
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, leave
 from oauthbroker.testing.provider import FOREVER
 from oauthbroker.testing.provider.nouns import Account
 from oauthbroker.testing.stores import open_file_store
-from oauthbroker.wiring.parts import Parts
 from oauthbroker.wiring.running import Running
-from tests.kit.running_broker import BASE, TEAM, device_app, turn, user_app
+from tests.kit.broker_process import visit_callback
+from tests.kit.running_broker import BASE, TEAM, device_app, mcp_app, turn, user_app
+from tests.kit.running_on import HasRunning, running_on
 from tests.story.binding_kit import settings_for
 
 HOURS = (*[0.1] * 20, *[1.0] * 10, *[12.0] * 50)
@@ -41,8 +38,8 @@ HOURS = (*[0.1] * 20, *[1.0] * 10, *[12.0] * 50)
 
 
 @dataclass
-class Kept:
-    """One broker on files, and a provider by the same clock: it dates what it issues."""
+class Kept(HasRunning):
+    """One broker on files, and a provider by the same clock: it dates its tokens."""
 
     idp: IdentityProvider
     clock: TestClock
@@ -55,25 +52,9 @@ class Kept:
     def begin(cls, idp: IdentityProvider, clock: TestClock, folder: Path) -> Kept:
         store = open_file_store(folder, clock=clock)
         bundle = Bundle(settings_for(), {app.name: app for app in apps_of(idp)})
-        parts = Parts(
-            bundle=bundle,
-            repository=Repository(store),
-            mac=store.mac,
-            clock=clock,
-            audit_log=AuditList(),
-            log=json_log(io.StringIO(), clock),
-        )
-        kept = cls(idp, clock, store, Running(parts), folder, bundle)
+        kept = cls(idp, clock, store, running_on(store, bundle, clock), folder, bundle)
         assert kept.broker.web is not None, "its parts are built for the first who reads it"
         return kept
-
-    @property
-    def broker(self) -> Broker:
-        return self.running.broker
-
-    @property
-    def parts(self) -> Parts:
-        return self.running.parts
 
     def browser(self) -> Browser:
         return Browser(apps={BASE: self.broker.web})
@@ -92,9 +73,7 @@ class Kept:
         browser = self.browser()
         page = await leave(browser, asked.authorization_url)
         assert page.next_url is not None
-        page = await browser.follow(await self.idp.agree(page.next_url, f"p{number}", browser=browser))
-        while page.location is not None:
-            page = await browser.follow()
+        await visit_callback(browser, await self.idp.agree(page.next_url, f"p{number}", browser=browser))
         ready = await self.ask(app, number)
         assert isinstance(ready, Ready), ready
         return ready
@@ -119,7 +98,7 @@ def person(number: int) -> str:
 
 def apps_of(idp: IdentityProvider) -> list[OAuthApp]:
     for number in range(20):
-        idp.add_account(Account(f"p{number}", f"P{number}", "T111", 2000 + number))
+        idp.add_account(Account(f"p{number}", f"P{number}", "T111", number=2000 + number))
     apps = [
         user_app(idp),
         user_app(idp, "gone"),
@@ -131,7 +110,7 @@ def apps_of(idp: IdentityProvider) -> list[OAuthApp]:
     ]
     for app in apps:
         idp.change(app.client.client_id, device_interval=5, device_lifetime=300)
-    return apps
+    return [*apps, mcp_app(idp, "server")]
 
 
 Act = Callable[[Kept], Awaitable[object]]
@@ -163,6 +142,11 @@ async def parked(kept: Kept, app: str, number: int) -> None:
     page = await browser.follow(await kept.idp.agree(page.next_url, f"p{number}", browser=browser))
     while page.location is not None and page.location.startswith(BASE):
         page = await browser.follow()
+
+
+@act
+async def a_client_at_an_mcp_server(kept: Kept) -> None:
+    await kept.ask("server", 1)
 
 
 @act

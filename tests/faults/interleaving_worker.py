@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any, cast
 
 from oauthbroker import open_broker
-from oauthbroker.access.known_tokens import Guest
+from oauthbroker.access.turn_token_cache import Guest
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult, result_from_json
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult, result_from_json
 from oauthbroker.observability.logging import json_log
-from oauthbroker.store.file import stamp
+from oauthbroker.store.file import cache_stamp
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.fs import Fs
+from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.port import Entry
 from oauthbroker.testing.stores import open_file_store
 from oauthbroker.tokens.context import OAuthContext
@@ -139,7 +139,7 @@ class Caller:
         return held.version
 
     async def connection(self, right: Right, held: Held) -> int:
-        """Ask on a connection of a listener that remembers what it was asked before."""
+        """Ask on a connection of a listener that remembers earlier requests."""
         if right.kind == "turn":
             status, said = await self.on_connection(held.text)
             if (status, said.get("code")) == (401, "turnEnded"):
@@ -303,11 +303,11 @@ def trust_the_store() -> None:
 def trust_young_times() -> None:
     """A store that compares no header while a file's times may still be those of the next version."""
 
-    def same_times(self: stamp.Stamp, fs: Fs, folder: int, name: str) -> bool:
-        return stamp._identity(fs.stat(folder, name)) == self._file
+    def same_times(self: cache_stamp.Stamp, fs: Fs, folder: int, name: str) -> bool:
+        return cache_stamp._identity(fs.stat(folder, name)) == self._file
 
-    cast("Any", stamp)._tick = lambda _: -1.0
-    stamp.Stamp._same_header = same_times  # type: ignore[method-assign]
+    cast("Any", cache_stamp)._tick = lambda _: -1.0
+    cache_stamp.Stamp._same_header = same_times  # type: ignore[method-assign]
 
 
 def trust_admissions() -> None:

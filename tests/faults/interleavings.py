@@ -30,7 +30,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.observability.logging import json_log
 from oauthbroker.operations.import_lines import Incoming
 from oauthbroker.testing.stores import open_file_store
-from oauthbroker.wiring.broker import open_running
+from oauthbroker.wiring.opening import open_running
 from oauthbroker.wiring.running import Running
 from tests.faults.interleaving_kit import APP, BUSY, DISKS, KINDS, Board, Disk, Kind, Right, bundle, rights_of
 from tests.faults.storm_report import Report
@@ -45,7 +45,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass
 class Other:
-    """The process that uses the rights, and what it said."""
+    """The process that uses the rights, and its output."""
 
     process: asyncio.subprocess.Process
     problems: list[str] = field(default_factory=list)
@@ -143,7 +143,16 @@ class Changer:
         """Import a grant, as for an account that is connected again."""
         end = self.running.parts.clock.now() + timedelta(days=1)
         token, refresh = Secret(right.token(version)), Secret(f"refresh-{version}")
-        line = Incoming(1, APP, right.subject, refresh, token, end, scopes=SCOPES, mark=f"{right.number}-{version}")
+        line = Incoming(
+            line=1,
+            app=APP,
+            subject=right.subject,
+            refresh_token=refresh,
+            access_token=token,
+            expires_at=end,
+            scopes=SCOPES,
+            mark=f"{right.number}-{version}",
+        )
         fate = await self.running.parts.importing.take(line, replace=True)
         assert fate in {"imported", "replaced"}, fate
         return ""

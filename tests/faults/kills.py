@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from oauthbroker.model.results import Ready
+from oauthbroker.model.token_results import Ready
 from oauthbroker.records import Grant, grant_id
 from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import Account, Canaries, IdentityProvider, TestClock
@@ -106,7 +106,7 @@ class Nursery:
         return nursery
 
     async def one_life(self, dice: random.Random) -> None:
-        """A broker is born, does what it can, and is killed after a while of its own choosing."""
+        """Start a broker, let it work, and kill it after a random time."""
         self._tell(str(self._facts.next_number))
         child = int((await self._until("born"))[1])
         if dice.random() < 0.8:  # else it may die while it still tidies up after the one before
@@ -165,7 +165,7 @@ async def run(folder: Path, idp: IdentityProvider, kills: int, seed: int) -> Rep
 
 
 async def judge(folder: Path, idp: IdentityProvider, facts: Facts, begin: float) -> Report:
-    """A broker starts when every claim and lease of the dead has run out; what it finds must be whole."""
+    """A broker starts when every claim and lease of the dead has run out; the store it finds must be whole."""
     later = datetime.now(UTC) + timedelta(seconds=AFTER_CLAIMS)
     clock = TestClock(later)
     process = Process.on(
@@ -212,7 +212,7 @@ def wrong_grants(facts: Facts, grants: dict[str, Grant]) -> list[str]:
 
 
 def wrong_events(facts: Facts, process: Process, grants: dict[str, Grant]) -> list[str]:
-    """Every grant wakes everybody who had asked for it; nobody is woken without a grant, or again after an ack."""
+    """Every grant wakes all conversations that had asked for it; none is woken without a grant, or again after an ack."""
     heard = {*facts.received, *process.heard.received}
     granted = [f"evt-{grant.auth_session_id}-auth.granted" for grant in grants.values()]
     asked = [sessions for number, *sessions in facts.said("asked") if of_pair(int(number)) in grants]

@@ -1,6 +1,8 @@
 """`python -m tests.faults.long_forms`: run every row and every example that the short form in `make test` leaves out.
 
-These are the tables with the mark `sample`, the laws of hypothesis, and the pages in every size and color scheme. Prints what pytest says, without its dots.
+These are the tables with the mark `sample`, the laws of hypothesis, and the pages in every size and color scheme.
+`--store postgres` runs all stories on PostgreSQL instead; `make test` runs a sample of them. Prints what pytest says,
+without its dots.
 """
 
 from __future__ import annotations
@@ -15,8 +17,15 @@ ROOT = Path(__file__).parents[2]
 PROGRESS = re.compile(r"[.sxFE]*\s*(\[\s*\d+%\])?")
 
 
-def command(workers: int) -> list[str]:
-    chosen = ["--long", "-m", "sample or hypothesis or e2e"]
+CHOSEN = {
+    "memory": ["--long", "-m", "sample or hypothesis or e2e"],
+    "postgres": ["--store", "postgres", "-m", "not e2e", "tests/story"],
+}
+
+
+def command(workers: int, store: str = "memory") -> list[str]:
+    """Return the command line of pytest. `store` is a key of `CHOSEN`."""
+    chosen = CHOSEN[store]
     return [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal", "--durations=10", *chosen]
 
 
@@ -27,7 +36,10 @@ def without_progress(text: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.long_forms")
     parser.add_argument("--workers", type=int, default=2)
-    done = subprocess.run(command(parser.parse_args().workers), cwd=ROOT, capture_output=True, text=True, check=False)
+    parser.add_argument("--store", choices=CHOSEN, default="memory")
+    given = parser.parse_args()
+    line = command(given.workers, given.store)
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
     print(without_progress(done.stdout + done.stderr))
     return done.returncode
 

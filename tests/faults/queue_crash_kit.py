@@ -1,7 +1,7 @@
 """Queues that crash in the middle of an operation, and the model that says what may be there afterwards.
 
 An event that the interrupted operation concerns is in the state before or after it. All others are where they were:
-delivered once, in the order of their conversation, known by their ids, and what was settled stays settled.
+delivered once, in the order of their conversation, known by their ids, and settled events stay settled.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def small_segments(patch: pytest.MonkeyPatch, items: int = 3) -> None:
 
 
 def queues_on(store: Store, clock: TestClock) -> StoreQueues:
-    return StoreQueues(Repository(store), clock, LIMITS, Metrics())
+    return StoreQueues(repository=Repository(store), clock=clock, limits=LIMITS, metrics=Metrics())
 
 
 @dataclass(frozen=True)
@@ -221,12 +221,17 @@ class Interrupted:
 async def check(store: Store, clock: TestClock, known: Interrupted) -> None:
     """Check what a new process finds. Raises AssertionError."""
     reported = list[str]()
-    queues = StoreQueues(Repository(store, lambda place, _: reported.append(place)), clock, LIMITS, Metrics())
+    queues = StoreQueues(
+        repository=Repository(store, lambda place, _: reported.append(place)),
+        clock=clock,
+        limits=LIMITS,
+        metrics=Metrics(),
+    )
     certain = known.before.leases & known.after.leases
     assert certain == await queues.unsettled(AGENT, certain), "a lease holds until it ends"
     for lease, number, done in known.before.settled:
         settle = queues.ack if done else queues.nack
-        assert await settle(AGENT, event(number).id, lease), "what was settled stays settled"
+        assert await settle(AGENT, event(number).id, lease), "a settled event stays settled"
     clock.advance(LONG)
     await queues.tidy()  # as at the start of each process
     delivered = await drained(queues)

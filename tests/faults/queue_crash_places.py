@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.fs import Fs
+from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key, Store
 from oauthbroker.testing import TestClock
@@ -31,7 +31,7 @@ class Survivor(Protocol):
 
 @dataclass(frozen=True)
 class Crashed:
-    """What is left after a crash, or after a loss of power once the step was `answered`."""
+    """The state after a crash, or after a loss of power once the step was `answered`."""
 
     left: list[Survivor]
     answered: bool
@@ -49,7 +49,7 @@ class Place(Protocol):
         ...
 
     def survivor(self) -> Survivor:
-        """Return what is there now."""
+        """Return the present state."""
         ...
 
 
@@ -66,7 +66,7 @@ class CrashingStore(MemoryStore):
 
     def copied(self) -> CrashingStore:
         other = CrashingStore(TestClock())
-        other._name_key = self._name_key
+        other._name_key, other._name_of = self._name_key, self._name_of
         other._entries = {kind: dict(entries) for kind, entries in self._entries.items()}
         return other
 

@@ -45,7 +45,7 @@ ON_DISK = 0.2  # of the crashes: they take longer
 
 @dataclass
 class Sweep:
-    """Runs stories, crashes in their steps, and checks what is left."""
+    """Runs stories, crashes in their steps, and checks the state after them."""
 
     figures: Counter[str] = field(default_factory=Counter)
     states: int = 0

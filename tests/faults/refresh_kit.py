@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.results import AuthorizationRequired, Ready, TokenResult
 from oauthbroker.model.settings import Limits
+from oauthbroker.model.token_results import AuthorizationRequired, Ready, TokenResult
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.fs import Fs
-from oauthbroker.store.keys import Keyring
+from oauthbroker.store.file.system_calls import Fs
+from oauthbroker.store.keyring import Keyring
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from oauthbroker.testing.crashfs import HookedFs
 from oauthbroker.testing.stores import open_keyring
@@ -24,7 +24,7 @@ from tests.kit.broker_process import CHANGING, Process
 from tests.kit.running_broker import ALICE, Harness, running, turn, user_app
 
 LIFETIME = 3600
-LIMITS = Limits(provider_seconds=2)  # nobody waits long for a flight that somebody else keeps
+LIMITS = Limits(provider_seconds=2)  # a wait for another process's flight is short
 
 
 class FailFrom(HookedFs):
@@ -132,7 +132,7 @@ class _Pictured:
 
 
 def _copied(ledger: Any) -> tuple[Any, Any, Any]:
-    """Tokens and agreements of their own; a token's agreement is the family's."""
+    """Tokens and grants of their own; a token's grant is its family's."""
     twins = {id(one): replace(one, redeemed=Counter(one.redeemed)) for one in ledger.families}
     tokens = {
         text: replace(token, agreement=twins.get(id(token.agreement), token.agreement))

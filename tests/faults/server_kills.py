@@ -1,6 +1,6 @@
 """`python -m tests.faults.server_kills --kills 30 --workers 2 --seed 1`: `oauthbroker serve` killed under load.
 
-What must hold in the end: every person who was told that it worked is connected, and nobody whose grant was answered to
+What must hold in the end: every person who was told that it worked is connected, and no person whose grant was answered to
 be ended; every such event came, and none
 again after its ack was answered; no ended turn's token works and every other one's does; no refresh token was sent
 twice but where its answer was lost. CI runs a shortened form (`test_server_kills.py`).
@@ -83,8 +83,8 @@ async def run(folder: Path, idp: IdentityProvider, *, kills: int, workers: int, 
 
 
 async def _some_load(ledger: Ledger, dice: random.Random, *, wanted: int) -> None:
-    """For a moment, which lasts longer where the machine is slow: a kill has to hit somebody who is at work, and before
-    every other one somebody more has been granted something (`wanted` in all) that may be lost by it."""
+    """For a moment, which lasts longer where the machine is slow: a kill has to hit a caller at work, and before
+    every other one another person has been granted something (`wanted` in all) that the kill may lose."""
     tokens = len([*ledger.said("ready")])
     await asyncio.sleep(dice.uniform(0.3, 1.5))
     for _ in range(MOST_LOOKS):
@@ -94,7 +94,7 @@ async def _some_load(ledger: Ledger, dice: random.Random, *, wanted: int) -> Non
 
 
 async def _kill(world: World, server: Server, number: int, dice: random.Random) -> Server:
-    """A worker, which its parent replaces; or the process itself, which nobody replaces but us."""
+    """Return a worker, which its parent replaces, or the process itself, which only we replace."""
     if world.workers > 1 and number % 3 and server.kill_one_worker(dice):
         return server
     await server.kill()
@@ -102,7 +102,7 @@ async def _kill(world: World, server: Server, number: int, dice: random.Random) 
 
 
 async def _until_quiet(ledger: Ledger, consumer: asyncio.Task[None]) -> None:
-    """Three times in a row there is no event: what was relayed late, or leased by somebody dead, has come."""
+    """Three times in a row there is no event: events that were relayed late, or leased by a dead process, have come."""
     async with asyncio.timeout(QUIET_SECONDS):
         while [line[0] for line in ledger.lines[-3:]] != ["quiet"] * 3:
             if consumer.done():
@@ -111,7 +111,7 @@ async def _until_quiet(ledger: Ledger, consumer: asyncio.Task[None]) -> None:
 
 
 async def _wrong_tokens(world: World, ledger: Ledger) -> list[str]:
-    """Everybody who was told so is connected, and nobody whose end was answered. A renewal whose answer was lost may have
+    """Each user who was told so is connected, and none whose end was answered. A refresh whose answer was lost may have
     cost a grant its life."""
     ended = ledger.disconnected
     problems, line, load = [], Line(world, ledger), Load(world, ledger, random.Random(0))
@@ -207,7 +207,7 @@ def _report(world: World, ledger: Ledger, kills: int, seconds: float, problems: 
         lost=ledger.lost,
         granted=len(ledger.granted),
         tokens=len([*ledger.said("ready")]),
-        refreshes=len([*ledger.said("renewed")]),
+        refreshes=len([*ledger.said("refreshed")]),
         refreshes_lost=ledger.uncertain.total(),
         events=len(set(received)),
         again=len(received) - len(set(received)),

@@ -1,6 +1,6 @@
 """Load on a server that is being killed: people connect, tools ask for tokens, an agent consumes its events.
 
-Every answer that a caller got is written down at once, in order. What was not answered may have happened or not.
+Every answer that a caller got is written down at once, in order. A call without an answer may have had its effect or not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oauthbroker.testing import Browser, IdentityProvider, connect_through
 from tests.faults.server_world import APPS, PEOPLE, Pair, World
 
 PATIENCE = 30
-PAUSE = 0.03  # while nobody answers
+PAUSE = 0.03  # while no server answers
 FORESEEN = {200, 201, 204, 401, 409, 503}
 AGENT = "planner"
 
@@ -36,7 +36,7 @@ class Lost(Exception):
 
 @dataclass(frozen=True)
 class Unforeseen:
-    """An answer that nobody who is killed under load should give; the log knows more of it by its id."""
+    """An answer that no server may give, even when it is killed under load. The log has details by its id."""
 
     what: str
     request_id: str
@@ -67,14 +67,14 @@ class Ledger:
 
     @property
     def disconnected(self) -> dict[str, bool]:
-        """Pair -> whether its end was answered: from the moment it was asked for nobody expects a token."""
+        """Pair -> whether its end was answered: from the request on, no caller expects a token."""
         asked = {pair: False for (pair,) in self.said("disconnecting")}
         return asked | {pair: True for (pair,) in self.said("disconnected")}
 
     @property
     def uncertain(self) -> Counter[str]:
-        """Pairs whose renewal was sent and never answered, and how often."""
-        return Counter(pair for (pair,) in self.said("renewal lost"))
+        """Pairs whose refresh was sent and never answered, and how often."""
+        return Counter(pair for (pair,) in self.said("refresh lost"))
 
 
 class Line:
@@ -105,6 +105,8 @@ class Line:
             self._ledger.lost += sent
             raise Lost(sent=sent) from None
         self._ledger.answers[status] += 1
+        if status == 503 and not self.request_id:  # a proxy's own: no broker has begun it, and callers repeat it
+            raise Lost(sent=False)
         if status not in FORESEEN:
             self._ledger.unforeseen.append(
                 Unforeseen(f"{method} {path.partition('?')[0]}: {status} {said}", self.request_id)
@@ -127,7 +129,7 @@ class Line:
 
 @dataclass
 class Load:
-    """Everybody who calls."""
+    """All callers."""
 
     world: World
     ledger: Ledger
@@ -143,7 +145,7 @@ class Load:
 
     @asynccontextmanager
     async def running(self, people: int, tools: int) -> AsyncIterator[None]:
-        """People and tools until the block ends; then whatever was asked has been answered, or never will be."""
+        """Run users and tools until the block ends. Then each call has been answered, or never will be."""
         tasks = [asyncio.create_task(self._as_caller(self._connect_for_ever)) for _ in range(people)]
         tasks += [asyncio.create_task(self._as_caller(self._work_for_ever)) for _ in range(tools)]
         try:
@@ -207,7 +209,7 @@ class Load:
                 await asyncio.sleep(PAUSE)
 
     async def _work(self, line: Line, pair: Pair) -> None:
-        """A tool's turn: tokens, now and then a renewal, and mostly an end."""
+        """Run a tool's turn: tokens, at times a refresh, and mostly an end."""
         turn_id, token = await self._begin(line, pair)
         body = {"oauthAppRef": f"OAuthApp/{pair.app}"}
         for _ in range(self.dice.randrange(1, 6)):
@@ -220,7 +222,7 @@ class Load:
             await self._end(line, turn_id, token)
 
     def _is_settled(self, pair: Pair) -> bool:
-        """Nobody connects this person any more: what the provider ends with one grant is then known."""
+        """This user is not connected again, so that it is known which tokens the provider ends with one grant."""
         return pair.number // APPS + 1 < self._next // APPS
 
     async def _disconnect(self, line: Line, pair: Pair) -> None:
@@ -239,10 +241,10 @@ class Load:
             _, answer = await line.call("POST", "/v1/tokens/rejected", body, token=token)
         except Lost as lost:
             if lost.sent:
-                self.ledger.say("renewal lost", str(pair.number))
+                self.ledger.say("refresh lost", str(pair.number))
             raise
         if answer.get("status") == "ready":
-            self.ledger.say("renewed", str(pair.number))
+            self.ledger.say("refreshed", str(pair.number))
 
     async def _begin(self, line: Line, pair: Pair) -> tuple[str, str]:
         auth = {"actor": {"type": "user", "id": "chat:U1"}, "subjects": {"user": pair.subject}}
@@ -254,7 +256,7 @@ class Load:
         return begun["turnId"], begun["turnToken"]
 
     async def _end(self, line: Line, turn_id: str, token: str) -> None:
-        """From the moment it was asked nobody knows; from the answer on it is over."""
+        """From the request on the outcome is open; from the answer on it has ended."""
         self.ledger.say("ending", token)
         status, _ = await line.call("DELETE", f"/v1/turns/{turn_id}")
         if status == 204:

@@ -84,7 +84,7 @@ class World:
         for number in range(PEOPLE):
             self.idp.add_account(Account(f"person{number}", f"P{number}"))
         settings = load(self.folder / "config").settings
-        init_store(settings, SystemClock())
+        init_store(settings, {}, SystemClock())
         async with open_vault(settings, env={}) as vault:
             await vault.secrets.put("mail", "client_secret", Secret(secret.reveal()))
             _, key = await vault.api_keys.create("runtime", ["runtime", "operator"])
@@ -94,7 +94,7 @@ class World:
         (self.folder / "config" / f"{name}.yaml").write_text(text, "utf-8")
 
     async def start(self) -> Server:
-        """A server that serves: whoever died has left nothing that keeps it from that."""
+        """A server that serves, in spite of all that dead processes left behind."""
         self.starts += 1
         process = self._spawn()
         server = Server(process)

@@ -1,7 +1,7 @@
-"""`python -m tests.faults.storm`: what happens to a grant when everybody wants it at once, and when nobody lives long.
+"""`python -m tests.faults.storm`: a grant that all processes want at once, and that short-lived processes want.
 
 `rush`: many processes find one token expired at the same moment, at a provider that ends the family of a refresh
-token that comes twice. `siege`: brokers that ask all the time are killed at random, mostly while a renewal is under
+token that comes twice. `siege`: brokers that ask all the time are killed at random, mostly while a refresh is under
 way. `cancels`: every public coroutine of two brokers is cancelled at every await. All print a table of what happened;
 `problems` must be empty. CI runs a shortened form (`test_storm.py`, `test_cancel_storm.py`).
 """

@@ -110,7 +110,7 @@ class Storm:
     def end_of(self, action: Action, driven: Driven, task: asyncio.Task[Any]) -> str:
         if task.cancelled():
             if not driven.asked:
-                self.problems.append(f"{action.name} was cancelled by nobody")
+                self.problems.append(f"{action.name} was cancelled without a reason")
             return "cancelled"
         error = task.exception()
         if error is None:

@@ -6,31 +6,41 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from oauthbroker.broker import Broker
-from oauthbroker.model.results import AuthorizationRequired, TokenResult
+from oauthbroker.model.token_results import AuthorizationRequired, TokenResult
 from oauthbroker.testing import Browser, Canaries, connect_through
 from tests.faults.storm_worker import World, ask, broker_on, telling_store
 from tests.kit.running_broker import BASE, file_store
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60
+_MOST_BYTES = 1 << 26  # of a line: the figures of ten minutes are one
 Hear = Callable[[list[str]], None]
 
 
-async def _start(module: str) -> asyncio.subprocess.Process:
+async def start(
+    module: str, *words: str, before: Sequence[str] = (), more: Mapping[str, str] = MappingProxyType({})
+) -> asyncio.subprocess.Process:
+    """Start a module of ours; `before` are words of a command that runs it, `more` is its own environment."""
     pipe = asyncio.subprocess.PIPE
-    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], "PYTHONWARNINGS": "ignore"}
+    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], "PYTHONWARNINGS": "ignore", **more}
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", module), stdin=pipe, stdout=pipe, cwd=ROOT, env=environment
+        *(*before, sys.executable, "-m", module, *words),
+        stdin=pipe,
+        stdout=pipe,
+        cwd=ROOT,
+        env=environment,
+        limit=_MOST_BYTES,
     )
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def end(process: asyncio.subprocess.Process) -> None:
     assert process.stdin
     process.stdin.close()
     try:
@@ -41,21 +51,21 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 class Provider:
-    """The provider's process: what it is asked it answers, one at a time."""
+    """The provider's process: it answers requests one at a time."""
 
     def __init__(self, process: asyncio.subprocess.Process, introduction: dict[str, Any]) -> None:
         self._process, self.introduction = process, introduction
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, apps: dict[str, float], people: int, lifetime: int) -> AsyncIterator[Self]:
+    async def open(cls, apps: Mapping[str, float], people: int, lifetime: int) -> AsyncIterator[Self]:
         """`apps` by name, with the seconds for which their spent refresh tokens are forgiven."""
-        process = await _start("tests.faults.storm_provider")
+        process = await start("tests.faults.storm_provider")
         try:
-            first = await _exchange(process, {"apps": apps, "people": people, "lifetime": lifetime})
+            first = await _exchange(process, {"apps": dict(apps), "people": people, "lifetime": lifetime})
             yield cls(process, first)
         finally:
-            await _end(process)
+            await end(process)
 
     async def ask(self, word: str, *given: Any, **named: Any) -> Any:
         return await _exchange(self._process, [word, given, named])
@@ -84,13 +94,16 @@ class Nursery:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, orders: dict[str, Any], hear: Hear) -> AsyncIterator[Self]:
-        nursery = cls(await _start("tests.faults.storm_worker"), hear)
+    async def open(
+        cls, orders: dict[str, Any], hear: Hear, module: str = "tests.faults.storm_worker", **how: Any
+    ) -> AsyncIterator[Self]:
+        """`how` as for `start`."""
+        nursery = cls(await start(module, **how), hear)
         try:
             nursery.order(json.dumps(orders))
             yield nursery
         finally:
-            await _end(nursery._process)
+            await end(nursery._process)
             await nursery._listening
 
     def order(self, line: str) -> None:
@@ -122,7 +135,7 @@ class Nursery:
 
 
 class People:
-    """They have a broker of their own on the same store, which nobody kills, and agree whenever they are asked to.
+    """They have a broker of their own on the same store, which is never killed, and consent whenever they are asked to.
 
     `hear` gets the lines that its store says.
     """

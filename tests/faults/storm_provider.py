@@ -10,15 +10,17 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from oauthbroker.testing import Account, Client, IdentityProvider
 from oauthbroker.testing.provider import FOREVER
 from oauthbroker.testing.provider.history import Family
+from tests.faults.storm_worker import digest
 from tests.kit.running_broker import BASE
 
 SLOW = 0.05
-"""Seconds from the rotation of a token to the answer: whoever dies meanwhile has lost it."""
+"""Seconds from the rotation of a token to the answer: a process that dies meanwhile has lost it."""
 
 
 def open_provider(orders: dict[str, Any]) -> IdentityProvider:
@@ -53,8 +55,34 @@ def refusals(idp: IdentityProvider) -> dict[str, int]:
     return dict(Counter(each.client_id.removeprefix("client-") for each in idp.refusals("refresh_token")))
 
 
+def reasons(idp: IdentityProvider) -> dict[str, int]:
+    return dict(Counter(f"{each.client_id}: {each.why}" for each in idp.refusals("refresh_token")))
+
+
 def requests(idp: IdentityProvider) -> dict[str, int]:
     return dict(Counter(each.client_id.removeprefix("client-") for each in idp.seen("refresh_token")))
+
+
+def families(idp: IdentityProvider) -> dict[str, int]:
+    """Which consent an access token belongs to, by the token's fingerprint."""
+    numbers = {id(agreement): number for number, agreement in enumerate(idp._state.ledger.families)}
+    tokens = list(idp._state.ledger.tokens.values())
+    return {digest(each.text): numbers[id(each.agreement)] for each in tokens if each.kind == "access"}
+
+
+def latest(idp: IdentityProvider, app: str, person: int, most: int = 3) -> list[str]:
+    """The last refresh requests for one grant, with their age in seconds, then the last refusals for its app."""
+    now, own = datetime.now(UTC), []
+    for each in idp.seen("refresh_token", f"client-{app}"):
+        sent = each.form.get("refresh_token", "")
+        token = idp._state.ledger.tokens.get(sent if isinstance(sent, str) else sent.reveal())
+        if token is not None and token.agreement.account.login == f"person{person}":
+            own.append(each)
+    refused = idp.refusals("refresh_token", f"client-{app}")
+    return [
+        *(f"asked {(now - each.at).total_seconds():.0f} s ago, generation {each.generation}" for each in own[-most:]),
+        *(f"refused {(now - each.at).total_seconds():.0f} s ago: {each.why}" for each in refused[-most:]),
+    ]
 
 
 def change(idp: IdentityProvider, app: str, **fields: Any) -> bool:
@@ -66,6 +94,9 @@ ORDERS: dict[str, Callable[..., Any]] = {
     "figures": figures,
     "refusals": refusals,
     "requests": requests,
+    "reasons": reasons,
+    "families": families,
+    "latest": latest,
     "change": change,
     "count": IdentityProvider.count,
 }

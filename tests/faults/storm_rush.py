@@ -38,14 +38,14 @@ async def rush(folder: Path, processes: int = PROCESSES, tasks: int = TASKS, wit
         return await _rush_report(provider, told, processes * tasks, within)
 
 
-async def _rush_report(provider: Provider, told: list[list[str]], everybody: int, within: float) -> Report:
+async def _rush_report(provider: Provider, told: list[list[str]], total: int, within: float) -> Report:
     words = Counter(word for word, _, _ in told)
     tokens = len({token for _, token, _ in told})
     times = sorted(float(seconds) for _, _, seconds in told)
     requests, authorized = await provider.ask("count", "refresh_token"), await provider.ask("count", "authorize")
     (family,) = await provider.ask("figures")
     figures = {
-        "tasks that asked": everybody,
+        "tasks that asked": total,
         "answers": dict(words),
         "different tokens": tokens,
         "refresh requests": requests,
@@ -54,11 +54,11 @@ async def _rush_report(provider: Provider, told: list[list[str]], everybody: int
         "seconds to the first, median, last answer": f"{times[0]}, {times[len(times) // 2]}, {times[-1]}",
     }
     problems = [
-        *([] if words == {"ready": everybody} else [f"not everybody was served: {dict(words)}"]),
+        *([] if words == {"ready": total} else [f"not every task was served: {dict(words)}"]),
         *([] if times[-1] <= within else [f"the last one waited for {times[-1]} seconds"]),
         *([] if tokens == 1 else [f"{tokens} different tokens"]),
         *([] if requests == 1 else [f"{requests} refresh requests"]),
-        *([] if authorized == 1 else ["somebody was asked to agree again"]),
+        *([] if authorized == 1 else ["a person was asked to consent again"]),
         *([] if not family["ended_by"] else [f"the family was ended by {family['ended_by']}"]),
     ]
-    return Report("The rush: one expired grant, everybody at once", figures, problems)
+    return Report("The rush: one expired grant, all tasks at once", figures, problems)

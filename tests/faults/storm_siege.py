@@ -1,4 +1,4 @@
-"""The siege: brokers that ask all the time are killed, often while a renewal is under way (case 47)."""
+"""The siege: brokers that ask all the time are killed, often while a refresh is under way (case 47)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx2
 
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from tests.faults.storm_kit import Nursery, People, Provider
 from tests.faults.storm_report import Report
 from tests.faults.storm_worker import World
@@ -59,7 +59,7 @@ class Facts:
                 self.longest_row = max(self.longest_row, int(lost))
                 if int(lost) <= 1:  # who dies again and again makes the pauses long, and the siege dull
                     self.latest_intent = (self.latest_intent[0] + 1, int(pid))
-            case ["ended", _, _, word]:
+            case ["ended", _, _, word, _]:
                 self.ended[word] += 1
 
 
@@ -90,13 +90,13 @@ class Siege:
             try:
                 await self.nursery.until(lambda: self.facts.latest_intent[0] > before)
             except TimeoutError:
-                raise AssertionError(f"nobody renews anything any more: {self.facts.last}") from None
+                raise AssertionError(f"no process refreshes any more: {self.facts.last}") from None
             victim = self.facts.latest_intent[1]
             await asyncio.sleep(self.dice.uniform(0, 0.1))
         else:
             await asyncio.sleep(self.dice.uniform(0, PAUSE))
             victim = self.dice.choice(sorted(self.nursery.up))
-        if victim in self.nursery.alive:  # else it was killed before anybody read that it had sealed an intent
+        if victim in self.nursery.alive:  # else it was killed before its sealed intent was read
             os.kill(victim, signal.SIGKILL)
             await self.nursery.until(lambda: victim not in self.nursery.alive)
             self._count_and_replace(aimed=aimed)
@@ -119,7 +119,7 @@ class Siege:
             self.reasons[result.reason] += 1
 
     async def settle(self, pairs: list[Pair], opens: Callable[[str], Awaitable[bool]]) -> list[Pair]:
-        """The kills are over: every grant comes alive, by itself or because somebody agrees. Those that do not.
+        """The kills are over: every grant comes alive, by itself or because a user agrees. Those that do not.
 
         A token as old as the last kill may hide an answer that was lost, so first all of them end.
         """
@@ -156,9 +156,13 @@ async def siege(folder: Path, kills: int = KILLS, seed: int = 1, workers: int = 
     figures, problems = _judged(storm, facts_of_provider, time.monotonic() - begin)
     problems += [f"not alive in the end: {app} of person {person}" for app, person in dead]
     problems += [f"brokers ended by themselves: {early}"] if early else []
-    await file_store(folder).close()  # whoever opens a store tidies up after the dead
+    await file_store(folder).close()  # opening a store tidies up after dead processes
     problems += [f"left behind: {path.name}" for path in folder.rglob("*.tmp")]
-    return Report("The siege: nobody lives long", {**figures, "seconds": round(time.monotonic() - begin, 1)}, problems)
+    return Report(
+        "The siege: brokers killed again and again",
+        {**figures, "seconds": round(time.monotonic() - begin, 1)},
+        problems,
+    )
 
 
 async def _opens(provider: Provider, token: str) -> bool:
@@ -196,7 +200,7 @@ def _redemptions(families: list[dict[str, Any]], app: str) -> Counter[int]:
 
 
 def _wrong_answers(storm: Siege) -> list[str]:
-    """A grant ends only by an answer that was lost, and then says so; nothing else bothers anybody."""
+    """A grant ends only by an answer that was lost, and then says so; nothing else asks a user."""
     words = storm.facts.answers
     strange = [
         word for word in words if word.startswith("failed") or (word.startswith("link") and "Uncertain" not in word)
@@ -227,7 +231,7 @@ def _wrong_requests(
 
 
 def _loops(storm: Siege, requests: dict[str, int], seconds: float) -> list[str]:
-    """A token is renewed at half its life, once more for every lost answer, and first thing after somebody agreed."""
+    """A token is refreshed at half its life, once more for each lost answer, and first after a user agreed."""
     lives = PERSONS * (seconds / (LIFETIME / 2) + 1)
     most = {app: int(lives + storm.facts.after_lost[app] + storm.agreed[app]) for app in APPS}
     return [

@@ -16,6 +16,7 @@ import random
 import select
 import signal
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,16 +27,16 @@ from oauthbroker.audit.memory import AuditList
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.apps import Bundle, OAuthApp
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.model.settings import Limits, Settings
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.observability.logging import json_log
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.kek import FileKek
-from oauthbroker.store.keys import Keyring
+from oauthbroker.store.key_encryption_keys import FileKek
+from oauthbroker.store.keyring import Keyring
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key
+from oauthbroker.store.port import Entry, Key, Store
 from oauthbroker.testing import IdentityProvider
 from tests.faults.broker_worker import Elsewhere, say, subject_of
 from tests.kit.running_broker import BASE, turn, user_app
@@ -59,20 +60,25 @@ class World(Elsewhere):
         return {name: user_app(cast("IdentityProvider", self), name) for name in names}
 
 
-class TellingStore(FileStore):
-    """Tells what was sealed about renewals, once it is durable: before an intent's token can have been sent."""
+class Telling:
+    """Prints the refresh records that were sealed, once they are durable: before an intent's token can have been sent."""
 
     tell: Callable[..., None] = staticmethod(say)
 
     async def put(self, key: Key, body: bytes, **more: Any) -> Entry:
-        entry = await super().put(key, body, **more)
+        entry: Entry = await super().put(key, body, **more)  # type: ignore[misc]  # of the store beside it
         if key.kind == "grants":
             grant = Grant.from_plaintext(body)
             if (intent := grant.refresh_state.intent) is not None:
                 self.tell("intent", os.getpid(), grant.app, intent.lost)
-            if grant.refresh_state.ended:
-                self.tell("ended", os.getpid(), grant.app, grant.refresh_state.ended)
+            if grant.refresh_state.ended and grant.token is not None:  # its later writes and its tombstone say so too
+                token = digest(grant.token.access_token.reveal())
+                self.tell("ended", os.getpid(), grant.app, grant.refresh_state.ended, token)
         return entry
+
+
+class TellingStore(Telling, FileStore):
+    """A store in files that tells."""
 
 
 def telling_store(folder: Path) -> TellingStore:
@@ -84,9 +90,7 @@ def telling_store(folder: Path) -> TellingStore:
 
 
 @asynccontextmanager
-async def broker_on(
-    store: FileStore | MemoryStore, apps: dict[str, OAuthApp], *, background: bool = True
-) -> AsyncIterator[Broker]:
+async def broker_on(store: Store, apps: dict[str, OAuthApp], *, background: bool = True) -> AsyncIterator[Broker]:
     settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), limits=Limits())
     log = json_log(io.StringIO(), SystemClock())
     bundle = Bundle(settings, apps)
@@ -109,13 +113,17 @@ def word_of(result: TokenResult) -> str:
             return f"later:{code.value}" if result.retryable else f"failed:{code.value}"
 
 
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()[:16]
+
+
 def fingerprint(result: TokenResult) -> str:
-    return hashlib.sha256(result.access_token.reveal().encode()).hexdigest()[:16] if isinstance(result, Ready) else "-"
+    return digest(result.access_token.reveal()) if isinstance(result, Ready) else "-"
 
 
-async def ask_at_once(folder: Path, apps: dict[str, OAuthApp], tasks: int, gate: int) -> None:
-    """One of the storm's processes: everything is open before anybody asks."""
-    async with broker_on(telling_store(folder), apps) as broker:
+async def ask_at_once(store: Store, apps: dict[str, OAuthApp], tasks: int, gate: int) -> None:
+    """One of the storm's processes: everything is open before the first request."""
+    async with broker_on(store, apps) as broker:
         say("up", os.getpid())
         opened = asyncio.Event()
         asyncio.get_running_loop().add_reader(gate, opened.set)
@@ -131,10 +139,10 @@ async def ask_at_once(folder: Path, apps: dict[str, OAuthApp], tasks: int, gate:
     say("done", os.getpid())
 
 
-async def live(folder: Path, apps: dict[str, OAuthApp], people: int) -> None:
+async def live(store: Store, apps: dict[str, OAuthApp], people: int) -> None:
     """Asks for every grant, again and again, until it is killed."""
     dice = random.Random(os.getpid())
-    async with broker_on(telling_store(folder), apps) as broker:
+    async with broker_on(store, apps) as broker:
         say("up", os.getpid())
 
         async def go_on(app: str, person: int) -> None:
@@ -150,15 +158,15 @@ class Nursery:
     """Forks on command, reports the dead, and takes its children along when it ends."""
 
     def __init__(self, orders: dict[str, Any]) -> None:
-        self._orders, self._world = orders, World(orders)
-        self._apps = self._world.apps()
+        self.orders, self.world = orders, World(orders)
+        self.apps = self.world.apps()
         self._gate, self._gate_end = os.pipe()
         self._children: set[int] = set()
 
     async def warm_up(self) -> None:
-        """One question to a store in memory, so that what is loaded late is loaded once and not in every child."""
-        async with broker_on(MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=SystemClock()), self._apps) as broker:
-            await ask(broker, next(iter(self._apps)), 0)
+        """One question to a store in memory, so that late imports happen once and not in every child."""
+        async with broker_on(MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=SystemClock()), self.apps) as broker:
+            await ask(broker, next(iter(self.apps)), 0)
 
     def run(self) -> None:
         """Until stdin ends."""
@@ -176,13 +184,20 @@ class Nursery:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
 
+    def store(self) -> Store:
+        """Open the store, in a child."""
+        return telling_store(Path(self.orders["folder"]))
+
+    async def live(self) -> None:
+        """Live until the child is killed."""
+        await live(self.store(), self.apps, self.orders["people"])
+
     def _obey(self, words: list[str]) -> None:
-        folder = Path(self._orders["folder"])
         match words:
             case ["ask", tasks]:
-                self._fork(lambda: ask_at_once(folder, self._apps, int(tasks), self._gate))
+                self._fork(lambda: ask_at_once(self.store(), self.apps, int(tasks), self._gate))
             case ["live"]:
-                self._fork(lambda: live(folder, self._apps, self._orders["people"]))
+                self._fork(self.live)
             case ["go"]:
                 os.close(self._gate_end)
             case _:
@@ -197,6 +212,8 @@ class Nursery:
                 os.close(0)
                 asyncio.run(life())
                 code = 0
+            except Exception:  # noqa: BLE001  (the process ends without showing it)
+                traceback.print_exc()
             finally:
                 os._exit(code)
         self._children.add(child)
@@ -210,11 +227,11 @@ class Nursery:
                 say("dead", pid, os.waitstatus_to_exitcode(status))
 
 
-def main() -> None:
+def main(kind: type[Nursery] = Nursery) -> None:
     line = b""
     while not line.endswith(b"\n"):  # not by sys.stdin, which reads on into the orders
         line += os.read(0, 1)
-    nursery = Nursery(json.loads(line))
+    nursery = kind(json.loads(line))
     asyncio.run(nursery.warm_up())
     nursery.run()
 

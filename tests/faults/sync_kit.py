@@ -16,7 +16,7 @@ from oauthbroker.testing.crashfs import CrashFs
 
 class FailingSync(CrashFs):
     """The `number`-th sync after `arm_sync` fails, and the one that comes `then` syncs later. `late`: it has worked,
-    and nobody is told so; else it does nothing."""
+    without an error; else it does nothing."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -45,7 +45,7 @@ class FailingSync(CrashFs):
 
 
 def different(clones: Iterator[Path]) -> Iterator[Path]:
-    """Of disks with the same records one. Locks and temporary files are nothing that anybody reads."""
+    """Of disks with the same records one. Locks and temporary files are never read."""
     seen = set[str]()
     for clone in clones:
         digest = hashlib.sha256()

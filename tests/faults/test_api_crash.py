@@ -1,8 +1,8 @@
 """The machine stops at every single change while a runtime in another process receives and acknowledges its events over
 the API (case 93).
 
-What must hold on every disk that this may leave: what was acknowledged, with its answer seen, does not come again; an
-ack that was cut off before its answer counts or does not; everything else comes again under the same id; whoever settles a lease that is not his any more is told so, and nothing
+What must hold on every disk that this may leave: an event whose ack was answered does not come again; an
+ack that was cut off before its answer counts or does not; everything else comes again under the same id; settling a lease that has passed to another owner is refused, and nothing
 changes.
 """
 
@@ -37,7 +37,7 @@ class Door:
 
 @dataclass
 class Runtime:
-    """A runtime that speaks HTTP to whichever broker process there is."""
+    """A runtime that speaks HTTP to any broker process that runs."""
 
     process: Process
     key: str
@@ -163,7 +163,7 @@ async def test_a_consumer_that_died_is_followed_by_one_that_settles_the_same_eve
     for how in ("ack", "nack"):
         assert 409 == await runtime.settle(first, how)
     assert 204 == await runtime.settle(second)
-    for how, status in (("ack", 204), ("nack", 409), ("ack", 204)):  # the same again is answered again, no more
+    for how, status in (("ack", 204), ("nack", 409), ("ack", 204)):  # a repeated call is answered alike, without effect
         assert status == await runtime.settle(second, how)
     other = await runtime.receive()
     assert other is not None

@@ -1,6 +1,6 @@
 """The machine stops at any change of the disk while the audit log takes a slot, rotates, writes its roll or is upgraded.
 
-What was acknowledged is there after a process died, and what was anchored also after a loss of power. Nothing of it looks
+Acknowledged lines are there after a process died, and anchored ones also after a loss of power. Nothing of it looks
 like an attack, to `verify` and to the next process.
 """
 

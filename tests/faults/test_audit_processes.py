@@ -79,9 +79,7 @@ async def test_four_processes_write_one_sound_trail_over_many_files(tmp_path: Pa
 
 
 @pytest.mark.slow
-async def test_whoever_is_killed_leaves_a_sound_log_with_all_that_was_acknowledged(
-    tmp_path: Path, start: Start
-) -> None:
+async def test_a_killed_writer_leaves_a_sound_log_with_all_acknowledged_lines(tmp_path: Path, start: Start) -> None:
     acknowledged: set[tuple[str, str]] = set()
     for life in range(5):
         workers = [start(f"{life}-{number}", FOREVER, 30_000) for number in range(2)]

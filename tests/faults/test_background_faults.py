@@ -1,4 +1,4 @@
-"""What is done without being asked: one record that cannot be read, written or removed keeps no other one waiting."""
+"""Background work: one record that cannot be read, written or removed keeps no other one waiting."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_a_damaged_use_keeps_no_other_from_being_written_and_no_visit_from
     assert 0 == await process.store.count("visits")
     seen: dict[str, GrantUse] = {use.grant: use async for use in parts.uses.all()}
     assert "writer" == seen["b"].agent
-    assert ("a" in seen) is (spoil is not a_folder), "what does not open is replaced, what was planted is not touched"
+    assert ("a" in seen) is (spoil is not a_folder), "an unreadable record is replaced, a planted folder is not touched"
 
 
 @pytest.mark.case("65")
@@ -109,7 +109,7 @@ class Stubborn(MemoryStore):
 
 @pytest.mark.parametrize("kind", ["turns", "visits", "tombstones", "uses"])
 async def test_a_record_that_the_store_keeps_refusing_stops_no_other(kind):
-    """Whatever order they come in: each of three is the stubborn one once."""
+    """In any order: each of three is the stubborn one once."""
     for number in range(3):
         clock = TestClock()
         store: Any = Stubborn(kinds=KINDS, lease_kinds=LEASES, clock=clock)

@@ -1,8 +1,8 @@
 """The machine stops, or the disk fails, at every single change between the callback and the acknowledged event.
 
 What must hold on every disk that this may leave: the grant is there if and only if its event is delivered, at least
-once and always under the same id; everybody who waited for no more is woken too; the session ends; nothing is left
-lying about.
+once and always under the same id; every conversation whose scopes it covers is woken too; the session ends; no file is
+left behind.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def lived(process: Process, story: BeforeCallback) -> bool:
 
 
 async def check(process: Process, story: BeforeCallback, before: Heard, *, told: bool) -> bool:
-    """A broker starts on what is left: the claims of this page. Returns whether there was a grant."""
+    """A broker starts on the remaining files: the claims of this page. Returns whether there was a grant."""
     await check_proof(process, story)
     process.heard.received.clear()
     await process.tend()
@@ -85,7 +85,7 @@ async def check_first(process: Process, story: BeforeCallback, heard: set[str], 
 
 
 async def check_end(process: Process, story: BeforeCallback, heard: set[str]) -> None:
-    """Nobody stays open, nothing stays due, and no event is told twice."""
+    """No session stays open, nothing stays due, and no event is told twice."""
     await process.tend(after=700)
     sessions = [await process.session(each) for each in (story.first, story.second, story.other_account)]
     assert not [session for session in sessions if session is not None and session.open]

@@ -28,7 +28,7 @@ async def test_cancelled_at_any_await_no_public_coroutine_strands_or_holds_or_br
 
 
 async def test_every_public_coroutine_operation_and_page_is_stormed(tmp_path: Path) -> None:
-    """What is new to the manual, the API or the pages gets an action in the table."""
+    """A new call of the manual, the API or the pages gets an action in the table."""
     covered = {name for each in TABLE.values() for name in each.covers}
     with Quiet() as canaries:
         async with IdentityProvider(clock=TestClock(), canaries=canaries) as idp:

@@ -73,7 +73,7 @@ async def cancelled(process: Process, work: Coroutine[Any, Any, Any], steps: int
 
 @pytest.mark.slow
 @pytest.mark.case("63", "93")
-async def test_a_cancelled_revocation_leaves_no_record_that_nobody_looks_at(process, identity_provider, tmp_path):
+async def test_a_cancelled_revocation_leaves_no_orphaned_record(process, identity_provider, tmp_path):
     for steps in STEPS:
         asked = await ask(process)
         assert 200 == await complete(process, identity_provider, asked)
@@ -93,7 +93,7 @@ async def test_a_cancelled_revocation_leaves_no_record_that_nobody_looks_at(proc
 
 @pytest.mark.slow
 @pytest.mark.case("63", "93")
-async def test_a_cancelled_denial_leaves_no_session_that_nobody_looks_at(process, identity_provider, tmp_path):
+async def test_a_cancelled_denial_leaves_no_orphaned_session(process, identity_provider, tmp_path):
     for steps in STEPS:
         asked = await ask(process)
         session = await process.parts.repository.session(asked.auth_session_id[3:])

@@ -26,7 +26,7 @@ from oauthbroker.observability.shared_metrics import MetricsFolder, Sharing
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import TestClock
-from oauthbroker.wiring.broker import open_broker
+from oauthbroker.wiring.opening import open_broker
 
 pytestmark = pytest.mark.case("93")
 SOURCE = Path(oauthbroker.__file__).parent
@@ -37,11 +37,15 @@ OWNING = {
     "store/file/locked_writes.py": "`Writer.run`, which waits as `on_thread` does",
 }
 OWNING_NOTHING = {
-    "wiring/broker.py": "reads configuration",
+    "wiring/opening.py": "reads configuration",
     "wiring/parts.py": "reads other processes' circuits; its lock is released on the thread",
     "web/metrics_page.py": "reads other processes' figures; its lock is released on the thread",
     "audit/trail.py": "reads the log",
     "cli/doctor_place.py": "asks the running broker once, in a process that ends with it",
+    "tools/base/bash.py": "looks at a script's file, and closes it on the thread",
+    "tools/changesets/activation.py": "looks up the newest revision",
+    "tools/changesets/tool.py": "opens or commits a changeset, which are durable; tests/unit/tools/changesets/test_crashes.py",
+    "tools/isolation/process_tool.py": "looks up the folders of open changesets",
     "cli/demo/agent.py": "the demo's request, in a process that ends with it",
 }
 
@@ -100,8 +104,8 @@ async def a_start(stage: Stage) -> None:
 
 def prepared_anchor(stage: Stage) -> Callable[[], Awaitable[None]]:
     log = AuditFile(stage.folder, AuditKeys(lambda label, *parts: bytes(32)))
-    log.write(TokenRenewed("mail", "grant-1", False), AT)
-    log.write(TokenRenewed("mail", "grant-1", False), AT)
+    log.write(TokenRenewed(app="mail", grant="grant-1", forced=False), AT)
+    log.write(TokenRenewed(app="mail", grant="grant-1", forced=False), AT)
     stage.closing.append(log.close)
     return log.keep_anchor
 
@@ -110,7 +114,7 @@ def prepared_figures(stage: Stage) -> Callable[[], Awaitable[None]]:
     place, metrics = MetricsFolder.open(stage.folder / "metrics", stage.clock), Metrics()
     metrics.add(Metric.EVENTS_DEAD)
     stage.closing.append(place.close)
-    return Sharing(place, metrics, dict).run
+    return Sharing(place=place, metrics=metrics, now=dict).run
 
 
 ROWS: dict[str, Callable[[Stage], Callable[[], Awaitable[None]]]] = {

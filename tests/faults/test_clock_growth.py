@@ -30,6 +30,10 @@ SHAPES = ("back", "ahead and back", "back and ahead")
 STAYS = {("tombstones", "ahead and back")}
 """A copy of a record that was ended while the clock was ahead would be valid when that time comes."""
 
+NOT_COUNTED = {"TagFiles._synced"}
+"""One stamp for each folder of tags, 256 at most for a kind and label. The store's random key says which folder a tag is
+in, so two tags share a folder in one run and not in the next."""
+
 SEED = 20261122
 
 
@@ -59,11 +63,12 @@ async def left_after(folder: Path, canaries: Canaries, steps: Mapping[int, timed
 
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> Left:
-    """What is left where the clock makes no step."""
+    """The rest, where the clock makes no step."""
     with Canaries() as canaries:
         return asyncio.run(left_after(tmp_path_factory.mktemp("usual"), canaries, {}))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.slow
 @pytest.mark.case("59")
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
@@ -77,7 +82,7 @@ async def test_nothing_is_kept_longer_because_the_clock_made_a_step(
         name: (there, count)
         for there_in, found in zip(usual, stepped, strict=True)
         for name, count in found.items()
-        if count > (there := there_in[name]) and (name, shape) not in STAYS
+        if count > (there := there_in[name]) and (name, shape) not in STAYS and name not in NOT_COUNTED
     }
     assert {} == more, steps
 

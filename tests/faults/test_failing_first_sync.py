@@ -14,8 +14,8 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.fs import Fs
-from oauthbroker.store.keys import FileKek, Keyring
+from oauthbroker.store.file.system_calls import Fs
+from oauthbroker.store.keyring import FileKek, Keyring
 from tests.faults.sync_kit import FailingSync, different
 from tests.kit.audit import AT, ENTRY, KEYS, die
 
@@ -130,7 +130,7 @@ class Names:
 
 @pytest.mark.case("63", "71")
 @pytest.mark.parametrize("cold", [False, True], ids=["the same process", "another process"])
-async def test_an_audit_log_whose_anchor_is_kept_is_on_the_disk_whichever_sync_failed(tmp_path, monkeypatch, cold):
+async def test_an_audit_log_whose_anchor_is_kept_is_on_the_disk_after_any_failed_sync(tmp_path, monkeypatch, cold):
     number, failed = 0, True
     while failed:
         folder = tmp_path / str(number)

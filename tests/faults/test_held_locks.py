@@ -1,4 +1,4 @@
-"""A process is stopped while it holds a lock: what has nothing to do with that lock goes on, and no event loop blocks."""
+"""A process is stopped while it holds a lock: work that does not need that lock goes on, and no event loop blocks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ import oauthbroker
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.repository import repository
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file import locked_writes as writer
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.locked_writes import STRIPES
-from oauthbroker.store.keys import Keyring
-from oauthbroker.store.port import Key
+from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.port import Key, Reservation
 from oauthbroker.testing import IdentityProvider, TestClock, leave
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.broker_process import Process, complete, visit_callback
@@ -72,7 +72,7 @@ class World:
         return 200 == await complete(self.process, self.idp, asked, "alice" if who == ALICE else "bob")
 
     async def prepare(self) -> None:
-        """For both: a grant whose renewal was left open, one that its provider does not know to be revoked, events
+        """For both: a grant whose refresh was left open, one that its provider does not know to be revoked, events
         that are not queued, and a session that has expired."""
         self.alices = {self.process.store.key("grants", app, ALICE).name for app in APPS}
         for who in (ALICE, BOB):
@@ -80,7 +80,7 @@ class World:
                 assert await self.connect(app, who)
             held = await self.repository.grant("mail", who)
             assert held is not None
-            await self.process.parts.refresh.writeback.begin(held, forced=False)
+            await self.process.parts.refresh.writeback.begin(held, Reservation(held.entry.key), forced=False)
             await self.process.parts.revoke.write_tombstone("notes", who)
             await self.ask("files", who)
         self.alices |= {held.entry.key.name for held in await self.repository.waiting("files", ALICE)}
@@ -120,7 +120,7 @@ class World:
 
 @dataclass(frozen=True)
 class Row:
-    """A lock: its files below `data/`, what is refused while it is held, whose ever it is, and what can do nothing
+    """A lock: its files below `data/`, the calls that are refused while it is held, for any owner, and those that can do nothing
     meanwhile and is over soon all the same."""
 
     files: Callable[[World], list[str]]
@@ -135,6 +135,10 @@ ROWS = {
     "flight": Row(lambda world: world.pairs("flight")),
     "queue": Row(lambda world: [f"locks/queue-{world.process.store.key('queue', AGENTS[ALICE]).name}"]),
     "room": Row(lambda world: [f"locks/room-{world.process.store.key('room', 'library', 'send').name}"]),
+    "registration": Row(
+        lambda world: [f"locks/registration-{world.process.store.key('registration', app).name}" for app in APPS]
+    ),
+    "forwarding": Row(lambda world: [f"locks/forwarding-{world.process.store.key('forwarding', AGENTS[ALICE]).name}"]),
     "write": Row(lambda _: [f"locks/{ALICES}"]),
     "every write": Row(
         lambda _: [f"locks/write-{number:02d}" for number in range(STRIPES)], frozenset({"connect"}), WRITTEN
@@ -146,14 +150,17 @@ LOCKING = {
     "store/file/locks.py": "the leases and write locks above",
     "audit/folder.py": "audit, anchor",
     "observability/shared_metrics.py": "tests/unit/observability/test_shared_metrics.py",
-    "store/file/fs.py": "what the others call",
-    "store/file/files.py": "a temporary file of one's own, tried once",
+    "store/file/system_calls.py": "what the others call",
+    "store/file/atomic_files.py": "a temporary file of one's own, tried once",
     "store/file/folders.py": "the probe at start and left over temporary files, tried once",
-    "store/file/place.py": "doctor's probe, tried once",
-    "store/keyfile.py": "init, tried once",
-    "store/kek.py": "init, tried once",
+    "store/file/place_checks.py": "doctor's probe, tried once",
+    "store/keyring_file.py": "init, tried once",
+    "store/key_encryption_keys.py": "init, tried once",
+    "store/file/raw_files.py": "a command that moves the store, tried once",
     "store/file/read_only.py": "takes none",
-    "cli/demo/place.py": "the demo's own folder, tried once",
+    "tools/changesets/git.py": "one for each repository; tests/unit/tools/changesets/test_crashes.py",
+    "tools/changesets/revisions.py": "a revision in use; tests/unit/tools/changesets/test_crashes.py",
+    "cli/demo/demo_folder.py": "the demo's own folder, tried once",
 }
 
 
@@ -208,7 +215,7 @@ async def ticking(world: World) -> AsyncIterator[None]:
 
 
 async def tried(work: Awaitable[object]) -> None:
-    """One round of background work: what it could not do is a store code, raised last."""
+    """One round of background work: it raises a store code last if a part failed."""
     try:
         await work
     except BrokerError as error:
@@ -290,7 +297,7 @@ async def test_a_process_that_was_stopped_holds_up_nothing_of_others(world: Worl
     assert not late
     assert world.blocked < TICK
     async with asyncio.timeout(60):
-        while await world.process.store.count("due"):  # what was skipped is done in a later round
+        while await world.process.store.count("due"):  # skipped work is done in a later round
             for chore in (
                 world.process.parts.relay.revocations,
                 world.process.parts.background_refresh.recover,

@@ -17,7 +17,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.model.apps import OAuthApp, Owner
-from oauthbroker.store.keys import Keyring
+from oauthbroker.store.keyring import Keyring
 from oauthbroker.testing import Browser, IdentityProvider, leave
 from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring
@@ -73,7 +73,7 @@ async def lived(process: Process, story: Story) -> None:
 
 
 async def looked_at(story: Story, root: Path, idp: IdentityProvider, exchanged: int) -> str:
-    """A broker starts on what is left, and the runtime, which had no answer, says it again. How it ended."""
+    """A broker starts on the remaining files, and the runtime, which had no answer, repeats its call. Return the end."""
     process = story.start(root)
     before = await process.session(story.session)
     assert before is not None

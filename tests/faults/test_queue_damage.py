@@ -34,7 +34,9 @@ class Place:
 
     @property
     def queues(self) -> StoreQueues:
-        return StoreQueues(Repository(self.store, self.note), self.clock, LIMITS, Metrics())
+        return StoreQueues(
+            repository=Repository(self.store, self.note), clock=self.clock, limits=LIMITS, metrics=Metrics()
+        )
 
     def note(self, place: str, code: Code) -> None:
         self.reported.append((place, code))

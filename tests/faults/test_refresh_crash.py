@@ -1,7 +1,7 @@
 """The machine stops at every single change of the disk between the call that finds a token ended and its answer.
 
-Whatever disk this leaves: the next broker hands out a token that lives, or says that the answer of the provider was
-lost; it finds that out by itself at start, asks once, and asks nobody again and again.
+With any disk that this leaves, the next broker hands out a token that lives, or says that the provider's answer was
+lost; it finds that out by itself at start, and asks the person once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.crashfs import Crash
 from tests.faults.crash_kit import CrashAtChange
@@ -35,7 +35,7 @@ def place(tmp_path: Path) -> Path:
 
 
 class Cut:
-    """One story that was cut at its `number`-th change: what had happened until then, and what may lie on the disk."""
+    """One story that was cut at its `number`-th change: the steps until then, and the possible disks."""
 
     def __init__(self, story: Expired, place: Path, number: int) -> None:
         self.story, self.place, self.number = story, place, number
@@ -85,7 +85,7 @@ async def cuts(story: Expired, place: Path) -> AsyncIterator[Cut]:
 
 
 async def found_at_start(process: Process, story: Expired, pause: float = PAUSE) -> TokenResult:
-    """Nobody asks: the intent is settled all the same, and not before its pause is over."""
+    """The intent is settled without a call, and not before its pause is over."""
     before, intent = story.requests, (await grant_in(process.store)).refresh_state.intent
     is_early = intent is not None and intent.retry_at > story.clock.now()
     await process.parts.background_refresh.recover()
@@ -98,7 +98,7 @@ async def found_at_start(process: Process, story: Expired, pause: float = PAUSE)
 
 
 async def found_at_next_use(process: Process, story: Expired, pause: float = PAUSE) -> TokenResult:
-    """Whoever asks at once is told to come back."""
+    """A call at once is told to come back."""
     before, lost = story.requests, (await grant_in(process.store)).refresh_state.intent is not None
     result = await asked(process)
     if lost:
@@ -111,7 +111,7 @@ async def found_at_next_use(process: Process, story: Expired, pause: float = PAU
 
 
 async def check_end(process: Process, story: Expired, result: TokenResult) -> str:
-    """How it ended, and that this is the end: whoever asks on and on makes nobody ask the provider again."""
+    """Return the final state. Repeated calls must not reach the provider again."""
     end = "ready"
     if isinstance(result, AuthorizationRequired):
         end = str(result.reason)

@@ -1,4 +1,4 @@
-"""The disk is full, read-only or broken while a token is renewed: found before the refresh token is sent, or the new
+"""The disk is full, read-only or broken while a token is refreshed: found before the refresh token is sent, or the new
 token is kept in memory, handed out and stored as soon as the disk is well. Never is one burnt in silence."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.results import Failed, Ready
+from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.records import Grant
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -33,7 +33,7 @@ UNSTORED = "a refreshed token is not stored yet"
 async def test_one_change_that_fails_is_found_before_anything_is_sent_or_made_good_after(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, number_of_error: int
 ):
-    """Whichever it is: one request to the provider in all, and what it gave is on disk."""
+    """In each case there is one request to the provider in all, and its answer is on disk."""
     story = await Expired.prepare(tmp_path, identity_provider, test_clock)
     before, ends = Moment.of(story), set()
     for number in range(MOST_CHANGES):
@@ -50,7 +50,7 @@ async def test_one_change_that_fails_is_found_before_anything_is_sent_or_made_go
             ends.add("ready")
         fs.disarm()
         left = (await grant_in(process.store)).refresh_state.intent
-        if isinstance(result, Failed) and left is not None:  # its rename may be durable: a pause, no more
+        if isinstance(result, Failed) and left is not None:  # its rename may be durable: only a pause
             story.clock.advance(2)
             ends.add("an intent is left")
         assert is_live(story, await asked(process))
@@ -112,11 +112,11 @@ async def test_a_disk_that_fails_before_the_request_keeps_the_refresh_token_unse
 
 @pytest.mark.slow
 @pytest.mark.case("49")
-async def test_a_disk_that_fails_after_the_answer_costs_nobody_the_token(
+async def test_a_disk_that_fails_after_the_answer_does_not_lose_the_token(
     identity_provider: IdentityProvider, tmp_path: Path, test_clock: TestClock, number_of_error: int
 ):
     """It is served from memory, an operator hears of it, another process sends nothing meanwhile; the disk gets well,
-    and the token is stored without anybody's asking."""
+    and the token is stored without a further call."""
     story = await Expired.prepare(tmp_path, identity_provider, test_clock)
     number, before = await changes_before_the_request(story, tmp_path), story.requests
     fs, clock = FailFrom(), TestClock(test_clock.now(), frozen=True)
@@ -147,7 +147,7 @@ async def test_a_disk_that_fails_after_the_answer_costs_nobody_the_token(
 
 
 class FullFromNowOn(HookedFs):
-    """No new file finds room any more; what was taken before is there to be written to."""
+    """The disk is full: no new file can be made; reserved room can still be written to."""
 
     is_full = False
 

@@ -1,7 +1,7 @@
-"""Whatever happens to a grant in whatever order: the broker against a small model of what may and what must be.
+"""Random events around one grant in random order: the broker against a small model of its allowed states.
 
 The model knows what the provider knows. Its invariants: no refresh token is sent twice without a sealed intent that says
-so; a token that is handed out lives, or its person withdrew it without telling us; what was revoked gives no token;
+so; a token that is handed out lives, or its person withdrew it without telling us; a revoked grant gives no token;
 while a pause runs the provider hears nothing.
 """
 
@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.records import Grant
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.fs import Fs
-from oauthbroker.store.keys import Keyring
+from oauthbroker.store.file.system_calls import Fs
+from oauthbroker.store.keyring import Keyring
 from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from oauthbroker.testing.crashfs import Crash
@@ -38,7 +38,7 @@ CODES = {"providerUnreachable", "providerRateLimited", "rateLimited", "storeUnav
 
 
 class DyingFs(FailAtChange):
-    """The process dies at the `number`-th change after `arm`; what it did so far stays on the disk."""
+    """The process dies at the `number`-th change after `arm`; its changes so far stay on the disk."""
 
     def _step(self, call: str, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
         if self.fired is not None and call not in {"unlock", "close"}:
@@ -157,7 +157,7 @@ class World:
         self._noted("recovered", None)
 
     async def crash(self) -> None:
-        """Somebody asks, and the process dies meanwhile, or right after."""
+        """A call runs, and the process dies meanwhile, or right after."""
         self.fs.arm(self.dice.randrange(25), 5)
         try:
             result: TokenResult | None = await self._call()
@@ -191,7 +191,7 @@ class World:
         self.seen[word_of(result)] += 1
         self._check_requests()
         if isinstance(result, Ready):
-            assert not self.revoked, "a token of what was revoked"
+            assert not self.revoked, "a token of a revoked grant"
             assert self.idp.is_alive(result.access_token) or self._has_ended(result.access_token), "a dead token"
             if result.access_token not in self.given:
                 self.given.append(result.access_token)
@@ -280,7 +280,7 @@ async def test_a_random_life_of_a_grant_keeps_to_the_model(
 
 
 async def settled(world: World) -> None:
-    """When everybody behaves again, so does the grant: a living token without a person, or a person is asked."""
+    """When provider and disk work again, so does the grant: a living token without a person, or a person is asked."""
     world.idp.script.reset()
     world.clock.advance(4000)
     await world.upkeep()

@@ -1,4 +1,4 @@
-"""A renewal whose provider cannot prove itself: nothing is sent, nothing is lost, and nobody is bothered."""
+"""A refresh whose provider cannot prove itself: nothing is sent, nothing is lost, and no user is asked again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.results import Failed, Ready
+from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.records import Grant, Token
 from oauthbroker.testing import Authority, Canaries, IdentityProvider
 from oauthbroker.testing.authority import Certificate, Fault
@@ -22,7 +22,13 @@ FAULTS: list[Fault] = [fault for fault in get_args(Fault) if fault]
 async def plant(harness: Harness) -> Grant:
     """A grant whose token has just ended, as it would lie there had the certificate been good yesterday."""
     app, now = harness.broker.bundle.apps["mail"], harness.clock.now()
-    old = Token(Canaries.active().mint("access token"), "Bearer", Canaries.active().mint("refresh token"), now, 3600)
+    old = Token(
+        access_token=Canaries.active().mint("access token"),
+        token_type="Bearer",
+        refresh_token=Canaries.active().mint("refresh token"),
+        expires_at=now,
+        lifetime_seconds=3600,
+    )
     grant = Grant(
         app="mail", provider="oidc", subject=ALICE, flow="authorization_code", scopes=app.scopes, token=old,
         created_at=now - timedelta(days=1), updated_at=now - timedelta(hours=1), registration=app.registration,
@@ -33,7 +39,7 @@ async def plant(harness: Harness) -> Grant:
 
 
 async def ask(certificate: Certificate, ca: str = "") -> tuple[object, Grant, Grant | None, IdentityProvider]:
-    """What the tool is told, the grant before and after, and the provider to see what it got."""
+    """The tool's answer, the grant before and after, and the provider with the requests that it got."""
     async with (
         IdentityProvider(tls=certificate) as idp,
         running(idp, [replace(user_app(idp), provider_ca=ca)], background=False) as harness,
@@ -60,7 +66,7 @@ async def test_a_refresh_over_a_bad_certificate_sends_nothing_and_keeps_the_gran
 
 
 @pytest.mark.case("35")
-async def test_an_authority_that_nobody_trusts_is_refused_whatever_it_signs(tmp_path: Path):
+async def test_an_untrusted_authority_is_refused_for_any_certificate(tmp_path: Path):
     answer, before, after, idp = await ask(Authority(tmp_path).issue())
     assert isinstance(answer, Failed)
     assert (Code.PROVIDER_UNREACHABLE, []) == (answer.code, idp.requests)

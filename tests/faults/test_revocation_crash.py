@@ -1,7 +1,7 @@
 """The machine stops at every single change while two grants are ended: what must hold on every disk that this may leave.
 
-A provider is told of nothing that is not ended here. What is ended stays ended: its token is never handed out again, its
-provider is told, its tokens are erased, and its agent hears of it under one id. What is not ended works as before.
+A provider is told only of grants that have ended here. An ended grant stays ended: its token is never handed out again, its
+provider is told, its tokens are erased, and its agent hears of it under one id. Every other grant works as before.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.revocation import bulk
-from oauthbroker.store.keys import Keyring
+from oauthbroker.store.keyring import Keyring
 from oauthbroker.testing import IdentityProvider, connect_through
 from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring
@@ -108,7 +108,7 @@ async def check(story: Connected, process: Process, living: Mapping[str, int], h
 @pytest.mark.slow
 @pytest.mark.case("53", "63")
 @pytest.mark.parametrize("shard", range(SHARDS))
-async def test_a_crash_at_any_change_of_a_revocation_ends_what_was_written_down_and_nothing_else(
+async def test_a_crash_at_any_change_of_a_revocation_ends_the_recorded_grants_and_no_others(
     identity_provider, tmp_path, shard, monkeypatch
 ):
     monkeypatch.setattr(bulk, "AT_ONCE", 1)  # the file layer counts the calls of one thread
@@ -217,7 +217,7 @@ async def test_a_crash_at_any_change_of_a_login_with_another_client_loses_no_pen
 
 
 async def told_by_the_first(story: Connected, root: Path, other: OAuthApp) -> bool:
-    """A broker with the new client finishes what it can, then one with the old client tells. Return whether the login
+    """A broker with the new client finishes its part, then one with the old client tells. Return whether the login
     was stored."""
     for apps in ([other], [story.app]):
         process = Process.start(root, story.ring, apps, story.at)

@@ -39,7 +39,7 @@ async def test_nothing_that_a_killed_server_has_acknowledged_is_missing(
     assert report.events >= report.granted
     assert report.ended > report.granted
     assert report.tokens > 10 * KILLS
-    assert report.lost, "somebody was cut off"
+    assert report.lost, "at least one connection was cut off"
 
 
 GRANTED = ("granted", "as-1", "0")
@@ -57,7 +57,7 @@ RECEIVED, ACKED = ("received", "evt-as-1-auth.granted"), ("acked", "evt-as-1-aut
         ([GRANTED, RECEIVED, ACKED, RECEIVED], 1),
     ],
 )
-def test_the_judge_notices_what_is_missing_and_what_comes_again(lines: list[tuple[str, ...]], problems: int) -> None:
+def test_the_judge_notices_missing_and_repeated_events(lines: list[tuple[str, ...]], problems: int) -> None:
     assert problems == len(wrong_events(Ledger(lines)))
 
 
@@ -65,12 +65,10 @@ def test_the_judge_notices_what_is_missing_and_what_comes_again(lines: list[tupl
 def test_the_judge_notices_a_refresh_token_that_goes_out_twice(lost: int, redeemed: int, problems: int) -> None:
     families = [SimpleNamespace(login="person0", redeemed={1: redeemed, 2: 1})]
     world: Any = SimpleNamespace(idp=SimpleNamespace(families=lambda _client: families))
-    assert problems == len(wrong_refreshes(world, Ledger([("renewal lost", "0")] * lost)))
+    assert problems == len(wrong_refreshes(world, Ledger([("refresh lost", "0")] * lost)))
 
 
-async def test_an_answer_that_nobody_foresaw_is_told_with_what_the_log_knows_of_it(
-    tmp_path: Path, idp: IdentityProvider
-) -> None:
+async def test_an_unexpected_answer_is_reported_with_its_log_lines(tmp_path: Path, idp: IdentityProvider) -> None:
     world = World(tmp_path, idp, workers=1)
     world.log.write_text(
         '{"request_id": "r1", "status": 204}\n{"request_id": "r2", "code": "internal", "note": "why"}\n'

@@ -14,8 +14,8 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.fs import Fs
-from oauthbroker.store.keys import FileKek, Keyring
+from oauthbroker.store.file.system_calls import Fs
+from oauthbroker.store.keyring import FileKek, Keyring
 from oauthbroker.store.port import Key, Store
 from oauthbroker.testing.crashfs import Crash, CrashFs, FaultyFs
 from oauthbroker.testing.stores import open_file_store, open_keyring
@@ -110,7 +110,7 @@ async def test_a_crash_at_any_call_leaves_old_or_new(template, tmp_path, before,
 
 
 @pytest.mark.case("64")
-async def test_the_crash_kit_itself_loses_what_was_not_synced(tmp_path):
+async def test_the_crash_kit_itself_loses_unsynced_writes(tmp_path):
     """A file layer that forgets to sync must be caught by the clones, or the sweep above proves nothing."""
 
     class Forgetful(CrashFs):
@@ -256,7 +256,7 @@ def load_or_create(path: Path, kek: FileKek) -> Keyring:
 async def code_of(call: Awaitable[object]) -> Code | None:
     failed: BrokerError | None = None
     try:
-        await asyncio.wait_for(call, 20)
+        await asyncio.wait_for(call, 60)
     except BrokerError as exc:
         failed = exc
     assert failed is None or failed.__cause__ is failed.__context__ is None

@@ -159,7 +159,7 @@ async def test_a_misplaced_or_foreign_record_is_not_written_over(store, data):
 
 
 async def test_a_name_that_is_no_entry_is_ignored(store, data):
-    (data / "grants" / "README").write_text("what is this")
+    (data / "grants" / "README").write_text("planted")
     assert 3 == len(await bodies(store))
     assert 3 == await store.count("grants")
 

@@ -32,7 +32,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    """A file of somebody's that a link may point to."""
+    """Another user's file that a link may point to."""
     path = tmp_path / "target"
     path.write_bytes(b"precious")
     path.chmod(0o600)
@@ -56,6 +56,11 @@ async def refused(call: Awaitable[object]) -> None:
 
 async def reopen(tmp_path: Path) -> None:
     await open_file_store(tmp_path).close()
+
+
+def mark_of_the_dead(data: Path) -> None:
+    """Leave what tells the next start that a process has died: an open mark without a lock."""
+    (data / ".open.0123456789abcdef").touch(0o600)
 
 
 def symlink(path: Path, target: Path) -> None:
@@ -149,8 +154,17 @@ async def test_a_planted_lease_is_not_taken(store, data, target, plant):
 @pytest.mark.case("73")
 @EACH
 @pytest.mark.parametrize("where", ["grants", "locks", "corrupt", "."])
-async def test_a_planted_temporary_file_stops_the_start(store, data, target, plant, where, tmp_path):
+async def test_a_planted_temporary_file_stops_the_start_after_a_death(store, data, target, plant, where, tmp_path):
+    mark_of_the_dead(data)
     plant(data / where / f".{'0a' * 32}.0123456789abcdef.tmp", target)
+    await refused(reopen(tmp_path))
+    assert b"precious" == target.read_bytes()
+
+
+@pytest.mark.case("73")
+@EACH
+async def test_a_planted_open_mark_stops_the_start(store, data, target, plant, tmp_path):
+    plant(data / ".open.0123456789abcdef", target)
     await refused(reopen(tmp_path))
     assert b"precious" == target.read_bytes()
 
@@ -176,7 +190,7 @@ async def test_a_linked_or_replaced_folder_stops_the_start(store, data, tmp_path
 
 @pytest.mark.case("73")
 async def test_a_linked_data_folder_stops_the_start(store, data, tmp_path):
-    ring = store._ring
+    ring = store.keyring.ring
     data.rename(tmp_path / "moved")
     data.symlink_to(tmp_path / "moved")
     with pytest.raises(BrokerError) as caught:
@@ -197,7 +211,7 @@ async def test_a_folder_that_others_can_enter_stops_the_start(store, data, tmp_p
 
 
 @pytest.mark.case("72")
-async def test_a_root_that_everybody_may_change_stops_the_start(store, tmp_path):
+async def test_a_world_writable_root_stops_the_start(store, tmp_path):
     (tmp_path / "store").chmod(0o777)
     await refused(reopen(tmp_path))
     (tmp_path / "store").chmod(0o755)
@@ -207,7 +221,7 @@ async def test_a_root_that_everybody_may_change_stops_the_start(store, tmp_path)
 @pytest.mark.case("72")
 @needs_root
 @pytest.mark.parametrize("name", [".", "grants", "locks"])
-async def test_a_folder_of_somebody_else_stops_the_start(store, data, tmp_path, name):
+async def test_a_folder_of_another_user_stops_the_start(store, data, tmp_path, name):
     os.chown(data / name, 4242, 4242)
     await refused(reopen(tmp_path))
 
@@ -228,7 +242,7 @@ async def test_a_record_or_lock_that_others_can_reach_is_refused(store, data, mo
 
 @pytest.mark.case("72")
 @needs_root
-async def test_a_record_of_somebody_else_is_refused(store, data):
+async def test_a_record_of_another_user_is_refused(store, data):
     key = store.key("grants", "a")
     os.chown(entry_file(data, key), 4242, 4242)
     await refused(store.get(key))
@@ -236,7 +250,7 @@ async def test_a_record_of_somebody_else_is_refused(store, data):
 
 @pytest.mark.case("72")
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077])
-async def test_everything_is_made_for_us_alone_whatever_the_umask(tmp_path, umask):
+async def test_everything_is_private_under_any_umask(tmp_path, umask):
     before = os.umask(umask)
     try:
         store = open_file_store(tmp_path)

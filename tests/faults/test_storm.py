@@ -24,7 +24,7 @@ async def test_one_expired_grant_is_refreshed_once_for_all_processes_and_tasks(t
 @pytest.mark.slow
 @pytest.mark.case("47")
 @pytest.mark.rule("12.5.3-3")
-async def test_brokers_killed_at_random_leave_living_grants_or_say_what_was_lost(tmp_path: Path) -> None:
+async def test_brokers_killed_at_random_leave_living_grants_or_report_the_loss(tmp_path: Path) -> None:
     report = await siege(tmp_path, KILLS, seed=20261121, workers=WORKERS)
     assert [] == report.problems
     assert KILLS == sum(report.figures["kills"].values())

@@ -13,9 +13,9 @@ import pytest
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.fs import Fs
+from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.file.tags import TagFiles
-from oauthbroker.store.keys import Keyring
+from oauthbroker.store.keyring import Keyring
 from oauthbroker.store.port import Entry, Key, Store, Tag
 from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring
@@ -96,7 +96,7 @@ async def check(clone: Path, ring: Keyring, number: int) -> None:
         for tag in tags_of(store, entry.body) if entry is not None else ():
             found = [each.key async for each in store.find(tag)]
             assert [key_in(store)] == found, (number, clone.name)
-        if entry is None:  # what is left of it leads nowhere, and is removed by the look
+        if entry is None:  # the tag's remaining file leads nowhere, and the search removes it
             for word in (b"one", b"two", b"three", b"four"):
                 assert [] == [each async for each in store.find(tags_of(store, word)[0])]
             assert [] == [path for path in (clone / "data" / "tags").rglob("*") if path.is_file()]

@@ -17,7 +17,7 @@ from oauthbroker.observability.metrics import Metrics
 from oauthbroker.repository.repository import Repository
 from oauthbroker.repository.upgrade_steps import STEPS
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.keys import Upgrades
+from oauthbroker.store.keyring import Upgrades
 from oauthbroker.store.port import Store
 from oauthbroker.store.upgrade import UpgradeStep, names_of
 from oauthbroker.testing.clock import TestClock
@@ -47,7 +47,11 @@ async def contents(store: FileStore) -> tuple[list[str], list[str], Depth]:
     by_tag = sorted([held.record.app async for held in repository.grants_with("acme:user:1")])
     assert ["calendar", "mail"] == by_tag
     sessions = [held.record.id async for held in repository.sessions()]
-    return grants, sessions, await StoreQueues(repository, TestClock(MADE_AT), Limits(), Metrics()).depth()
+    return (
+        grants,
+        sessions,
+        await StoreQueues(repository=repository, clock=TestClock(MADE_AT), limits=Limits(), metrics=Metrics()).depth(),
+    )
 
 
 async def upgraded(root: Path, key_file: Path) -> tuple[list[str], list[str], Depth]:

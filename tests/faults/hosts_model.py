@@ -1,0 +1,162 @@
+"""What the hosts said, and what of it must not be: the reference model of `tests.faults.hosts`."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Pair = tuple[str, int]  # app and person
+UNREADABLE = ("keyUnknown", "recordCorrupt", "recordMisplaced")
+TOLERATED = {"link:noGrant", "link:refreshUncertain", "link:revoked"}
+
+
+@dataclass(frozen=True)
+class Told:
+    """An answer with a token, and the times before and after the call."""
+
+    pair: Pair
+    token: str
+    asked: float
+    got: float
+
+
+@dataclass
+class Facts:
+    """The lines of all hosts, in the order in which they were read."""
+
+    answers: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    intents: Counter[str] = field(default_factory=Counter)
+    after_lost: Counter[str] = field(default_factory=Counter)
+    ended: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    told: list[Told] = field(default_factory=list)
+    revoked: list[tuple[Pair, float, float]] = field(default_factory=list)
+    granted: set[str] = field(default_factory=set)
+    turns_over: dict[str, float] = field(default_factory=dict)
+    admitted: list[tuple[str, float]] = field(default_factory=list)
+    enqueued: set[tuple[str, int]] = field(default_factory=set)
+    received: dict[tuple[str, int], float] = field(default_factory=dict)
+    sessions: set[str] = field(default_factory=set)
+
+    def hear(self, line: list[str]) -> None:
+        match line:
+            case ["told", _, word, app, person, token, asked, got]:
+                self.answers[word] += 1
+                if token != "-":
+                    self.told.append(Told((app, int(person)), token, float(asked), float(got)))
+            case ["intent", _, app, lost]:
+                self.intents[app] += 1
+                self.after_lost[app] += int(lost) > 0
+            case ["ended", _, _, word, token]:
+                self.ended[word].add(token)
+            case ["revoked", app, person, begun, done, _]:
+                self.revoked.append(((app, int(person)), float(begun), float(done)))
+            case ["refused", what, code]:
+                self.refused[f"{what}: {code}"] += 1
+            case ["granted", session]:
+                self.granted.add(session)
+            case _:
+                self._hear_of_others(line)
+
+    def _hear_of_others(self, line: list[str]) -> None:
+        match line:
+            case ["over", turn, when]:
+                self.turns_over[turn] = float(when)
+            case ["admitted", turn, asked]:
+                self.admitted.append((turn, float(asked)))
+            case ["enqueued", instance, number]:
+                self.enqueued.add((instance, int(number)))
+            case ["received", instance, number, session, when]:
+                self.sessions.add(session)
+                event = (instance, int(number))
+                if int(number):
+                    self.received[event] = min(float(when), self.received.get(event, float(when)))
+
+    def missing_events(self) -> list[Any]:
+        return sorted(self.enqueued - self.received.keys())
+
+    def missing_ends(self) -> list[str]:
+        return sorted(self.granted - self.sessions)
+
+
+def problems(facts: Facts, provider: Mapping[str, Any], grace: Mapping[str, int]) -> list[str]:
+    """Return what no run may show. `provider`: its answers to `figures`, `refusals`, `requests` and `families`."""
+    return [
+        *_families_lost(facts, provider, grace),
+        *_handed_out_after_revocation(facts, provider["families"]),
+        *_admitted_after_end(facts),
+        *_out_of_order(facts),
+        *[f"an acknowledged event was never delivered: {each}" for each in facts.missing_events()],
+        *[f"no event told the end of session {each}" for each in facts.missing_ends()],
+        *_ended_without_cause(facts, provider),
+        *[f"{facts.answers[word]} times: {word}" for word in facts.answers if word.startswith("failed")],
+        *[f"{count} times: {what}" for what, count in facts.refused.items() if what.endswith(UNREADABLE)],
+        *[
+            f"{facts.answers[word]} times: {word}"
+            for word in facts.answers
+            if word.startswith("link") and word not in {*TOLERATED, "link:expired"}
+        ],
+    ]
+
+
+def _ended_without_cause(facts: Facts, provider: Mapping[str, Any]) -> list[str]:
+    """A grant ends as `uncertain` after a lost answer, and as `dead` only with a family that the provider has ended for
+    a reuse: the late answer to the first request is kept, and fails when it is used. Each reuse is counted above."""
+    reused = sum(each["ended_by"] == "reuse" for each in provider["figures"])
+    quarantined, dead = len(facts.ended["quarantined"]), len(facts.ended["dead"])
+    found = [f"{quarantined} grants ended as quarantined"] if quarantined else []
+    if dead > reused:
+        found.append(f"{dead} grants ended as dead, {reused} families for a reuse")
+    if facts.answers["link:expired"] and not dead:
+        found.append(f"{facts.answers['link:expired']} times: link:expired")
+    return found
+
+
+def _families_lost(facts: Facts, provider: Mapping[str, Any], grace: Mapping[str, int]) -> list[str]:
+    """A refresh token is sent twice only if a sealed intent says that the first answer was lost."""
+    found = []
+    for app in grace:
+        families = [each for each in provider["figures"] if each["app"] == app]
+        twice = sum(times - 1 for each in families for times in each["redeemed"].values())
+        refused, lost = provider["refusals"].get(app, 0), facts.after_lost[app]
+        if refused + twice > lost:
+            found.append(f"{app}: {refused} tokens refused and {twice} repeated after {lost} lost answers")
+        if provider["requests"].get(app, 0) > facts.intents[app]:
+            found.append(f"{app}: requests without an intent")
+        if not grace[app] and twice:
+            found.append(f"{app}: a spent token bought tokens")
+    return found
+
+
+def _handed_out_after_revocation(facts: Facts, families: Mapping[str, int]) -> list[str]:
+    """No token of a grant is handed out by a call that began after the grant's revocation was acknowledged. A grant
+    counts if one of its tokens was handed out before the revocation began."""
+    of_pair = defaultdict[Pair, list[Told]](list)
+    for each in facts.told:
+        of_pair[each.pair].append(each)
+    found = []
+    for pair, begun, done in facts.revoked:
+        before = {families.get(each.token) for each in of_pair[pair] if each.got < begun} - {None}
+        late = [each for each in of_pair[pair] if each.asked > done and families.get(each.token) in before]
+        found += [f"{pair}: a token was handed out {late[0].asked - done:.3f} s after the revocation"] if late else []
+    return found
+
+
+def _admitted_after_end(facts: Facts) -> list[str]:
+    over = facts.turns_over
+    late = [(turn, asked - over[turn]) for turn, asked in facts.admitted if turn in over and asked > over[turn]]
+    return [f"{turn} was admitted {seconds:.3f} s after its end" for turn, seconds in late]
+
+
+def _out_of_order(facts: Facts) -> list[str]:
+    of_instance = defaultdict[str, list[tuple[int, float]]](list)
+    for (instance, number), when in facts.received.items():
+        of_instance[instance].append((number, when))
+    found = []
+    for instance, events in of_instance.items():
+        numbers = [number for number, _ in sorted(events, key=lambda each: each[1])]
+        if numbers != sorted(numbers):
+            found.append(f"{instance}: delivered in the order {numbers}")
+    return found

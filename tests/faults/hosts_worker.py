@@ -1,0 +1,187 @@
+"""Broker processes of one host, on the database that all hosts share: a nursery as in `tests.faults.storm_worker`.
+
+A process does random work until it is killed: it asks for tokens, consents for the people, revokes, begins and ends
+turns, enqueues events and consumes them. A line that was read is a fact; times are of the machine's monotonic
+clock, which is the same in all processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from oauthbroker import Turn
+from oauthbroker.broker import Broker
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
+from oauthbroker.store.key_encryption_keys import FileKek
+from oauthbroker.store.port import Store
+from oauthbroker.store.postgres.postgres_store import PostgresStore
+from oauthbroker.store.postgres.schema import KeyringTable
+from oauthbroker.store.rotation import KeyRotation
+from oauthbroker.testing import Browser, connect_through
+from tests.faults.broker_worker import say, subject_of
+from tests.faults.storm_worker import Nursery, Telling, World, broker_on, fingerprint, main, word_of
+from tests.kit import postgres
+from tests.kit.running_broker import BASE, turn
+
+PACE = (0.05, 0.5)  # seconds between two actions of one kind
+LEASE_SECONDS = 3.0
+CONSUMER = "orders"
+
+
+class TellingPostgres(Telling, PostgresStore):
+    """A store in a database that tells."""
+
+
+def telling_postgres(url: str, folder: Path) -> TellingPostgres:
+    found = postgres.open_postgres_store(Secret(url), folder, lease_seconds=LEASE_SECONDS, kind=TellingPostgres)
+    assert isinstance(found, TellingPostgres)
+    return found
+
+
+def rotation_of(store: TellingPostgres, url: str, folder: Path) -> KeyRotation:
+    return KeyRotation(store, KeyringTable(Secret(url), FileKek.open(folder / "test.kek")), SystemClock())
+
+
+async def follow(rotation: KeyRotation) -> None:
+    """Follow the keyring, as a broker does that opened its store itself."""
+    while True:
+        try:
+            await rotation.follow()
+        except BrokerError as error:
+            say("refused", "follow", error.code.value)
+        await asyncio.sleep(1)
+
+
+def now() -> str:
+    """Return the time that all processes of the machine agree on, also where their clocks are wrong."""
+    return f"{time.monotonic():.6f}"
+
+
+class Work:
+    """What one process does. A call that the store or the provider refuses is tried again with the next."""
+
+    def __init__(self, broker: Broker, world: World, people: int, shared: Path) -> None:
+        self._broker, self._world, self._people, self._shared = broker, world, people, shared
+        self._dice, self._name = random.Random(os.getpid()), f"p{os.getpid()}-{os.urandom(4).hex()}"
+        self._apps = [*world.apps()]
+
+    async def go_on(self) -> None:
+        kinds = (self.ask, self.ask, self.ask, self.revoke, self.turn, self.admit, self.enqueue)
+        async with asyncio.TaskGroup() as group:
+            for kind in kinds:
+                group.create_task(self._again(kind))
+            for agent in (CONSUMER, "planner"):
+                group.create_task(self.consume(agent))
+
+    async def _again(self, kind: Callable[[], Awaitable[None]]) -> None:
+        name = getattr(kind, "__name__", "")
+        while True:
+            await asyncio.sleep(self._dice.uniform(*PACE))
+            try:
+                await kind()
+            except BrokerError as error:
+                say("refused", name, error.code.value)
+
+    def _pair(self) -> tuple[str, int]:
+        return self._dice.choice(self._apps), self._dice.randrange(self._people)
+
+    async def ask(self) -> None:
+        app, person = self._pair()
+        asked_at, turned = now(), turn(subject_of(person), instance=self._name)
+        result = await self._broker.oauth(turned).get_access_token(app)
+        say("told", os.getpid(), word_of(result), app, person, fingerprint(result), asked_at, now())
+        if isinstance(result, AuthorizationRequired):
+            await self._agree(result, person)
+        elif isinstance(result, Ready) and self._dice.random() < 0.05:
+            await self._broker.oauth(turned).report_rejected(app, result.access_token)
+
+    async def _agree(self, asked: AuthorizationRequired, person: int) -> None:
+        try:
+            browser = Browser(apps={BASE: self._broker.web})
+            page = await connect_through(browser, self._world, asked.authorization_url, f"person{person}")
+        except (AssertionError, KeyError, TypeError, OSError):  # the link was used meanwhile, or a page has no form
+            return
+        if page.status == 200:
+            say("granted", asked.auth_session_id)
+
+    async def revoke(self) -> None:
+        if self._dice.random() < 0.05:
+            app, person = self._pair()
+            begun = now()
+            done = await self._broker.revoke(app, subject=subject_of(person))
+            say("revoked", app, person, begun, now(), done)
+
+    async def turn(self) -> None:
+        begun = await self._broker.turns.begin(turn(instance=self._name))
+        path = self._shared / begun.turn_id
+        path.write_text(begun.token.reveal())
+        await asyncio.sleep(self._dice.uniform(*PACE))
+        await self._broker.turns.end(begun.turn_id)
+        say("over", begun.turn_id, now())
+
+    async def admit(self) -> None:
+        found = sorted(self._shared.iterdir(), key=lambda each: each.stat().st_mtime_ns)[-20:]
+        if found:
+            path, asked_at = self._dice.choice(found), now()
+            guest = await self._broker.turns.admit(path.read_text())
+            assert guest is not None
+            say("admitted", path.name, asked_at)
+
+    _number = 0
+
+    async def enqueue(self) -> None:
+        self._number += 1
+        about: Turn = turn(instance=self._name)
+        try:
+            await self._broker.events.enqueue(CONSUMER, "tool.completed", {"number": self._number}, turn=about)
+        except BrokerError:
+            self._name = f"p{os.getpid()}-{os.urandom(4).hex()}"  # it is not known whether it was kept
+            raise
+        say("enqueued", about.instance_key, self._number)
+
+    async def consume(self, agent: str) -> None:
+        while True:
+            try:
+                delivery = await self._broker.events.lease(agent, wait=5)
+                if delivery is not None:
+                    payload = delivery.event.payload
+                    number, session = payload.get("number", 0), payload.get("authSessionId", "none")
+                    say("received", delivery.event.target.instance_key, number, session, now())
+                    await delivery.ack()
+            except BrokerError as error:
+                say("refused", "consume", error.code.value)
+                await asyncio.sleep(0.5)
+
+
+class HostNursery(Nursery):
+    """Forks the brokers of a host."""
+
+    def store(self) -> Store:
+        return telling_postgres(self.orders["url"], Path(self.orders["folder"]))
+
+    async def live(self) -> None:
+        """Live until the child is killed. A broker that cannot start ends, and is started again as any service."""
+        folder, url = Path(self.orders["folder"]), self.orders["url"]
+        try:
+            async with AsyncExitStack() as stack:
+                store = telling_postgres(url, folder)
+                broker = await stack.enter_async_context(broker_on(store, self.apps))
+                group = await stack.enter_async_context(asyncio.TaskGroup())
+                say("up", os.getpid())
+                group.create_task(follow(rotation_of(store, url, folder)))
+                await Work(broker, self.world, self.orders["people"], folder / "turns").go_on()
+        except BrokerError as error:
+            say("refused", "start", error.code.value)
+
+
+if __name__ == "__main__":
+    main(HostNursery)
