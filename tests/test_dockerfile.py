@@ -1,4 +1,4 @@
-"""The container image, without a container engine: its text is judged, its steps are replayed and what they made is run."""
+"""The container image, without a container engine: its text is judged, its steps are replayed and their result is run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_every_package_comes_pinned_and_hashed(stages):
     assert not re.search(r"https?://", re.sub(r"^#.*$", "", TEXT, flags=re.MULTILINE))
 
 
-def test_the_build_sees_only_what_it_copies(stages):
+def test_the_build_sees_only_the_copied_files(stages):
     """.dockerignore shuts everything out and lets in exactly the sources of COPY."""
     lines = (REPOSITORY / ".dockerignore").read_text("utf-8").splitlines()
     copied = {
@@ -91,7 +91,7 @@ def test_the_pages_broker_takes_the_place_of_the_examples(tmp_path, monkeypatch)
 
 @pytest.fixture
 def work():
-    """A folder that somebody without rights can reach: pytest's own is closed to others."""
+    """A folder that a user without rights can reach: pytest's own is closed to others."""
     path = Path(tempfile.mkdtemp(prefix="oauthbroker-image-"))
     path.chmod(0o755)
     yield path
@@ -101,7 +101,7 @@ def work():
 
 @pytest.mark.sample(0)
 @pytest.mark.slow
-def test_the_image_builds_without_tools_and_runs_read_only_as_nobody(stages, work):
+def test_the_image_builds_without_tools_and_runs_read_only_without_rights(stages, work):
     """Replays every step, looks at what the last layer can do, then starts it the way an engine would."""
     image = Replay(REPOSITORY, work, shared_python() or sys.executable)
     for stage in stages[:-1]:
@@ -178,7 +178,7 @@ spec:
         self.process = self._open([*self.image.entrypoint, *self.image.command])
 
     def wait_until_healthy(self, check: list[str]) -> None:
-        for _ in range(100):
+        for _ in range(600):
             if not self.call(check):
                 return
             assert self.process

@@ -37,7 +37,7 @@ def sources() -> list[Path]:
 
 
 def test_no_module_imports_a_test_module():
-    """Move what is shared into a kit: tests/kit, or the folder's own."""
+    """Move the shared part into a kit: tests/kit, or the folder's own."""
     texts = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in sources()}
     named = {path: imports_of_tests(text) for path, text in texts.items() if "tests" in text}
     assert {} == {path: found for path, found in named.items() if found}

@@ -146,6 +146,20 @@ class QueueContract:
         assert await (await leased(here.queues)).give_back()
         assert 1 == (await leased(here.other)).attempt
 
+    async def test_an_extended_lease_lasts_its_whole_time_again(self, here: Setting) -> None:
+        await put(here.queues, "a")
+        delivery = await leased(here.queues)
+        for _ in range(3):
+            here.clock.advance(LIMITS.queue_lease_seconds * 0.9)
+            assert await delivery.extend()
+            assert await here.other.lease(AGENT) is None
+        here.clock.advance(LIMITS.queue_lease_seconds)
+        again = await leased(here.other)
+        assert (delivery.id, 2) == (again.id, again.attempt)
+        assert not await delivery.extend()
+        assert await again.ack()
+        assert not await again.extend()
+
     async def test_a_dead_letter_is_revived_at_the_end_with_all_attempts(self, here: Setting) -> None:
         event_id = await killed(here)
         await here.queues.enqueue(event(1, "a"))
@@ -231,7 +245,7 @@ class QueueContract:
         async with asyncio.timeout(30):
             await here.queues.wait(signal, 0.05)
 
-    async def test_what_was_answered_survives_a_loss_of_power(self, here: Setting) -> None:
+    async def test_an_acknowledged_change_survives_a_loss_of_power(self, here: Setting) -> None:
         """Each answer is a promise: queued, settled, dropped."""
         a, b, c = await put(here.queues, "a", "b", "c")
         first, second = await leased(here.queues), await leased(here.queues)

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.port import Conflict
+from oauthbroker.core.secret import Secret
+from oauthbroker.store.port import Conflict, Store
 from oauthbroker.testing.stores import open_file_store
 
 
@@ -18,7 +18,7 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-async def put(store: FileStore, name: str, expect: str, body: str) -> None:
+async def put(store: Store, name: str, expect: str, body: str) -> None:
     """One write, and whether it won."""
     try:
         await store.put(store.key("grants", name), body.encode(), expect=int(expect))
@@ -27,7 +27,7 @@ async def put(store: FileStore, name: str, expect: str, body: str) -> None:
         say("conflict")
 
 
-async def count_up(store: FileStore, name: str, times: str) -> None:
+async def count_up(store: Store, name: str, times: str) -> None:
     """Adds one so many times, reading again after each Conflict."""
     key, left = store.key("grants", name), int(times)
     while left:
@@ -41,7 +41,7 @@ async def count_up(store: FileStore, name: str, times: str) -> None:
     say("done")
 
 
-async def be_alone(store: FileStore, name: str, times: str, marker: str) -> None:
+async def be_alone(store: Store, name: str, times: str, marker: str) -> None:
     """Takes the lease so many times; inside, makes a file that must not exist yet."""
     for _ in range(int(times)):
         async with store.lease(store.key("flight", name), wait=20):
@@ -51,14 +51,14 @@ async def be_alone(store: FileStore, name: str, times: str, marker: str) -> None
     say("done")
 
 
-async def hold(store: FileStore, name: str) -> None:
+async def hold(store: Store, name: str) -> None:
     """Takes the lease and keeps it until the process ends."""
     async with store.lease(store.key("flight", name), wait=20):
         say("held")
         await asyncio.to_thread(sys.stdin.readline)
 
 
-async def hold_and_fork(store: FileStore, name: str) -> None:
+async def hold_and_fork(store: Store, name: str) -> None:
     """Takes the lease, forks a child that lives on, and waits to be killed."""
     async with store.lease(store.key("flight", name), wait=20):
         child = os.fork()
@@ -68,8 +68,8 @@ async def hold_and_fork(store: FileStore, name: str) -> None:
         await asyncio.to_thread(sys.stdin.readline)
 
 
-async def write_on(store: FileStore, name: str) -> None:
-    """Creates, updates and removes one entry for ever, saying what is about to happen and what was acknowledged."""
+async def write_on(store: Store, name: str) -> None:
+    """Creates, updates and removes one entry for ever, printing each step before it happens and after it is acknowledged."""
     key = store.key("grants", name)
     while True:
         for generation in range(3):
@@ -91,12 +91,21 @@ COMMANDS: dict[str, Callable[..., Awaitable[None]]] = {
 }
 
 
-async def main(folder: str) -> None:
-    store = open_file_store(Path(folder))
+def opened(folder: Path, url: str) -> Store:
+    if not url:
+        return open_file_store(folder)
+    from tests.kit.postgres import open_postgres_store  # workers of the file store start without a driver
+
+    return open_postgres_store(Secret(url), folder)
+
+
+async def main(folder: str, url: str = "") -> None:
+    store = opened(Path(folder), url)
     say("ready")
     while order := (await asyncio.to_thread(sys.stdin.readline)).split():
         await COMMANDS[order[0]](store, *order[1:])
     await store.close()
 
 
-asyncio.run(main(sys.argv[1]))
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

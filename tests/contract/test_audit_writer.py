@@ -127,7 +127,7 @@ async def refuses_what_it_does_not_keep(backend: AuditBackend) -> None:
 
 
 async def goes_on_and_counts_what_is_missing(backend: AuditBackend) -> None:
-    log = AuditAnyway(backend.open(), TestClock(), Metrics(), lambda *_, **__: None)
+    log = AuditAnyway(kept=backend.open(), clock=TestClock(), metrics=Metrics(), tell=lambda *_, **__: None)
     with backend.refusing():
         enter(log, 3)
         assert Code.AUDIT_UNAVAILABLE is log.trouble
@@ -405,10 +405,10 @@ class Restarting(AuditFile):
 class Waiting(AuditFile):
     """Wrong: two processes cannot write at the same time."""
 
-    def _free_slot(self) -> Slot:
+    def _take_slot(self) -> Slot:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("oauthbroker.audit.file.SLOTS", 1)
-            return super()._free_slot()
+            return super()._take_slot()
 
 
 WRONG: dict[type[AuditFile], list[Part]] = {

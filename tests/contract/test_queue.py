@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -16,20 +14,18 @@ from oauthbroker.events.port import Queues
 from oauthbroker.events.queue import StoreQueues
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
-from oauthbroker.store.file.fs import Fs
+from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Store
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.crashfs import CrashFs
 from oauthbroker.testing.stores import open_file_store, open_keyring
 from tests.contract.queue_contract import LIMITS, QueueContract, Setting
-from tests.unit.records.kit import event
-
-ROOT = Path(__file__).parents[2]
+from tests.contract.queue_processes import QueueProcesses
 
 
 def queues_on(store: Store, clock: TestClock) -> StoreQueues:
-    return StoreQueues(Repository(store), clock, LIMITS, Metrics())
+    return StoreQueues(repository=Repository(store), clock=clock, limits=LIMITS, metrics=Metrics())
 
 
 async def in_memory(clock: TestClock, stack: AsyncExitStack) -> Setting:
@@ -89,44 +85,15 @@ class TestMemory(QueueContract):
         return await in_memory(TestClock(), stack)
 
 
-class TestFiles(QueueContract):
+class TestFiles(QueueProcesses, QueueContract):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> list[str]:
+        open_keyring(tmp_path)
+        return [str(tmp_path)]
+
     @pytest.fixture
     async def here(self, tmp_path: Path, stack: AsyncExitStack) -> Setting:
         return await on_disk(tmp_path, TestClock(), stack, SyncsNowhere)
-
-    @pytest.mark.slow
-    @pytest.mark.case("93")
-    async def test_two_processes_take_each_event_once_and_in_order(self, tmp_path: Path) -> None:
-        store, events, conversations = open_file_store(tmp_path), 120, 6
-        worker = (sys.executable, "-m", "tests.contract.queue_worker", str(tmp_path))
-        pipe = asyncio.subprocess.PIPE
-        both = [
-            await asyncio.create_subprocess_exec(
-                *worker, str(mine), str(conversations), str(events), stdin=pipe, stdout=pipe, cwd=ROOT
-            )
-            for mine in (0, 1)
-        ]
-        async with asyncio.timeout(240):
-            for process in both:
-                assert process.stdout is not None
-                assert b"queued\n" == await process.stdout.readline()
-            said = await asyncio.gather(*(process.communicate(b"go\n") for process in both))
-        lines = [out.decode().split() for out, _ in said]
-        queues = StoreQueues(Repository(store), TestClock(), LIMITS, Metrics())
-        left = [item async for item in _left(queues)]
-        await store.close()
-        assert sorted(event(number).id for number in range(events)) == sorted([*lines[0], *lines[1], *left])
-        order = {event(number).id: number for number in range(events)}
-        for taken in lines:
-            for part in range(conversations):
-                numbers = [order[each] for each in taken if order[each] % conversations == part]
-                assert numbers == sorted(numbers), "one process puts each conversation"
-
-
-async def _left(queues: Queues) -> AsyncIterator[str]:
-    while (delivery := await queues.lease("planner")) is not None:
-        yield delivery.id
-        await delivery.ack()
 
 
 class SyncsNothing(CrashFs):
@@ -142,4 +109,4 @@ async def test_a_backend_that_syncs_nothing_fails_the_loss_of_power(tmp_path: Pa
     async with AsyncExitStack() as stack:
         here = await on_disk(tmp_path, TestClock(), stack, SyncsNothing)
         with pytest.raises((AssertionError, BrokerError)):
-            await QueueContract().test_what_was_answered_survives_a_loss_of_power(here)
+            await QueueContract().test_an_acknowledged_change_survives_a_loss_of_power(here)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
-import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -17,16 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.entry_names import entry_names
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.names import entry_name
 from oauthbroker.store.port import Conflict, Store
 from oauthbroker.testing.stores import open_file_store
 from tests.contract.store_contract import Open, StoreContract
+from tests.contract.store_processes import ProcessContract
 from tests.kit import installed
 from tests.kit.forms import examples
-
-WORKER = Path(__file__).with_name("store_worker.py")
-ROOT = Path(__file__).parents[2]
 
 
 def memory_store() -> MemoryStore:
@@ -40,69 +36,14 @@ class TestMemory(StoreContract):
         return lambda: store
 
 
-class TestFile(StoreContract):
+class TestFile(ProcessContract, StoreContract):
     @pytest.fixture
     def open_store(self, tmp_path) -> Open:
         return lambda: open_file_store(tmp_path)
 
     @pytest.fixture
-    def workers(self, tmp_path) -> Iterator[Callable[[int], list[subprocess.Popen[str]]]]:
-        """Starts processes on the same store; they wait for their order."""
-        started: list[subprocess.Popen[str]] = []
-
-        def start(count: int) -> list[subprocess.Popen[str]]:
-            for _ in range(count):
-                command = [sys.executable, str(WORKER), str(tmp_path)]
-                pipe = subprocess.PIPE
-                started.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=PATHS))
-            assert ["ready"] * count == [answer(worker) for worker in started[-count:]]
-            return started[-count:]
-
-        yield start
-        for worker in started:
-            worker.kill()
-            worker.communicate()
-
-    @pytest.mark.slow
-    async def test_of_many_processes_that_write_one_generation_one_wins(self, store, workers):
-        processes = workers(4)
-        for turn in range(3):
-            for number, worker in enumerate(processes):
-                order(worker, f"put entry {turn} {number}")
-            results = [answer(worker) for worker in processes]
-            assert ["conflict"] * 3 + ["won"] == sorted(results)
-            entry = await store.get(store.key("grants", "entry"))
-            assert (turn + 1, b"%d" % results.index("won")) == (entry.generation, entry.body)
-
-    @pytest.mark.slow
-    async def test_no_count_is_lost_between_processes(self, store, workers):
-        processes = workers(3)
-        for worker in processes:
-            order(worker, "count_up total 15")
-        assert ["done"] * 3 == [answer(worker) for worker in processes]
-        entry = await store.get(store.key("grants", "total"))
-        assert (45, b"45") == (entry.generation, entry.body)
-
-    @pytest.mark.slow
-    async def test_a_lease_excludes_processes(self, store, workers, tmp_path):
-        processes = workers(3)
-        for worker in processes:
-            order(worker, f"be_alone a 20 {tmp_path / 'marker'}")
-        assert ["done"] * 3 == [answer(worker) for worker in processes]
-
-
-PATHS = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-
-
-def order(worker: subprocess.Popen[str], line: str) -> None:
-    assert worker.stdin
-    worker.stdin.write(line + "\n")
-    worker.stdin.flush()
-
-
-def answer(worker: subprocess.Popen[str]) -> str:
-    assert worker.stdout
-    return worker.stdout.readline().strip()
+    def place(self, tmp_path) -> list[str]:
+        return [str(tmp_path)]
 
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -184,4 +125,4 @@ FileAgainstMemory.TestCase.settings = settings(
 def test_two_different_lists_of_parts_never_share_a_name(one, two):
     """Any text: separators, NUL, lone surrogates, either normal form."""
     name_key = bytes(32)
-    assert (one == two) == (entry_name(name_key, "grants", *one) == entry_name(name_key, "grants", *two))
+    assert (one == two) == (entry_names(name_key)("grants", *one) == entry_names(name_key)("grants", *two))

@@ -28,7 +28,7 @@ WRONG: dict[type[StoreQueues], list[str]] = {
     ],
     wrong.ForgetsLeases: [
         "test_settling_is_idempotent_by_lease",
-        "test_what_was_answered_survives_a_loss_of_power",
+        "test_an_acknowledged_change_survives_a_loss_of_power",
     ],
     wrong.RetriesForEver: [
         "test_a_dead_event_is_known",
@@ -48,6 +48,7 @@ WRONG: dict[type[StoreQueues], list[str]] = {
     wrong.HasOneQueue: ["test_agents_have_queues_of_their_own"],
     wrong.FailsAWait: ["test_a_change_ends_a_wait_at_the_latest_after_its_time"],
     wrong.ForgetsWhatIsDropped: ["test_a_dead_letter_is_dropped_for_good"],
+    wrong.ExtendsNothing: ["test_an_extended_lease_lasts_its_whole_time_again"],
     wrong.LosesATail: ["test_many_answers_survive_a_loss_of_power"],
 }
 EACH = [(queues, part) for queues, parts in WRONG.items() for part in parts]
@@ -71,7 +72,7 @@ def setting(queues: type[StoreQueues], stack: AsyncExitStack) -> Setting:
     clock = TestClock()
     store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=clock)
     stack.push_async_callback(store.close)
-    both = [queues(Repository(store), clock, LIMITS, Metrics()) for _ in range(2)]
+    both = [queues(repository=Repository(store), clock=clock, limits=LIMITS, metrics=Metrics()) for _ in range(2)]
 
     async def power_loss() -> list[Queues]:
         return [both[1]]

@@ -89,9 +89,8 @@ class RevivesNothing(Wrong):
 class NeverLapses(Wrong):
     """A lease holds for ever."""
 
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
-        self._limits = Limits(queue_lease_seconds=1e8)
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**{**parts, "limits": Limits(queue_lease_seconds=1e8)})
 
 
 class HasOneQueue(Wrong):
@@ -127,3 +126,8 @@ class LosesATail(Wrong):
     async def enqueue(self, event: AgentEvent) -> bool:
         self.number += 1
         return True if self.number % 10 == 0 else await super().enqueue(event)
+
+
+class ExtendsNothing(Wrong):
+    async def extend(self, agent: str, event_id: str, lease: str) -> bool:
+        return bool(await self.unsettled(agent, [lease]))

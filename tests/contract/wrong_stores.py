@@ -44,7 +44,7 @@ class FindMisses(MemoryStore):
 
 
 class UntagsNewer(MemoryStore):
-    """A tag is taken whichever version there is."""
+    """A tag is taken at any version."""
 
     async def untag(self, entry: Entry, tags: Collection[Tag]) -> None:
         newest = await self.get(entry.key)
@@ -143,7 +143,7 @@ class KeepsTen(MemoryStore):
 
 class LeavesReservations(MemoryStore):
     @asynccontextmanager
-    async def reserve(self, key: Key, size: int) -> AsyncIterator[Reservation]:
+    async def reserve(self, key: Key, size: int, **_: Any) -> AsyncIterator[Reservation]:
         await self.put(key, bytes(size), expect=0)
         yield Reservation(key, held=size)
 
@@ -155,9 +155,23 @@ class WritesIntoTheRoom(MemoryStore):
         return await super().put(room.key if room is not None else key, body, room=room, **more)
 
 
+class TakesNoRoomAhead(MemoryStore):
+    async def put(self, key: Key, body: bytes, *, ahead: Reservation | None = None, **more: Any) -> Entry:
+        return await super().put(key, body, **more)
+
+
+class LeavesRoomAhead(MemoryStore):
+    """Room for the next version is an entry, also if this one is not written."""
+
+    async def put(self, key: Key, body: bytes, *, ahead: Reservation | None = None, **more: Any) -> Entry:
+        if ahead is not None:
+            await super().put(self.key(key.kind, "room"), bytes(ahead.size), expect=0)
+        return await super().put(key, body, ahead=ahead, **more)
+
+
 class HasNoLimit(MemoryStore):
     @asynccontextmanager
-    async def reserve(self, key: Key, size: int) -> AsyncIterator[Reservation]:
+    async def reserve(self, key: Key, size: int, **_: Any) -> AsyncIterator[Reservation]:
         yield Reservation(key, held=size)
 
     async def put(self, key: Key, body: bytes, **more: Any) -> Entry:

@@ -91,9 +91,11 @@ def test_the_facts_are_those_of_a_repository(tmp_path: Path):
         )
         return subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
 
-    for name in ("clients/typescript/package.json", "clients/typescript/package-lock.json"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text('{"version": "0.9.0"}')
+    client = tmp_path / "clients/typescript"
+    (client / "src").mkdir(parents=True)
+    for name in ("package.json", "package-lock.json"):
+        (client / name).write_text('{"version": "0.9.0"}')
+    (client / "src/version.ts").write_text('export const VERSION = "0.9.0";')
     (tmp_path / "tests/vectors/stores").mkdir(parents=True)
     (tmp_path / "tests/vectors/stores/0.8.0.json").write_text("{}")
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
@@ -108,7 +110,7 @@ def test_the_facts_are_those_of_a_repository(tmp_path: Path):
     facts = gathered(tmp_path)
     assert {"v0.8.0": head, "v0.9.0": head} == facts.tags
     assert (("new",), head, frozenset({"0.8.0"})) == (facts.changed, facts.head, facts.kept)
-    assert {"0.9.0"} == set(facts.npm.values())
+    assert dict.fromkeys(("package.json", "package-lock.json", "src/version.ts"), "0.9.0") == facts.npm
 
 
 FOUND = {

@@ -19,7 +19,7 @@ async def printed(harness: Harness, key: Key) -> dict[str, Any]:
 
 
 async def secrets_of(harness: Harness) -> dict[str, str]:
-    """Every secret that the store's records hold right now, by what it is."""
+    """Every secret that the store's records hold right now, by its kind."""
     found: dict[str, str] = {}
     async for session in harness.repository.sessions():
         attempt, ticket = session.record.attempt, session.record.ticket

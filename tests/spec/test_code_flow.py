@@ -12,7 +12,7 @@ import pytest
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.repository.repository import Repository
 from tests.kit.running_broker import ALICE, BASE, BOB, TEAM, Harness, file_store, tree, turn
 
@@ -92,7 +92,7 @@ async def _retaken(harness: Harness, asked: AuthorizationRequired) -> None:
 
 @pytest.mark.rule("12.5.6-3")
 @pytest.mark.parametrize("spoil", [_completed, _expired, _cancelled, _retaken], ids=lambda it: it.__name__[1:])
-async def test_3_a_callback_of_a_session_that_is_not_pending_any_more_makes_no_grant(
+async def test_3_a_callback_of_a_session_that_is_no_longer_pending_makes_no_grant(
     harness: Harness, spoil: Spoil
 ) -> None:
     """Ended, expired, withdrawn, or taken up by a later browser: the code is not even sent."""
@@ -110,7 +110,7 @@ async def test_3_a_callback_of_a_session_that_is_not_pending_any_more_makes_no_g
 @pytest.mark.rule("12.5.6-3")
 @pytest.mark.parametrize("known", ["the session's id", "the secret half"])
 async def test_3_only_the_exact_state_finds_the_session(harness: Harness, known: str) -> None:
-    """Knowing the public half, the session's id, is not enough; nor is a state nobody gave out."""
+    """Knowing the public half, the session's id, is not enough; nor is a state that was never issued."""
     asked, person = await harness.ask_link(), harness.browser()
     callback = await harness.way_back(asked, person)
     state = query_of(callback)["state"]
@@ -148,7 +148,7 @@ async def test_4_the_exchange_sends_the_verifier_that_was_stored(harness: Harnes
 
 @pytest.mark.rule("12.5.6-5")
 @pytest.mark.case("38")
-async def test_5_in_user_mode_another_persons_account_is_refused_and_belongs_to_nobody(harness: Harness) -> None:
+async def test_5_in_user_mode_another_persons_account_is_refused_and_makes_no_grant(harness: Harness) -> None:
     """Bob agrees on Alice's link: neither of them has a grant, and neither is told of the other."""
     asked = await harness.ask_link()
     page = await harness.connect(asked, "bob")
@@ -203,7 +203,7 @@ async def test_6_the_grant_lies_sealed_in_the_store_when_the_person_reads_that_i
 
 @pytest.mark.rule("12.5.6-7")
 async def test_7_the_event_goes_to_the_agent_that_waits_with_origin_and_auth_of_its_turn(harness: Harness) -> None:
-    """One `auth.granted` in that agent's queue, ready to be the input of its next turn; nothing for anybody else."""
+    """One `auth.granted` in that agent's queue, ready to be the input of its next turn; nothing for any other agent."""
     of = turn(agent="writer", instance="thread-9")
     asked = await harness.ask_link(of=of)
     await harness.connect(asked)
@@ -228,7 +228,7 @@ async def test_7_the_event_goes_to_the_agent_that_waits_with_origin_and_auth_of_
 
 
 @pytest.mark.rule("12.5.6-7")
-async def test_7_everybody_who_waits_for_the_same_grant_goes_on(harness: Harness) -> None:
+async def test_7_all_turns_that_wait_for_the_same_grant_go_on(harness: Harness) -> None:
     """Two agents asked, one person agreed once: each gets an event of its own session."""
     asked = {agent: await harness.ask_link(of=turn(agent=agent)) for agent in ("planner", "writer")}
     assert 2 == len({result.auth_session_id for result in asked.values()})

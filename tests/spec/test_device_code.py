@@ -12,7 +12,7 @@ import pytest
 
 from oauthbroker.config import load
 from oauthbroker.core.errors import Code
-from oauthbroker.model.results import AuthorizationRequired, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, Harness, device_app, running, turn, user_app
 from tests.unit.config.bundles import APP, BROKER, GLOBAL, edited, problems_in, write
@@ -49,8 +49,8 @@ def test_must_an_app_that_cannot_have_the_flow_does_not_load(bundle: str, tmp_pa
 
 @pytest.mark.rule("12.5.7")
 @pytest.mark.case("95")
-def test_must_an_app_whose_owner_nobody_checks_does_not_load(tmp_path: Path) -> None:
-    """Whoever types a code does so in a browser that we never see: only the account that comes back tells who it was."""
+def test_must_an_app_whose_owner_is_not_checked_does_not_load(tmp_path: Path) -> None:
+    """A code is typed in a browser that we never see: only the account that comes back tells who did it."""
     fine = write(tmp_path / "a", app=edited(APP, NOBODY), broker=LOCAL)
     assert "localOperator" == load(fine).apps["acme"].app.owner.binding
     [problem] = problems_in(write(tmp_path / "b", app=edited(APP, NOBODY, FLOW, ENDPOINT), broker=LOCAL))
@@ -63,7 +63,7 @@ def test_must_an_app_whose_owner_nobody_checks_does_not_load(tmp_path: Path) -> 
 @pytest.mark.parametrize("binding", ["runtimeConfirm", "channelCode"])
 @pytest.mark.parametrize("shared", [False, True])
 def test_must_an_app_whose_binding_needs_a_browser_does_not_load(binding: str, shared: bool, tmp_path: Path) -> None:
-    """Nor in global mode, where the account could be compared: nobody would ever be asked."""
+    """Nor in global mode, where the account could be compared: no person would ever be asked."""
     said = f"binding: {binding}" + (", confirmUrl: https://acme.example/me" if binding == "runtimeConfirm" else "")
     if shared:
         owner = ("  owner: {", f"  owner: {{{said}, ")
@@ -82,7 +82,7 @@ def test_must_an_app_whose_binding_needs_a_browser_does_not_load(binding: str, s
     [(SOURCE, "from"), (TEMPLATE, "template"), (OWNER, "from")],
     ids=["no source", "no template", "no owner at all"],
 )
-def test_must_an_app_whose_owner_nobody_can_tell_does_not_load(
+def test_must_an_app_whose_owner_cannot_be_known_does_not_load(
     change: tuple[str, str], lacking: str, tmp_path: Path
 ) -> None:
     """The same mistake with a browser is a mistake like any other."""
@@ -175,7 +175,7 @@ async def _agree(harness: Harness, asked: AuthorizationRequired) -> None:
 
 async def _end(harness: Harness, asked: AuthorizationRequired) -> Any:
     """The poller runs by itself, in real time; the broker's clock stands still."""
-    for _ in range(40):
+    for _ in range(10_000):
         found = await harness.broker.wait(asked.auth_session_id, timeout=0)
         if found.status != "pending":
             return found

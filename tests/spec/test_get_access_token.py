@@ -9,7 +9,7 @@ import pytest
 
 from oauthbroker import Turn
 from oauthbroker.core.errors import Code
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from tests.kit.running_broker import ALICE, BOB, SCOPES, TEAM, Harness, turn
 
 
@@ -31,7 +31,7 @@ async def test_1_the_app_is_found_by_reference_and_the_turn_gives_the_subject_it
 async def test_1_without_the_subject_of_its_mode_a_call_is_an_error_and_never_another_modes(
     harness: Harness, app: str, of: Turn
 ) -> None:
-    """Nobody is asked either: a turn for nobody starts no authorization."""
+    """No person is asked either: a turn without a user starts no authorization."""
     await harness.connected("mail")
     await harness.connected("team")
     result = await harness.ask(app, of=of)
@@ -87,7 +87,7 @@ async def test_3_a_grant_belongs_to_one_app_and_one_subject(harness: Harness) ->
 
 
 @pytest.mark.rule("12.5.1-3")
-async def test_3_the_same_app_and_subject_share_a_grant_whatever_agent_asks(harness: Harness) -> None:
+async def test_3_the_same_app_and_subject_share_a_grant_for_all_agents(harness: Harness) -> None:
     """Who agreed once is not asked again by another agent or conversation of the same subject."""
     mine = await harness.connected()
     other = await harness.ask(of=turn(agent="writer", instance="2"))
@@ -96,7 +96,7 @@ async def test_3_the_same_app_and_subject_share_a_grant_whatever_agent_asks(harn
 
 
 @pytest.mark.rule("12.5.1-4")
-async def test_4_a_valid_grant_answers_ready_without_asking_anybody(harness: Harness) -> None:
+async def test_4_a_valid_grant_answers_ready_without_asking_a_person(harness: Harness) -> None:
     """The token is the provider's living one; neither a person nor the provider is bothered."""
     await harness.connected()
     before = len(harness.idp.requests)
@@ -116,7 +116,7 @@ async def test_5_no_grant_opens_a_session_and_asks(harness: Harness) -> None:
 
 @pytest.mark.rule("12.5.1-5")
 async def test_5_a_revoked_grant_asks_again(harness: Harness) -> None:
-    """What was withdrawn is not used, and says so."""
+    """A withdrawn grant is not used, and the answer says so."""
     await harness.connected()
     assert await harness.broker.revoke("mail", subject=ALICE)
     assert "revoked" == (await harness.ask_link()).reason
@@ -124,7 +124,7 @@ async def test_5_a_revoked_grant_asks_again(harness: Harness) -> None:
 
 @pytest.mark.rule("12.5.1-5")
 @pytest.mark.case("44")
-async def test_5_a_grant_with_fewer_scopes_asks_for_the_rest_and_still_serves_what_it_has(harness: Harness) -> None:
+async def test_5_a_grant_with_fewer_scopes_asks_for_the_rest_and_still_serves_its_own(harness: Harness) -> None:
     """The request is for both together, so that agreeing to the second never takes the first away."""
     await harness.connected(scopes=["read"])
     asked = await harness.ask_link(scopes=["write"])

@@ -73,14 +73,14 @@ async def test_a_block_holds_the_opaque_link_and_no_other_secret(harness: Harnes
     ],
     ids=["another person", "another agent", "another conversation", "nobody", "no auth", "another swarm"],
 )
-async def test_a_link_is_told_to_nobody_else(harness: Harness, of: Turn) -> None:
+async def test_a_link_is_shown_to_its_own_user_only(harness: Harness, of: Turn) -> None:
     """Only the same agent in the same conversation, acting for the same subject, may hand the link out."""
     await harness.ask_link()
     assert None is await harness.broker.pending(of)
 
 
 @pytest.mark.rule("12.5.8")
-async def test_what_was_agreed_denied_cancelled_or_has_expired_is_told_no_more(harness: Harness) -> None:
+async def test_a_granted_denied_cancelled_or_expired_request_is_no_longer_shown(harness: Harness) -> None:
     """A block never sends a person to a page that says no."""
     links = [await harness.ask_link(scopes=[scope]) for scope in ("read", "write", "admin")]
     other = await harness.ask_link("files")

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from oauthbroker.core.clock import to_iso
-from oauthbroker.model.links import locator_of
+from oauthbroker.model.connect_links import locator_of
 from oauthbroker.records import AuthSession, Grant, grant_id
 from tests.kit.running_broker import ALICE, TEAM, Harness
 from tests.spec.kit import printed
@@ -150,11 +150,11 @@ async def test_a_session_ends_in_one_of_three_words_and_its_one_time_secrets_end
 
 @pytest.mark.rule("12.5.5")
 async def test_a_finished_session_is_cleaned_up_after_a_while(harness: Harness) -> None:
-    """It stays an hour for whoever still asks how it ended, and then goes."""
+    """It stays an hour for callers that ask how it ended, and then goes."""
     asked = await harness.ask_link()
     await harness.connect(asked)
     await harness.events()
-    assert "completed" == (await harness.broker.wait(asked.auth_session_id, timeout=1)).status
+    assert "completed" == (await harness.broker.wait(asked.auth_session_id, timeout=60)).status
     harness.clock.advance(harness.broker.bundle.settings.limits.keep_finished_seconds + 1)
     await _swept(harness)
     assert [] == [held async for held in harness.repository.sessions()]
@@ -167,7 +167,7 @@ async def _swept(harness: Harness) -> None:
 
 @pytest.mark.rule("12.5.4", "12.5.5")
 async def test_both_records_come_back_as_they_went(harness: Harness) -> None:
-    """Reading what was written gives the same record, so that nothing is lost on the way through the seal."""
+    """Reading a written record gives the same record, so that nothing is lost on the way through the seal."""
     asked = await harness.ask_link("files")
     await harness.connected()
     session, grant = await harness.session(asked), await harness.grant()

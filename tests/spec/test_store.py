@@ -31,7 +31,7 @@ async def test_1_no_secret_of_any_record_lies_on_disk_in_any_spelling(
 
 
 @pytest.mark.rule("12.5.3-1")
-async def test_1_who_connected_what_is_not_readable_either(filed: Harness, tmp_path: Path) -> None:
+async def test_1_the_connected_account_is_not_readable_either(filed: Harness, tmp_path: Path) -> None:
     """The whole record is sealed, not its secret members alone; names are keyed hashes."""
     await filed.connected("mail")
     for name, content in tree(tmp_path / "store").items():

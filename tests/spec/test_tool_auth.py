@@ -9,7 +9,7 @@ import pytest
 
 from oauthbroker.config import load
 from oauthbroker.core.errors import Code
-from oauthbroker.model.results import AuthorizationRequired, Failed, Ready, TokenResult
+from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.testing import IdentityProvider
 from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.unit.config.bundles import APP, CONNECTOR, TOOL, edited, problems_in, write
@@ -76,7 +76,7 @@ async def test_left_out_scopes_are_those_that_were_declared(tooled: Harness, too
         (ENTRY, ["write"]),
     ],
 )
-async def test_asking_beyond_what_was_declared_is_an_error_even_when_the_grant_has_it(
+async def test_asking_for_an_undeclared_scope_is_an_error_even_when_the_grant_has_it(
     tooled: Harness, tool: str, scopes: list[str]
 ) -> None:
     """The grant of the subject may be wide; this tool's view of it is not."""

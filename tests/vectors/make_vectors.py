@@ -14,10 +14,10 @@ from typing import Any
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from oauthbroker.store.box import seal_box
-from oauthbroker.store.kek import EnvKek
-from oauthbroker.store.keys import FIRST_FORMAT, FORMAT, Keyring, Seed, SeedState, Upgrades
-from oauthbroker.store.names import length_prefixed
+from oauthbroker.store.entry_names import length_prefixed
+from oauthbroker.store.key_encryption_keys import EnvKek
+from oauthbroker.store.key_wrapping import seal_box
+from oauthbroker.store.keyring import FIRST_FORMAT, FORMAT, Keyring, Seed, SeedState, Upgrades
 from oauthbroker.store.seal import HEADER, SealPlace, derive, seal
 
 Json = dict[str, Any]
@@ -115,10 +115,10 @@ def record_document() -> Json:
 
 def keyring_document(upgrades: Upgrades | None = None) -> Json:
     keks = [f"oab-kek-1:{b64(filler(f'kek {n}', 32)).rstrip('=')}" for n in (1, 2, 3)]
-    seeds = [Seed(ONE, SEEDS[ONE], SeedState.ACTIVE, "2026-02-01T09:00:00Z")]
-    seeds += [Seed(TWO, SEEDS[TWO], SeedState.DECRYPT_ONLY, "2026-01-01T09:00:00Z")]
-    seeds += [Seed(filler("kid three", 16), b"", SeedState.DESTROYED, "2025-12-01T09:00:00Z")]
-    ring = Keyring(STORE, filler("name key", 32), seeds, 7, upgrades)
+    seeds = [Seed(kid=ONE, key=SEEDS[ONE], state=SeedState.ACTIVE, created_at="2026-02-01T09:00:00Z")]
+    seeds += [Seed(kid=TWO, key=SEEDS[TWO], state=SeedState.DECRYPT_ONLY, created_at="2026-01-01T09:00:00Z")]
+    seeds += [Seed(kid=filler("kid three", 16), key=b"", state=SeedState.DESTROYED, created_at="2025-12-01T09:00:00Z")]
+    ring = Keyring(store_id=STORE, name_key=filler("name key", 32), seeds=seeds, epoch=7, upgrades=upgrades)
     parts = [
         ["grants", "slack-bot", "slack:team:T111"],
         ["grants", "slack-bots", "lack:team:T111"],
