@@ -132,10 +132,11 @@ def _input(given: str) -> Any:
 
 async def _with_broker(asked: _RunWanted, config: Path) -> RunResult:
     from oauthbroker.flowtools.running.requests import BrokerRequests
+    from oauthbroker.flowtools.running.resuming import to_its_end
 
     async with open_broker(config, background=False) as broker:
         requests = BrokerRequests(broker)
-        return await asyncio.to_thread(_call, asked, requests)
+        return await to_its_end(lambda: _call(asked, requests))
 
 
 def _call(asked: _RunWanted, requests: Any) -> RunResult:

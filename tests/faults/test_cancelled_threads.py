@@ -35,6 +35,7 @@ AT = datetime(2026, 2, 1, tzinfo=UTC)
 OWNING = {
     "core/lifecycle.py": "`on_thread`",
     "store/file/locked_writes.py": "`Writer.run`, which waits as `on_thread` does",
+    "flowtools/running/resuming.py": "`to_its_end`, which waits as `on_thread` does",
 }
 OWNING_NOTHING = {
     "wiring/opening.py": "reads configuration",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.contract import RunResult
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
-from oauthbroker.flowtools.running.ports import Ports
+from oauthbroker.flowtools.running.ports import Effect, Ports
 from oauthbroker.flowtools.running.requests import BrokerRequests
 from oauthbroker.flowtools.running.resuming import resuming
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
@@ -132,6 +133,27 @@ async def test_a_run_whose_user_declines_fails_and_opens_no_other_link(here: Par
         found = await here.ended(result.run)
     assert ("failed", "consentRefused", "providerDenied") == (found.state, found.code, found.message)
     assert ([], []) == (here.api.requests, [each async for each in _pending(here)])
+
+
+async def test_the_end_of_the_block_waits_for_a_run_that_sends(here: Parking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its requests need the broker, which ends after the block."""
+    sends, may = threading.Event(), threading.Event()
+    send = BrokerRequests.send
+
+    def slow(requests: BrokerRequests, effect: Effect) -> Any:
+        sends.set()
+        assert may.wait(WAIT)
+        return send(requests, effect)
+
+    monkeypatch.setattr(BrokerRequests, "send", slow)
+    result = await here.call()
+    assert result.authorization is not None
+    await here.harness.connect(result.authorization)
+    async with here.resuming(seconds=0.1):
+        assert await asyncio.to_thread(sends.wait, WAIT)
+        asyncio.get_running_loop().call_later(0.2, may.set)
+    assert "succeeded" == here.world.runs.find(str(result.run)).state
+    assert 1 == len(here.api.requests)
 
 
 async def test_a_run_whose_link_expired_fails_at_the_next_look(here: Parking) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.running.contract import FlowRuns
@@ -25,6 +25,7 @@ LOOK_SECONDS: Final = 30.0
 _SETTLES: Final = 10.0  # seconds from an event to the end of its session, which is written after it
 _AT_ONCE: Final = 16  # runs of one process
 FlowOf = Callable[[RunRecord], ReadyFlow | None]
+T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -34,7 +35,8 @@ async def resuming(
     """Go on with runs while the block runs: parked ones whose authorization has ended, and abandoned ones.
 
     `flow_of` returns the flow of a run, or None for a run that is not ours. It and the runs work in threads. `seconds`
-    is the time between two looks; an event makes it look at once. Several processes may do this on one database.
+    is the time between two looks; an event makes it look at once. Several processes may do this on one database. The
+    end of the block waits for the runs that are under way: their requests need the broker.
     Raises `agentForwarded` if the configuration forwards the events of `flowtools`.
     """
     resumer = _Resumer(broker, runs, flow_of, seconds=seconds)
@@ -64,7 +66,7 @@ class _Resumer:
                 self._look.clear()
                 told, self._told = self._told, set()
                 try:
-                    for run, session in await asyncio.to_thread(self._runs.left):
+                    for run, session in await to_its_end(self._runs.left):
                         if run.id not in self._under_way:
                             self._under_way.add(run.id)
                             group.create_task(self._go_on(run, session, _SETTLES if session in told else 0.0))
@@ -83,7 +85,7 @@ class _Resumer:
                         return
                     if outcome.status != "completed":
                         refused = (outcome.code or Code.STATE_EXPIRED).value
-                await asyncio.to_thread(self._resume, run, refused)
+                await to_its_end(lambda: self._resume(run, refused))
         except Exception as error:  # noqa: BLE001  (of one run: the others go on)
             word = error.code.value if isinstance(error, BrokerError) else type(error).__name__
             _LOG.error("the run %s did not go on: %s", run.id, word)
@@ -94,3 +96,13 @@ class _Resumer:
         flow = self._flow_of(run)
         if flow is not None:
             self._runs.resume(flow, run.id, refused=refused)
+
+
+async def to_its_end(work: Callable[[], T]) -> T:
+    """Run work on a thread, and wait for its end also when the caller is cancelled: a run still uses the broker."""
+    thread = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        await asyncio.wait([thread])
+        raise
