@@ -10,9 +10,9 @@ ARG PYTHON_VERSION=3.11
 FROM python:${PYTHON_VERSION}-slim AS build
 WORKDIR /src
 COPY requirements/build.txt requirements/runtime.txt requirements/postgres.txt requirements/
-RUN pip install --no-cache-dir --require-hashes -r requirements/build.txt
+RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements/build.txt
 RUN python -m venv --without-pip /opt/oauthbroker \
-    && pip --python /opt/oauthbroker/bin/python install --no-cache-dir --require-hashes -r requirements/runtime.txt \
+    && pip --python /opt/oauthbroker/bin/python install --no-cache-dir --no-deps --require-hashes -r requirements/runtime.txt \
         -r requirements/postgres.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY oauthbroker/ oauthbroker/

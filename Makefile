@@ -123,7 +123,7 @@ peers: $(DEV)
 
 $(PEERS)/.installed: requirements/peers.txt
 	@./requirements/venv "$(PYTHON)" $(PEERS)
-	$(PEERS)/bin/python -m pip --disable-pip-version-check --no-input -qq install --require-hashes -r requirements/peers.txt
+	$(PEERS)/bin/python -m pip --disable-pip-version-check --no-input -qq install --no-deps --require-hashes -r requirements/peers.txt
 	@touch $@
 
 # Each framework pins other versions, so each has an environment of its own. Without one its tests skip loudly, or fail
@@ -136,7 +136,7 @@ $(FRAMEWORKS:%=.venv-%): .venv-%: $(VENV)/bin/python
 
 .venv-%/.installed: requirements/%.txt pyproject.toml
 	@./requirements/venv "$(PYTHON)" .venv-$*
-	.venv-$*/bin/python -m pip --disable-pip-version-check --no-input -qq install --require-hashes -r $<
+	.venv-$*/bin/python -m pip --disable-pip-version-check --no-input -qq install --no-deps --require-hashes -r $<
 	.venv-$*/bin/python -m pip --disable-pip-version-check --no-input -qq install --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -204,17 +204,18 @@ clean:
 $(VENV)/bin/python:
 	@./requirements/venv "$(PYTHON)" $(VENV)
 
+# The pins are complete. `--no-deps`: with dependencies, pip refuses `name[extra]>=1` as soon as a newer release appears.
 $(RUN): requirements/runtime.txt requirements/build.txt pyproject.toml | $(VENV)/bin/python
-	$(PIP) install --require-hashes -r requirements/runtime.txt -r requirements/build.txt
+	$(PIP) install --no-deps --require-hashes -r requirements/runtime.txt -r requirements/build.txt
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # Tools of a release have an environment of their own: a package of theirs in .venv would change what tests see.
 $(TOOLS): requirements/release.txt | $(VENV)/bin/python
 	$(BIN)/python -m venv $(VENV)/release
-	$(VENV)/release/bin/python -m pip --disable-pip-version-check --no-input -qq install --require-hashes -r requirements/release.txt
+	$(VENV)/release/bin/python -m pip --disable-pip-version-check --no-input -qq install --no-deps --require-hashes -r requirements/release.txt
 	@touch $@
 
 $(DEV): requirements/dev.txt $(RUN)
-	$(PIP) install --require-hashes -r requirements/dev.txt
+	$(PIP) install --no-deps --require-hashes -r requirements/dev.txt
 	@touch $@

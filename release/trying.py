@@ -24,7 +24,7 @@ def installed(package: Path, place: Path) -> Path:
     ran(sys.executable, "-m", "venv", "--without-pip", place)
     python = place / "bin" / "python"
     builds: list[str | Path] = ["-r", PINS / "build.txt"] if package.suffix == ".gz" else []
-    _pip(python, "--require-hashes", "-r", PINS / "runtime.txt", *builds)
+    _pip(python, "--no-deps", "--require-hashes", "-r", PINS / "runtime.txt", *builds)
     pin = place / "package.txt"
     pin.write_text(f"oauthbroker @ {package.resolve().as_uri()} --hash=sha256:{digest(package)}\n", "utf-8")
     _pip(python, "--require-hashes", "--no-index", "--no-deps", "--no-build-isolation", "-r", pin)
