@@ -85,5 +85,5 @@ def _one(config: Path, agent: str | None, event_id: str) -> DeadLetter:
     found = read(config, lambda vault: vault.dead_letters.dead(agent))
     letter = by_id(((each.id, each) for each in found), event_id, ("evt-", "as-"), "dead letter", "queues dead")
     if not letter.agent:
-        raise Refused("This dead letter is damaged and does not say whose it is. Name its agent with --agent.")
+        raise Refused("This dead letter is damaged and does not name its agent. Name it with --agent.")
     return letter

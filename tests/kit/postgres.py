@@ -60,7 +60,9 @@ class Server:
             connection.execute(statement)
 
     def new_database(self, name: str) -> Secret:
-        """Make a database that has the tables of a store."""
+        """Make a database that has the tables of a store, in place of an earlier one: a worker that has stolen tests may
+        set a module up twice."""
+        self.run(f'drop database if exists "{name}" with (force)')
         self.run(f'create database "{name}"')
         migrate(self.url(name))
         return self.url(name)
