@@ -20,6 +20,7 @@ from oauthbroker.testing.crashfs import Crash
 from tests.faults.crash_kit import CrashAtChange
 from tests.faults.refresh_kit import Expired, Moment, asked, grant_in, is_live
 from tests.kit.broker_process import Process
+from tests.kit.forms import swept
 from tests.kit.running_broker import tree
 
 MOST_CHANGES = 100
@@ -74,7 +75,7 @@ def different(clones: Iterator[Path]) -> Iterator[Path]:
 async def cuts(story: Expired, place: Path) -> AsyncIterator[Cut]:
     """Every cut, and last the whole story."""
     before = Moment.of(story)
-    for number in range(MOST_CHANGES):
+    for number in swept(MOST_CHANGES):
         before.again()
         cut = await Cut(story, place / f"cut-{number}", number).play()
         yield cut

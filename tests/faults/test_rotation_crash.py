@@ -20,6 +20,7 @@ from oauthbroker.store.upgrade import LEASE_KIND
 from oauthbroker.testing.crashfs import Crash
 from tests.faults.crash_kit import CrashAtChange
 from tests.faults.sync_kit import different
+from tests.kit.forms import swept
 
 MOST_CHANGES = 400  # far more than the story makes; the sweep ends by itself
 KINDS = ("grants", "sessions")
@@ -76,7 +77,7 @@ async def test_a_change_of_keys_that_is_killed_at_any_change_of_the_disk_loses_n
     for (kind, name), body in BODIES.items():
         await made.store.put(made.store.key(kind, name), body, expect=0)
     await made.store.close()
-    for number in range(MOST_CHANGES):
+    for number in swept(MOST_CHANGES):
         root = tmp_path / f"{number}"
         shutil.copytree(tmp_path / "store", root)
         fs = CrashAtChange(root)

@@ -163,11 +163,15 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 @pytest.mark.slow
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "sweep",
+    [(part, after) for part in range(PARTS) for after in (False, True)],
+    ids=lambda sweep: f"{sweep[0]}-{'after' if sweep[1] else 'before'}",
+)
 async def test_a_change_of_keys_whose_database_crashes_at_any_round_trip_loses_no_record(
-    place: Place, monkeypatch: pytest.MonkeyPatch, part: int, after: bool
+    place: Place, monkeypatch: pytest.MonkeyPatch, sweep: tuple[int, bool]
 ) -> None:
+    part, after = sweep
     crashing = Crashing(monkeypatch)
     fired = 0
     for number in range(part, MOST_TRIPS, PARTS):

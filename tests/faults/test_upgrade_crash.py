@@ -24,6 +24,7 @@ from oauthbroker.testing.clock import TestClock
 from oauthbroker.testing.crashfs import Crash
 from tests.faults.crash_kit import CrashAtChange, FailAtChange
 from tests.faults.sync_kit import different
+from tests.kit.forms import swept
 from tests.kit.old_store import MADE_AT, open_upgraded, ring_of, unpack
 
 MOST_CHANGES = 400  # far more than an upgrade makes; the sweeps end by themselves
@@ -71,7 +72,7 @@ async def test_an_upgrade_that_is_killed_at_any_change_is_finished_by_the_next_o
     key_file = tmp_path / "whole" / "test.kek"
     expected = await upgraded(unpack(tmp_path / "whole"), key_file)
     assert 4 == len(expected[0])
-    for number in range(MOST_CHANGES):
+    for number in swept(MOST_CHANGES):
         place = tmp_path / str(number)
         root = unpack(place)
         fs = CrashAtChange(root)
@@ -97,7 +98,7 @@ async def test_an_upgrade_that_is_killed_at_any_change_is_finished_by_the_next_o
 async def test_an_upgrade_that_meets_a_failing_disk_is_finished_by_the_next_opening(tmp_path, number_of):
     key_file = tmp_path / "whole" / "test.kek"
     expected = await upgraded(unpack(tmp_path / "whole"), key_file)
-    for number in range(MOST_CHANGES):
+    for number in swept(MOST_CHANGES):
         root = unpack(tmp_path / str(number))
         fs = FailAtChange()
         fs.arm(number, number_of)

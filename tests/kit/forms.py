@@ -28,6 +28,11 @@ def examples(most: int) -> int:
     return most if is_long() else min(most, max(_LEAST_EXAMPLES, most // 5))
 
 
+def swept(most: int) -> range:
+    """Return the places at which a sweep breaks its story: each third of them in the short form."""
+    return range(0, most, 1 if is_long() else 3)
+
+
 def spread(length: int, count: int, seed: str) -> list[int]:
     """Return one place of each of `count` equal parts: neighbours in a table are often alike."""
     if count >= length:

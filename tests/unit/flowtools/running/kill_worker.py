@@ -86,8 +86,8 @@ def die_at(folder: Path, point: int, *, takes_keys: bool) -> bool:
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
-def main(folder: Path, *, takes_keys: bool) -> None:
-    for point in range(MOST):
+def main(folder: Path, step: int, *, takes_keys: bool) -> None:
+    for point in range(0, MOST, step):
         place = folder / str(point)
         place.mkdir()
         died = die_at(place, point, takes_keys=takes_keys)
@@ -102,4 +102,4 @@ def main(folder: Path, *, takes_keys: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), takes_keys=sys.argv[2] == "keys")
+    main(Path(sys.argv[1]), int(sys.argv[3]), takes_keys=sys.argv[2] == "keys")

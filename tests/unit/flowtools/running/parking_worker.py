@@ -86,9 +86,9 @@ def die_at(folder: Path, point: int, work: Any) -> bool:
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
-def main(folder: Path, phase: str) -> None:
+def main(folder: Path, phase: str, step: int) -> None:
     never = Points(10**9)
-    for point in range(MOST):
+    for point in range(0, MOST, step):
         place = folder / str(point)
         place.mkdir()
         if phase == "parking":
@@ -111,4 +111,4 @@ def main(folder: Path, phase: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

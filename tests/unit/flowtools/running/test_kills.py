@@ -9,19 +9,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.forms import swept
+
 ROOT = Path(__file__).parents[4]
+STEP = swept(100).step
 
 
 @pytest.mark.slow
 @pytest.mark.rule("run-kills")
 @pytest.mark.parametrize("keys", ["keys", "none"])
 def test_a_run_killed_at_any_point_leaves_nothing_half_and_does_nothing_twice(tmp_path, keys):
-    command = [sys.executable, "-m", "tests.unit.flowtools.running.kill_worker", str(tmp_path), keys]
+    command = [sys.executable, "-m", "tests.unit.flowtools.running.kill_worker", str(tmp_path), keys, str(STEP)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
     assert 0 == done.returncode, done.stderr[-3000:]
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [True] * (len(rows) - 1) + [False] == [row["died"] for row in rows]
-    assert len(rows) > 30
+    assert len(rows) > 30 // STEP
     for row in rows:
         ended = row["state"]
         assert ended in ({"succeeded"} if keys == "keys" else {"succeeded", "unknown"}), row
@@ -35,12 +38,12 @@ def test_a_run_killed_at_any_point_leaves_nothing_half_and_does_nothing_twice(tm
 @pytest.mark.rule("run-parks")
 @pytest.mark.parametrize("phase", ["parking", "going on"])
 def test_a_kill_while_a_run_parks_or_goes_on_loses_nothing_and_sends_nothing_twice(tmp_path, phase):
-    command = [sys.executable, "-m", "tests.unit.flowtools.running.parking_worker", str(tmp_path), phase]
+    command = [sys.executable, "-m", "tests.unit.flowtools.running.parking_worker", str(tmp_path), phase, str(STEP)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
     assert 0 == done.returncode, done.stderr[-3000:]
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [True] * (len(rows) - 1) + [False] == [row["died"] for row in rows]
-    assert len(rows) > 10
+    assert len(rows) > 10 // STEP
     for row in rows:
         assert "parked" == row["waits"], row
         if phase == "parking":  # nothing was sent, so that nothing is unknown
