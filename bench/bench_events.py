@@ -23,9 +23,9 @@ from oauthbroker.testing.stores import open_file_store
 AGENT = "planner"
 
 
-def an_event(number: int) -> AgentEvent:
-    """One of an own conversation."""
-    target = ResumeTarget(AGENT, f"1700000000.{number:06d}", "Swarm/default")
+def an_event(number: int, agent: str = AGENT) -> AgentEvent:
+    """Return one of a conversation of its own."""
+    target = ResumeTarget(agent, f"1700000000.{number:06d}", "Swarm/default")
     event = AgentEvent.about(f"as-{number:022d}", "auth.granted", target, {}, datetime.now(UTC))
     return replace(event, payload={"oauthAppRef": {"kind": "OAuthApp", "name": "mail"}})
 

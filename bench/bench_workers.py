@@ -1,24 +1,28 @@
-"""`oauthbroker serve` with one worker and with two: requests for a ready token, by two callers of 16 connections each.
+"""`oauthbroker serve` with one, two and four workers, on files and on PostgreSQL: requests for a ready token, by two
+callers of 16 connections each.
 
-The callers share the machine with the servers: on two cores a second worker has half a core at most.
+The callers and the database share the machine with the servers: on two cores a second worker has half a core at most.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 from bench.bench_api import token_request
 from bench.children import ROOT
-from bench.figures import parser, show
+from bench.figures import parser, show, show_failure
 from bench.installation import free_port, install, serving, turn_token
+from tests.kit import postgres
 
 CALLERS, CONNECTIONS = 2, 16
+ENV = "OAUTHBROKER_BENCH_DATABASE"
 
 
 async def load(port: int, token: str, seconds: float) -> tuple[float, float]:
@@ -36,25 +40,44 @@ async def load(port: int, token: str, seconds: float) -> tuple[float, float]:
 
 async def main(*, quick: bool) -> None:
     seconds, rounds = (0.7, 2) if quick else (3.0, 5)
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as servers:
+        server = None
+        if postgres.binaries() is not None:
+            server = servers.enter_context(postgres.server("fsync=on", "max_connections=200", on_disk=True))
         async with AsyncExitStack() as stack:
-            served = dict[int, tuple[int, str]]()
-            for workers in (1, 2):
-                folder, port = Path(name, str(workers)), free_port()
-                await install(folder, port)
-                await stack.enter_async_context(serving(folder, port, workers))
-                served[workers] = port, await turn_token(folder)
-            rates: dict[int, list[float]] = {workers: [] for workers in served}
-            times: dict[int, list[float]] = {workers: [] for workers in served}
+            served = dict[str, tuple[int, str]]()
+            for workers in (1, 2, 4):
+                served[label(workers)] = await started(stack, Path(name, f"files-{workers}"), workers)
+                if server is not None:
+                    server.run(f"create database workers{workers}")
+                    os.environ[ENV] = server.url(f"workers{workers}").reveal()
+                    place = Path(name, f"postgres-{workers}")
+                    served[label(workers, "PostgreSQL")] = await started(stack, place, workers, ENV)
+            rates: dict[str, list[float]] = {each: [] for each in served}
+            times: dict[str, list[float]] = {each: [] for each in served}
             for _ in range(rounds):
-                for workers, (port, token) in served.items():
+                for each, (port, token) in served.items():
                     rate, time = await load(port, token, seconds)
-                    rates[workers].append(rate)
-                    times[workers].append(time)
-    for workers in served:
-        one = {"serve, 1 workers": rates[1]} if workers > 1 else None
-        show(f"serve, {workers} workers", rates[workers], "requests/s", one)
-        show(f"serve, {workers} workers: time", times[workers], "us")
+                    rates[each].append(rate)
+                    times[each].append(time)
+    for each in served:
+        one = {label(1): rates[label(1)]} if each != label(1) else None
+        show(each, rates[each], "requests/s", one)
+        show(f"{each}: time", times[each], "us")
+    if server is None:
+        show_failure(label(1, "PostgreSQL"), f"this machine lacks {postgres.LACKS}")
+
+
+def label(workers: int, store: str = "") -> str:
+    return f"serve, {workers} workers" + (f", {store}" if store else "")
+
+
+async def started(stack: AsyncExitStack, folder: Path, workers: int, variable: str = "") -> tuple[int, str]:
+    """Return the port of a server that runs until the stack ends, and a turn's token."""
+    port = free_port()
+    await install(folder, port, variable)
+    await stack.enter_async_context(serving(folder, port, workers))
+    return port, await turn_token(folder)
 
 
 if __name__ == "__main__":

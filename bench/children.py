@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,15 @@ class ChildFailed(Exception):
 
 
 class Child:
-    """One process: `python -m <module> <arguments>`."""
+    """One process: `python -m <module> <arguments>`. `before` are words in front of the command."""
 
-    def __init__(self, module: str, *arguments: str, python: str | Path = sys.executable) -> None:
+    def __init__(
+        self, module: str, *arguments: str, python: str | Path = sys.executable, before: Sequence[str] = ()
+    ) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
         try:
             self._process = subprocess.Popen(
-                [str(python), "-m", module, *arguments],
+                [*before, str(python), "-m", module, *arguments],
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -97,8 +99,10 @@ class Child:
 
 
 @contextmanager
-def child(module: str, *arguments: str, python: str | Path = sys.executable) -> Iterator[Child]:
-    started = Child(module, *arguments, python=python)
+def child(
+    module: str, *arguments: str, python: str | Path = sys.executable, before: Sequence[str] = ()
+) -> Iterator[Child]:
+    started = Child(module, *arguments, python=python, before=before)
     try:
         yield started
     finally:

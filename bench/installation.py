@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
@@ -27,7 +28,7 @@ metadata: {{name: broker}}
 spec:
   publicBaseUrl: http://127.0.0.1:{port}
   listen: {{host: 127.0.0.1, port: {port}}}
-  store: {{root: ../store}}
+  store: {{root: ../store{more}}}
   keys: {{file: ../keys/broker.kek}}
   weaken: [plainHttpProvider]
   limits: {{requestsPerMinute: 1000000}}
@@ -56,15 +57,23 @@ def free_port() -> int:
     return port
 
 
-async def install(folder: Path, port: int) -> None:
-    """Write a configuration, make its store, and store one grant that is ready."""
+def write_config(folder: Path, port: int, variable: str = "", freshness: str = "ask") -> Path:
+    """Write a configuration and return its folder. `variable` names the one with the URL of a database; without it the
+    store is files."""
     config = folder / "config"
-    config.mkdir(parents=True)
-    (config / "broker.yaml").write_text(BROKER.format(port=port), "utf-8")
+    config.mkdir(parents=True, exist_ok=True)
+    more = f", url: {{valueFrom: {{env: {variable}}}}}, freshness: {freshness}" if variable else ""
+    (config / "broker.yaml").write_text(BROKER.format(port=port, more=more), "utf-8")
     (config / "mail.yaml").write_text(APP, "utf-8")
+    return config
+
+
+async def install(folder: Path, port: int, variable: str = "") -> None:
+    """Write a configuration, make its store, and store one grant that is ready."""
+    config = write_config(folder, port, variable)
     loaded = load(config)
-    init_store(loaded.settings, {}, SystemClock())
-    async with open_running(config, env={}, clock=SystemClock(), background=False) as running:
+    init_store(loaded.settings, os.environ, SystemClock())
+    async with open_running(config, env=os.environ, clock=SystemClock(), background=False) as running:
         repository: Repository = running.parts.repository
         held = replace(grant(SUBJECT), registration=running.broker.bundle.apps["mail"].registration)
         await repository.save_grant(held, expect=0)
@@ -72,7 +81,7 @@ async def install(folder: Path, port: int) -> None:
 
 async def turn_token(folder: Path) -> str:
     """Begin a turn, as an agent runtime does, and return its token."""
-    async with open_broker(folder / "config", env={}, background=False) as broker:
+    async with open_broker(folder / "config", env=os.environ, background=False) as broker:
         return (await broker.turns.begin(TURN)).token.reveal()
 
 

@@ -115,11 +115,12 @@ class Server:
 
 
 @contextmanager
-def server(*settings: str) -> Iterator[Server]:
-    """Run a server. Without `settings` it does not sync its disk: nothing here is to survive the machine."""
+def server(*settings: str, on_disk: bool = False) -> Iterator[Server]:
+    """Run a server. Without `settings` it does not sync its disk: nothing here is to survive the machine. A measurement
+    that counts syncs needs it `on_disk`, not in memory."""
     found = binaries()
     assert found is not None, LACKS
-    with tempfile.TemporaryDirectory(prefix="pg", dir=memory()) as name:
+    with tempfile.TemporaryDirectory(prefix="pg", dir=None if on_disk else memory()) as name:
         running = _initialised(Path(name), found)
         running.start(*(settings or ("fsync=off", "full_page_writes=off")))
         try:
