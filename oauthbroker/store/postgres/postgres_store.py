@@ -21,6 +21,7 @@ from oauthbroker.store.live_keyring import LiveKeyring
 from oauthbroker.store.port import Conflict, Entry, Key, Lease, Leases, Reservation, Tag
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.feed import KNOWN, Feed
+from oauthbroker.store.postgres.freshness_checks import FreshnessChecks
 from oauthbroker.store.postgres.leases import LEASE_SECONDS, LeaseRows
 from oauthbroker.store.postgres.sealed_rows import SealedRows
 from oauthbroker.store.seal import MAX_BODY
@@ -32,7 +33,6 @@ _AWAY_SECONDS: Final = 1.0  # for one try, and between two, to reach a database 
 _DAMAGED: Final = {Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN}
 
 _GET = "select generation, version, record from oauthbroker.entry where kind = %(kind)s and name = %(name)s"
-_CURRENT = "select true from oauthbroker.entry where kind = %(kind)s and name = %(name)s and version = %(version)s"
 _TAGGED = """, tagged as (
     insert into oauthbroker.tag (kind, name, label, value)
     select kind, name, label, value
@@ -129,6 +129,7 @@ class PostgresStore:
         self._kinds, self._lease_kinds = tuple(kinds), frozenset(lease_kinds)
         self.sealed = SealedRows(connections, self.keyring, kinds=self._kinds, report_damage=self._report_damage)
         self._leases = LeaseRows(connections, seconds=lease_seconds)
+        self._freshness = FreshnessChecks(connections)
         self.feed = feed or Feed(connections.url)
         self._degraded_seconds, self._monotonic, self._failed_at = degraded_seconds, SystemClock.monotonic, -inf
         self._checked = Bounded[Key, tuple[object, float]](KNOWN if degraded_seconds else 0)
@@ -171,11 +172,11 @@ class PostgresStore:
     async def is_current(self, entry: Entry) -> bool:
         if self.unchanged(entry) or (self.degraded and self._was_checked(entry)):
             return True
-        mark, values = self.feed.mark, {**self._place(entry.key), "version": entry.stamp}
+        mark, place = self.feed.mark, self._place(entry.key)
         current: bool | None = None
         try:
             async with asyncio.timeout(_AWAY_SECONDS if self._was_checked(entry) else None):
-                current = bool(await self.connections.read(_CURRENT, values))
+                current = await self._freshness.is_newest(place["kind"], place["name"], entry.stamp)
         except (BrokerError, TimeoutError) as error:
             unavailable = isinstance(error, TimeoutError) or error.code is Code.STORE_UNAVAILABLE
             if not unavailable or self.connections.closed or not self._was_checked(entry):
