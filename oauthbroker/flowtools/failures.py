@@ -17,6 +17,14 @@ class Actor:
     turn: Turn | None = field(default=None, repr=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsentRefused:
+    """The auth session for which a run waits has ended without a grant, and the code that says why."""
+
+    session: str
+    why: str
+
+
 class FlowFailed(Exception):
     """A run cannot go on. `code` is stable; the message names no value of a row or of the input."""
 

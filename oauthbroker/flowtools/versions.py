@@ -92,7 +92,8 @@ class FlowVersions:
     def deployed(self, reference: str) -> DeployedFlow:
         """Return the version `NAME@VERSION`, or with `NAME` the one that serves. It is checked and judged again.
 
-        Raises BrokerError if it is not deployed, and FlowRefused if its file is damaged or this program judges it red.
+        Raises BrokerError if it is not deployed, and FlowRefused if its file is damaged, or if this program finds what
+        the one that deployed it did not: red, or yellow and not acknowledged.
         """
         found = _REFERENCE.fullmatch(reference)
         if not found:
@@ -144,6 +145,7 @@ class FlowVersions:
         policies = tuple(load_policy(json.dumps(each).encode(), str(path)) for each in document["policies"])
         verdict = judge(tool, policies)
         refuse_undeployable(tool, verdict)
+        self.acknowledgements.refuse_missing(tool, verdict)
         return DeployedFlow(tool=tool, verdict=verdict, policies=policies, by=document["by"], at=document["at"])
 
 

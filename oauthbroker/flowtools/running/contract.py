@@ -14,7 +14,7 @@ from oauthbroker import AuthorizationRequired
 from oauthbroker.flowtools.entities.database import Database, is_lost_race
 from oauthbroker.flowtools.entities.definition import Entity, entities_by_name
 from oauthbroker.flowtools.entities.tables import plan
-from oauthbroker.flowtools.failures import Actor, FlowFailed
+from oauthbroker.flowtools.failures import Actor, ConsentRefused, FlowFailed
 from oauthbroker.flowtools.policies import Policy
 from oauthbroker.flowtools.running import journal
 from oauthbroker.flowtools.running.checks import authorise, idempotency_key, normalised, validate_input
@@ -90,9 +90,9 @@ class FlowRuns:
             return self._refuse(flow, actor, error)
         return self._go_on(flow, run)
 
-    def resume(self, flow: ReadyFlow, run: str, *, refused: str | None = None) -> RunResult:
-        """Go on with a run that is parked, or was abandoned by its process. Its version must be the same. `refused`
-        says why the consent that it waits for does not come: it fails."""
+    def resume(self, flow: ReadyFlow, run: str, *, refused: ConsentRefused | None = None) -> RunResult:
+        """Go on with a run that is parked, or was abandoned by its process. Its version must be the same. It
+        fails if it waits for the session that was `refused`; a repeated call may have asked for another one since."""
         found = self.find(run)
         if found.digest != flow.tool.source.digest:
             raise ValueError("the run is of another tool or version")
@@ -135,7 +135,7 @@ class FlowRuns:
         assert found is not None  # noqa: S101  (just written)
         return found
 
-    def _go_on(self, flow: ReadyFlow, run: RunRecord, *, refused: str | None = None) -> RunResult:
+    def _go_on(self, flow: ReadyFlow, run: RunRecord, *, refused: ConsentRefused | None = None) -> RunResult:
         """Steps 4 to 9, behind the last commit of the run. A transaction that lost a race starts again there."""
         taken = self._serially(lambda: self._take(run.id)) if run.digest == flow.tool.source.digest else None
         try:
@@ -145,7 +145,7 @@ class FlowRuns:
             pass
         return _told(self.find(run.id))
 
-    def _attempt(self, flow: ReadyFlow, run: RunRecord, refused: str | None) -> RunResult:
+    def _attempt(self, flow: ReadyFlow, run: RunRecord, refused: ConsentRefused | None) -> RunResult:
         walk = Walk(
             database=self._database,
             entities=self._entities,

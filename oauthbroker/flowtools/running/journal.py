@@ -119,10 +119,11 @@ def left_runs(connection: Connection, before: float) -> list[tuple[RunRecord, st
     with the auth session that it waits for."""
     wanted = sa.select(RUN).where(RUN.c.lease_until > 0.0, RUN.c.lease_until < before)
     found = [_record(each) for each in connection.execute(wanted.order_by(RUN.c.started).limit(_MOST_LEFT)).mappings()]
-    return [(run, _waits_for(steps_of(connection, run.id)) if run.state == PARKED else "") for run in found]
+    return [(run, waits_for(steps_of(connection, run.id)) if run.state == PARKED else "") for run in found]
 
 
-def _waits_for(steps: Mapping[str, RunStep]) -> str:
+def waits_for(steps: Mapping[str, RunStep]) -> str:
+    """Return the auth session that a run waits for; empty if it waits for none."""
     return next((str(step.value["session"]) for step in steps.values() if step.state == WAITS), "")
 
 

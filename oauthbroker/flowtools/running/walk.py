@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from oauthbroker.flowtools.entities.database import Database, is_lost_race, iso
 from oauthbroker.flowtools.entities.definition import Entity
 from oauthbroker.flowtools.entities.rows import MOST_ROWS, Rows
-from oauthbroker.flowtools.failures import FlowFailed
+from oauthbroker.flowtools.failures import ConsentRefused, FlowFailed
 from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, repeatable, row_id
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import (
@@ -29,6 +29,7 @@ from oauthbroker.flowtools.running.journal import (
     RunStep,
     change_run,
     steps_of,
+    waits_for,
     write_step,
 )
 from oauthbroker.flowtools.running.policing import Facts, judge_policies
@@ -62,7 +63,7 @@ class Walk:
     lease_seconds: float
     sleep: Callable[[float], object]
     notes: dict[str, None]
-    refused: str | None = None  # why the consent that it waits for does not come
+    refused: ConsentRefused | None = None
     output: Any = None
     committed: bool = False
     _connection: Connection = field(init=False)
@@ -79,8 +80,8 @@ class Walk:
         self._steps = steps_of(self._connection, self.run.id)
         self.committed = bool(self._steps)
         self._values = {"input": self.run.input}
-        if self.refused is not None:
-            raise FlowFailed("consentRefused", self.refused)
+        if self.refused is not None and self.refused.session == waits_for(self._steps):
+            raise FlowFailed("consentRefused", self.refused.why)
 
     def run_nodes(self) -> None:
         """Take the nodes one by one along the edges. A step that is done is not done again."""

@@ -383,3 +383,18 @@ def stored(folder: Path) -> dict[str, Any]:
 def tree(folder: Path) -> dict[str, bytes]:
     """The documents below a folder; times are the same in each test's clock."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.json")}
+
+
+@pytest.mark.rule("001-acknowledge")
+def test_a_version_in_which_this_program_finds_more_than_was_acknowledged_is_refused_until_a_person_accepts_it(
+    tmp_path,
+):
+    acknowledge(opened(tmp_path), PAYMENT)
+    deploy(tmp_path, PAYMENT)
+    record = tmp_path / "processPayment/acknowledgements/1.json"
+    document = json.loads(record.read_text("utf-8"))
+    record.write_text(json.dumps({**document, "findings": document["findings"][1:]}), "utf-8")
+    with pytest.raises(FlowRefused, match="is not acknowledged"):
+        opened(tmp_path).deployed("processPayment")
+    acknowledge(opened(tmp_path), PAYMENT)
+    assert 1 == opened(tmp_path).deployed("processPayment").tool.version
