@@ -10,15 +10,17 @@ from oauthbroker import Turn
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
     """The authenticated caller of a run, or the service identity of a trigger. `turn` says for whom its requests ask
-    for tokens; without it they get none."""
+    for tokens; without it they get none. `repeats`: it is an agent, whose turn goes on after a consent and repeats the
+    call; no other process goes on with its run."""
 
     id: str
     roles: frozenset[str] = frozenset()
     turn: Turn | None = field(default=None, repr=False)
+    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsentRefused:
+class RefusedConsent:
     """The auth session for which a run waits has ended without a grant, and the code that says why."""
 
     session: str

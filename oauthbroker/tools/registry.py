@@ -80,6 +80,11 @@ class Registry:
         self._tools[item.name] = tool
         return tool
 
+    def remove(self, name: str, *, owner: str) -> None:
+        """Remove a tool of this owner: the catalogs of later steps do not have it. Idempotent."""
+        if (there := self._tools.get(name)) is not None and there.owner == owner:
+            del self._tools[name]
+
     def _flaw(self, name: str, handler: Handler, owner: str) -> str:
         if (there := self._tools.get(name)) is not None:
             return f"{there.owner} registered this name before"

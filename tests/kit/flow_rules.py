@@ -96,6 +96,8 @@ FLOW_RULES = {
     "unless the provider takes keys",
     "flow-run": "`oauthbroker flow run` and `flow runs`: as the issue asks; decided: a run that waits for a consent ends the command with status 75 and a link, and `--resume` goes on; "
     "lists have no inputs and results",
+    "flow-tools": "a deployed flow is a tool of an agent with its input schema and its risk: as the user asked; decided: `flow__` and the name in small letters; "
+    "the runtime says who calls; a consent resumes the agent's own turn, and the repeated call goes on with the parked run of the same caller and input",
     "run-parks": "a run whose user has to consent waits durably and goes on after `auth.granted`: as the user asked; decided: nothing was sent before, the link is not stored, "
     "a declined or expired consent ends the run",
 }

@@ -33,11 +33,11 @@ def authorise(flow: ReadyFlow, actor: Actor | None) -> None:
         raise FlowFailed("forbidden", "the caller has none of the allowed roles")
 
 
-def idempotency_key(flow: ReadyFlow, data: Any) -> str | None:
-    """Return the hash of a call's idempotency key; None for a tool without one."""
-    if flow.tool.idempotency_key is None:
-        return None
-    return hashlib.sha256(str(flow.value(("idempotencyKey",), {"input": data})).encode()).hexdigest()
+def idempotency_key(flow: ReadyFlow, data: Any, call: str | None) -> str | None:
+    """Return the hash of a call's idempotency key; for a tool without one, of the id of the call, if it has one."""
+    if flow.tool.idempotency_key is not None:
+        return hashlib.sha256(str(flow.value(("idempotencyKey",), {"input": data})).encode()).hexdigest()
+    return None if call is None else hashlib.sha256(f"call\n{call}".encode()).hexdigest()
 
 
 def normalised(flow: ReadyFlow, value: Any) -> Any:

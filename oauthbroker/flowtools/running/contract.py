@@ -14,7 +14,7 @@ from oauthbroker import AuthorizationRequired
 from oauthbroker.flowtools.entities.database import Database, is_lost_race
 from oauthbroker.flowtools.entities.definition import Entity, entities_by_name
 from oauthbroker.flowtools.entities.tables import plan
-from oauthbroker.flowtools.failures import Actor, ConsentRefused, FlowFailed
+from oauthbroker.flowtools.failures import Actor, RefusedConsent, FlowFailed
 from oauthbroker.flowtools.policies import Policy
 from oauthbroker.flowtools.running import journal
 from oauthbroker.flowtools.running.checks import authorise, idempotency_key, normalised, validate_input
@@ -80,17 +80,21 @@ class FlowRuns:
         was deployed with. Raises FlowRefused with every flaw."""
         return ready(tool, entities=self._entities, ports=self._ports, policies=(*self._policies, *policies))
 
-    def call(self, flow: ReadyFlow, data: Any, actor: Actor | None) -> RunResult:
-        """Run a tool. A repeated call with the same idempotency key gets the first answer, or goes on with its run."""
+    def call(self, flow: ReadyFlow, data: Any, actor: Actor | None, *, call: str | None = None) -> RunResult:
+        """Run a tool. A repeated call with the same idempotency key gets the first answer, or goes on with its run.
+
+        `call` is the id that a caller gives to its call. For a tool without an idempotency key, the same id is the same
+        call, and another id goes on with a parked run of the same caller and input.
+        """
         try:
             validate_input(flow, data)  # 1
             authorise(flow, actor)  # 2, and the row policy in each read and write
-            run = self._serially(lambda: self._accept(flow, data, actor))  # 3
+            run = self._serially(lambda: self._accept(flow, data, actor, call))  # 3
         except FlowFailed as error:
             return self._refuse(flow, actor, error)
         return self._go_on(flow, run)
 
-    def resume(self, flow: ReadyFlow, run: str, *, refused: ConsentRefused | None = None) -> RunResult:
+    def resume(self, flow: ReadyFlow, run: str, *, refused: RefusedConsent | None = None) -> RunResult:
         """Go on with a run that is parked, or was abandoned by its process. Its version must be the same. It
         fails if it waits for the session that was `refused`; a repeated call may have asked for another one since."""
         found = self.find(run)
@@ -110,10 +114,14 @@ class FlowRuns:
             raise ValueError("no run with this id")
         return found
 
-    def _accept(self, flow: ReadyFlow, data: Any, actor: Actor | None) -> RunRecord:
+    def _accept(self, flow: ReadyFlow, data: Any, actor: Actor | None, call: str | None) -> RunRecord:
         """Step 3: evaluate the policies, and store the run. Return the stored one for a repeated key."""
-        tool, key = flow.tool, idempotency_key(flow, data)
+        tool, key = flow.tool, idempotency_key(flow, data, call)
         with self._database.transaction() as connection:
+            if call is not None and tool.idempotency_key is None:
+                parked = journal.parked_call(connection, tool.source.digest, data, actor)
+                if parked is not None:
+                    return parked
             if key is not None and (first := journal.find_run(connection, tool=tool.name, key=key)):
                 if (first.input, first.actor and first.actor.id) != (data, actor and actor.id):
                     raise FlowFailed("idempotencyConflict", "the key belongs to another call")
@@ -135,7 +143,7 @@ class FlowRuns:
         assert found is not None  # noqa: S101  (just written)
         return found
 
-    def _go_on(self, flow: ReadyFlow, run: RunRecord, *, refused: ConsentRefused | None = None) -> RunResult:
+    def _go_on(self, flow: ReadyFlow, run: RunRecord, *, refused: RefusedConsent | None = None) -> RunResult:
         """Steps 4 to 9, behind the last commit of the run. A transaction that lost a race starts again there."""
         taken = self._serially(lambda: self._take(run.id)) if run.digest == flow.tool.source.digest else None
         try:
@@ -145,7 +153,7 @@ class FlowRuns:
             pass
         return _told(self.find(run.id))
 
-    def _attempt(self, flow: ReadyFlow, run: RunRecord, refused: ConsentRefused | None) -> RunResult:
+    def _attempt(self, flow: ReadyFlow, run: RunRecord, refused: RefusedConsent | None) -> RunResult:
         walk = Walk(
             database=self._database,
             entities=self._entities,

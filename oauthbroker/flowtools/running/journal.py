@@ -91,9 +91,21 @@ class RunRecord:
 
 def insert_run(connection: Connection, values: Mapping[str, Any], actor: Actor | None) -> None:
     turn = actor.turn.resume_target.to_json() if actor and actor.turn else None
-    told = None if actor is None else json.dumps({"id": actor.id, "roles": sorted(actor.roles), "turn": turn})
+    told = None if actor is None else json.dumps(_told(actor, turn))
     stored = {name: _stored(name, each) for name, each in values.items()}
     connection.execute(sa.insert(RUN).values(taken=0, lease_until=values["started"], actor=told, **stored))
+
+
+def _told(actor: Actor, turn: Any) -> dict[str, Any]:
+    told = {"id": actor.id, "roles": sorted(actor.roles), "turn": turn}
+    return told | ({"repeats": True} if actor.repeats else {})
+
+
+def parked_call(connection: Connection, digest: str, data: Any, actor: Actor | None) -> RunRecord | None:
+    """Return the oldest parked run of a version with this input and caller."""
+    wanted = sa.select(RUN).filter_by(digest=digest, state=PARKED, input=json.dumps(data)).order_by(RUN.c.started)
+    found = (_record(each) for each in connection.execute(wanted).mappings())
+    return next((each for each in found if (each.actor and each.actor.id) == (actor and actor.id)), None)
 
 
 def find_run(connection: Connection, **where: Any) -> RunRecord | None:
@@ -118,7 +130,8 @@ def left_runs(connection: Connection, before: float) -> list[tuple[RunRecord, st
     """Return the oldest runs that no process works on: those whose lease ended before a time, and parked ones, each
     with the auth session that it waits for."""
     wanted = sa.select(RUN).where(RUN.c.lease_until > 0.0, RUN.c.lease_until < before)
-    found = [_record(each) for each in connection.execute(wanted.order_by(RUN.c.started).limit(_MOST_LEFT)).mappings()]
+    rows = connection.execute(wanted.order_by(RUN.c.started).limit(_MOST_LEFT)).mappings()
+    found = [run for run in map(_record, rows) if not (run.state == PARKED and run.actor and run.actor.repeats)]
     return [(run, waits_for(steps_of(connection, run.id)) if run.state == PARKED else "") for run in found]
 
 
@@ -165,5 +178,5 @@ def _record(row: Any) -> RunRecord:
     said, actor = read["actor"], None
     if said is not None:
         turn = Turn.from_json(said["turn"]) if said.get("turn") else None
-        actor = Actor(id=said["id"], roles=frozenset(said["roles"]), turn=turn)
+        actor = Actor(id=said["id"], roles=frozenset(said["roles"]), turn=turn, repeats=said.get("repeats", False))
     return RunRecord(**{**row, **read, "actor": actor, "notes": tuple(read["notes"])})

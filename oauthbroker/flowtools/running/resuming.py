@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.failures import ConsentRefused
+from oauthbroker.flowtools.failures import RefusedConsent
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
@@ -85,7 +85,7 @@ class _Resumer:
                     if outcome.status == "pending":
                         return
                     if outcome.status != "completed":
-                        refused = ConsentRefused(session=session, why=(outcome.code or Code.STATE_EXPIRED).value)
+                        refused = RefusedConsent(session=session, why=(outcome.code or Code.STATE_EXPIRED).value)
                 await to_its_end(lambda: self._resume(run, refused))
         except Exception as error:  # noqa: BLE001  (of one run: the others go on)
             word = error.code.value if isinstance(error, BrokerError) else type(error).__name__
@@ -93,7 +93,7 @@ class _Resumer:
         finally:
             self._under_way.discard(run.id)
 
-    def _resume(self, run: RunRecord, refused: ConsentRefused | None) -> None:
+    def _resume(self, run: RunRecord, refused: RefusedConsent | None) -> None:
         flow = self._flow_of(run)
         if flow is not None:
             self._runs.resume(flow, run.id, refused=refused)

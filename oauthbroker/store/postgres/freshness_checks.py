@@ -21,8 +21,8 @@ join oauthbroker.entry using (kind, name, version)
 _MOST_STATEMENTS: Final = 2  # under way; a second one, so that a connection that hangs does not hold up all callers
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _VersionCheck:
     kind: str
     name: bytes
     version: object
@@ -34,12 +34,13 @@ class FreshnessChecks:
 
     def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
-        self._waiting: list[_Question] = []
+        self._waiting: list[_VersionCheck] = []
         self._tasks = set[asyncio.Task[None]]()
 
     async def is_newest(self, kind: str, name: bytes, version: object) -> bool:
         """Return whether the stored version of an entry is this one. Raises `storeUnavailable`."""
-        question = _Question(kind, name, version, asyncio.get_running_loop().create_future())
+        answer = asyncio.get_running_loop().create_future()
+        question = _VersionCheck(kind=kind, name=name, version=version, answer=answer)
         self._waiting.append(question)
         if len(self._tasks) < _MOST_STATEMENTS:
             task = asyncio.create_task(self._ask_all())
@@ -64,7 +65,7 @@ class FreshnessChecks:
                 for each in asked:
                     each.answer.cancel()  # nothing, unless this task was cancelled
 
-    async def _newest(self, asked: list[_Question]) -> set[int]:
+    async def _newest(self, asked: list[_VersionCheck]) -> set[int]:
         """Return the numbers, from 1, of the questions whose answer is yes. One alone is cheaper without arrays."""
         if len(asked) == 1:
             only = asked[0]

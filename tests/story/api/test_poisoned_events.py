@@ -64,9 +64,9 @@ async def test_a_poisoned_event_does_not_wait_in_front_of_another_conversation(h
     for instance in ("bad", "good"):
         await harness.ask_link("mail", of=turn(instance=instance))
     await harness.connect(await harness.ask_link("mail"))
-    first = (await api.runtime.get(EVENTS)).json()
+    first = (await api.runtime.get(f"{EVENTS}?wait=5")).json()
     assert 204 == await settle(api, first, "nack")
-    others = [(await api.runtime.get(EVENTS)).json() for _ in range(2)]
+    others = [(await api.runtime.get(f"{EVENTS}?wait=5")).json() for _ in range(2)]
     assert first["event"]["eventId"] not in {each["event"]["eventId"] for each in others}
     assert 204 == (await api.runtime.get(EVENTS)).status, "the refused one backs off"
 

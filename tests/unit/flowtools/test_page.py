@@ -29,8 +29,9 @@ def test_the_tool_and_the_verdict_of_the_page(tmp_path, monkeypatch, capsys):
     assert 0 == result.exit_code
     assert f"```\n{result.output}```" in page_text(PAGE)
     assert "smallPayments" == load_policy(policy.encode(), "policy.json").name
-    _, serve, code = code_blocks(PAGE)
+    _, serve, tools, code = code_blocks(PAGE)
     exec(serve, {})  # noqa: S102  (our own page)
+    exec(tools, {})  # noqa: S102  (our own page)
     exec(code, {})  # noqa: S102  (our own page)
     assert capsys.readouterr().out.startswith("yellow acknowledge\nexternal-without-timeout (")
 

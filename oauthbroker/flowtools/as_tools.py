@@ -1,0 +1,101 @@
+"""Deployed flows as tools of an agent: registered by their serving versions, called for the caller of the turn.
+
+A model sees `createReservation` as `flow__create-reservation`. It never says for whom a flow runs: the runtime does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final, Protocol
+
+from oauthbroker import AuthorizationNeeded
+from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.running.contract import FlowRuns, RunResult
+from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.running.journal import ESCALATED, PARKED, SUCCEEDED, UNKNOWN
+from oauthbroker.flowtools.running.resuming import to_its_end
+from oauthbroker.flowtools.source import FlowRefused
+from oauthbroker.flowtools.versions import DeployedFlow, FlowVersions
+from oauthbroker.tools import Registry, ToolCatalogItem, ToolContext, ToolFailure
+
+OWNER: Final = "Tool/flow"  # what an agent names in `tools` to get all flows
+_WORDS: Final = {
+    ESCALATED: "A person has to decide first. Do not call it again.",
+    UNKNOWN: "An answer was lost, so it may have taken effect. Do not call it again; tell the user.",
+    PARKED: "It waits for a user's consent.",
+}
+
+
+class ActorOf(Protocol):
+    """Return the authenticated caller of a tool call: the user of its turn, and never a word of the model."""
+
+    def __call__(self, ctx: ToolContext, /) -> Actor | None: ...
+
+
+class FlowTools:
+    """The deployed flows in the registry of one agent process."""
+
+    def __init__(self, registry: Registry, *, versions: FlowVersions, runs: FlowRuns, actor_of: ActorOf) -> None:
+        self._registry, self._versions, self._runs, self._actor_of = registry, versions, runs, actor_of
+        self._ready: dict[str, ReadyFlow] = {}  # by the full name of a tool
+
+    def follow(self) -> tuple[str, ...]:
+        """Register each flow as its serving version is now, and return why others are left out: a version is refused,
+        or its name is too long. Call it where a step begins, before its catalog is made."""
+        flaws, serving = [], dict[str, DeployedFlow]()
+        for name in self._versions.names():
+            try:
+                serving[tool_name(name)] = self._versions.deployed(name)
+            except FlowRefused as refused:
+                flaws.append(str(refused))
+        for name in self._ready.keys() - serving.keys():
+            self._registry.remove(name, owner=OWNER)
+            del self._ready[name]
+        for name, deployed in serving.items():
+            try:
+                self._register(name, deployed)
+            except (FlowRefused, ValueError) as refused:
+                flaws.append(str(refused))
+        return tuple(flaws)
+
+    def _register(self, name: str, deployed: DeployedFlow) -> None:
+        known = self._ready.get(name)
+        if known is not None and known.tool.source.digest == deployed.tool.source.digest:
+            return
+        flow = self._runs.ready(deployed.tool, deployed.policies)
+        item = ToolCatalogItem(
+            name=name, description=described(deployed), parameters={"type": "object", **flow.tool.input}
+        )
+        if known is not None:
+            self._registry.remove(name, owner=OWNER)
+        self._registry.register(item, partial(self._call, flow), owner=OWNER)
+        self._ready[name] = flow
+
+    async def _call(self, flow: ReadyFlow, ctx: ToolContext, args: Mapping[str, Any]) -> Any:
+        """Run a flow, and return its output. The call that a model repeats after a consent goes on with its run."""
+        actor, call = self._actor_of(ctx), f"{ctx.agent_name}\n{ctx.instance_key}\n{ctx.tool_call_id}"
+        return answer(await to_its_end(lambda: self._runs.call(flow, dict(args), actor, call=call)))
+
+
+def answer(result: RunResult) -> Any:
+    """Return the output of a run. Raises AuthorizationNeeded while a user has to consent, and ToolFailure."""
+    if result.state == SUCCEEDED:
+        return result.output
+    if result.authorization is not None:
+        raise AuthorizationNeeded(result.authorization)
+    message = (
+        " ".join(filter(None, (result.message, _WORDS.get(result.state)))) or "It still runs. Call it again later."
+    )
+    raise ToolFailure(message, name=result.code or result.state)
+
+
+def tool_name(flow: str) -> str:
+    """Return the name that a model sees. Names of tools have small letters, and a single `_` stands for a dot
+    (specification 002, section 5): each name of a flow has another one."""
+    return f"flow__{re.sub('[A-Z]', lambda found: f'-{found[0].lower()}', flow).replace('.', '_')}"
+
+
+def described(deployed: DeployedFlow) -> str:
+    return f"{deployed.tool.description} (risk: {deployed.verdict.risk})"

@@ -1,0 +1,164 @@
+"""Deployed flows as tools of an agent: a consent wakes the agent's turn, and the repeated call goes on with the run."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker import SystemClock
+from oauthbroker.flowtools.as_tools import FlowTools, tool_name
+from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.judging import judge
+from oauthbroker.flowtools.spec import load_tool
+from oauthbroker.flowtools.versions import FlowVersions
+from oauthbroker.testing import IdentityProvider, TestClock, connect_through
+from oauthbroker.tools import CallScope, Registry, ToolCall, ToolCallResult, ToolCalls, ToolContext
+from oauthbroker.tools.messages import Message
+from oauthbroker.tools.names import is_export_name
+from tests.kit.running_broker import turn
+from tests.story.flow_kit import ALICE, Parking, parking
+from tests.unit.flowtools.kit import chain, written
+from tests.unit.flowtools.run_kit import INPUT
+
+pytestmark = pytest.mark.rule("flow-tools")
+NAME = "flow__orders_post-note"
+TURN = turn()
+
+
+class Agent:
+    """An agent process whose registry has the flows of a folder."""
+
+    def __init__(self, here: Parking, folder: Path) -> None:
+        self.here, self.versions = here, FlowVersions(folder, SystemClock())
+        self.registry, self.asked = Registry(), list[str]()
+        self.flows = FlowTools(self.registry, versions=self.versions, runs=here.world.runs, actor_of=self.caller)
+
+    def caller(self, ctx: ToolContext) -> Actor:
+        self.asked.append(ctx.agent_name)
+        return replace(ALICE, turn=TURN, repeats=True)
+
+    def deploy(self, **more: Any) -> None:
+        """Deploy a version of the flow, and let it serve."""
+        given = {"name": "orders.postNote", "description": "Post a note", "input": INPUT, "idempotencyKey": None}
+        document = written(self.here.nodes, chain(*self.here.nodes), **{**given, **more})
+        raw = json.dumps(document).encode()
+        tool = load_tool(raw, "tool.json")
+        self.versions.acknowledgements.record(tool, judge(tool), by="ada")
+        self.versions.deploy(raw, "tool.json", by="ada")
+        self.versions.activate(tool.name, tool.version, by="ada")
+
+    async def call(self, number: int, args: Mapping[str, Any] | None = None, name: str = NAME) -> ToolCallResult:
+        scope = CallScope(
+            agent_name=TURN.agent_name,
+            instance_key=TURN.instance_key,
+            turn_id="turn-1",
+            trace_id="trace-1",
+            message=Message(id="m", role="assistant"),
+            workdir=Path("/work"),
+            logger=logging.getLogger("tools"),
+            catalog=self.registry.catalog(["flow"]),
+        )
+        calls = ToolCalls(self.registry, self.here.harness.broker.scrubber.json)
+        return await calls.perform(ToolCall(f"turn-1.0.{number}", name, dict(args or {"id": "a"})), scope)
+
+
+@pytest.fixture
+async def agent(
+    identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Agent]:
+    monkeypatch.setattr("oauthbroker.flowtools.spec.is_public_url", lambda _: True)  # the API is on loopback
+    async with parking(identity_provider, test_clock, tmp_path) as here:
+        made = Agent(here, tmp_path / "flows")
+        made.deploy()
+        assert () == made.flows.follow()
+        yield made
+
+
+async def test_a_flow_is_in_the_catalog_with_its_schema_and_its_risk(agent: Agent):
+    (item,) = agent.registry.catalog(["flow"])
+    assert (NAME, "Post a note (risk: yellow)") == (item.name, item.description)
+    assert INPUT == item.parameters
+    assert [] == list(agent.registry.catalog(["mail"]))
+
+
+async def test_a_call_that_needs_a_consent_gives_the_link_and_the_repeated_one_goes_on_with_its_run(agent: Agent):
+    first = await agent.call(0)
+    assert first.error is not None
+    assert "E_AUTHORIZATION_REQUIRED" == first.error.code
+    link = (first.error.suggestion or "").split()[-1]
+    assert ["one"] == agent.here.world.texts()
+    harness = agent.here.harness
+    await connect_through(harness.browser(), harness.idp, link, "alice")
+    delivery = await harness.running.parts.queues.lease(TURN.agent_name)
+    assert delivery is not None, "the agent's own turn is resumed"
+    assert ("auth.granted", TURN.instance_key) == (delivery.event.type, delivery.event.turn.instance_key)
+    second = await agent.call(1)
+    assert ("ok", None) == (second.status, second.error)
+    assert ["one", "two"] == agent.here.world.texts()
+    assert 1 == len(agent.here.api.requests)
+    third = await agent.call(2)
+    assert "ok" == third.status
+    assert ["one", "one", "two", "two"] == agent.here.world.texts(), "a new call is a new run"
+
+
+async def test_a_call_of_the_same_id_is_the_same_run(agent: Agent):
+    await agent.here.harness.connected()
+    first, again = await agent.call(0), await agent.call(0)
+    assert first.output == again.output
+    assert 1 == len(agent.here.api.requests)
+
+
+async def test_no_other_process_goes_on_with_a_run_that_its_agent_repeats(agent: Agent):
+    await agent.call(0)
+    assert [] == agent.here.world.runs.left()
+
+
+async def test_the_caller_is_that_of_the_turn_and_not_the_models_word(agent: Agent):
+    refused = await agent.call(0, {"id": "a", "user": "bob"})
+    assert refused.error is None or "E_AUTHORIZATION_REQUIRED" == refused.error.code
+    assert [TURN.agent_name] == agent.asked
+
+
+async def test_arguments_that_do_not_fit_are_refused_before_the_run(agent: Agent):
+    refused = await agent.call(0, {"n": 1})
+    assert refused.error is not None
+    assert "E_TOOL_ARGUMENTS" == refused.error.code
+    assert [] == agent.asked
+
+
+async def test_a_version_that_is_activated_is_followed_and_one_that_is_refused_is_left_out_with_a_reason(agent: Agent):
+    agent.deploy(version=2, description="Post a short note")
+    assert () == agent.flows.follow()
+    (item,) = agent.registry.catalog(["flow"])
+    assert "Post a short note (risk: yellow)" == item.description
+    (agent.versions._files.path("orders.postNote", "versions", 2)).write_text("{}", "utf-8")
+    (why,) = agent.flows.follow()
+    assert "damaged" in why
+    assert [] == list(agent.registry.catalog(["flow"]))
+
+
+async def test_a_run_that_fails_tells_its_code_and_its_message(agent: Agent):
+    agent.deploy(version=2, policies=["paymentRollback"], auth={"allowedRoles": ["admin"]})
+    agent.flows.follow()
+    refused = await agent.call(0)
+    assert refused.error is not None
+    assert ("forbidden", "the caller has none of the allowed roles") == (refused.error.name, refused.error.message)
+
+
+@pytest.mark.parametrize(
+    ("flow", "name"),
+    [
+        ("createReservation", "flow__create-reservation"),
+        ("auth.login", "flow__auth_login"),
+        ("a.bC.dE2F", "flow__a_b-c_d-e2-f"),
+    ],
+)
+def test_each_name_of_a_flow_is_another_name_of_a_tool(flow: str, name: str):
+    assert name == tool_name(flow)
+    assert is_export_name(name.removeprefix("flow__"))
