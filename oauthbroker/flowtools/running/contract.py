@@ -14,7 +14,7 @@ from oauthbroker import AuthorizationRequired
 from oauthbroker.flowtools.entities.database import Database, is_lost_race
 from oauthbroker.flowtools.entities.definition import Entity, entities_by_name
 from oauthbroker.flowtools.entities.tables import plan
-from oauthbroker.flowtools.failures import Actor, RefusedConsent, FlowFailed
+from oauthbroker.flowtools.failures import Actor, FlowFailed, RefusedConsent
 from oauthbroker.flowtools.policies import Policy
 from oauthbroker.flowtools.running import journal
 from oauthbroker.flowtools.running.checks import authorise, idempotency_key, normalised, validate_input

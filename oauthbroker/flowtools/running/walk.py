@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from oauthbroker.flowtools.entities.database import Database, is_lost_race, iso
 from oauthbroker.flowtools.entities.definition import Entity
 from oauthbroker.flowtools.entities.rows import MOST_ROWS, Rows
-from oauthbroker.flowtools.failures import RefusedConsent, FlowFailed
+from oauthbroker.flowtools.failures import FlowFailed, RefusedConsent
 from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, repeatable, row_id
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import (
