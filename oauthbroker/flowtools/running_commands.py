@@ -7,13 +7,13 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from oauthbroker import BrokerError, Code, SystemClock, Turn, TurnAuth, decode_json, open_broker
+from oauthbroker import BrokerError, Code, Secret, SystemClock, Turn, TurnAuth, decode_json, open_broker
 from oauthbroker.flowtools.deploying_commands import AsJson, Flows, account, flaws_told
 from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.given_files import given_files, read_given
@@ -21,6 +21,7 @@ from oauthbroker.flowtools.source import MOST_BYTES, printable
 from oauthbroker.flowtools.versions import DeployedFlow, FlowVersions
 
 if TYPE_CHECKING:
+    from oauthbroker.flowtools.entities.definition import Entity
     from oauthbroker.flowtools.running.contract import FlowRuns, RunResult
     from oauthbroker.flowtools.running.journal import RunRecord
     from oauthbroker.flowtools.running.ports import Ports
@@ -30,6 +31,10 @@ Database = Annotated[
 ]
 _ASK_A_PERSON: Final = 75  # EX_TEMPFAIL of sysexits.h
 _SQLITE: Final = "sqlite:///flows.db"
+Mail = Annotated[
+    str, typer.Option(help="The server of email nodes: smtps://user@smtp.example.com?from=shop@example.com")
+]
+MailPassword = Annotated[str, typer.Option(envvar="OAUTHBROKER_FLOWS_MAIL_PASSWORD", help="Its password.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +46,8 @@ class _RunWanted:
     entities: Sequence[Path]
     apply: bool
     sandbox: bool
+    mail: str
+    mail_password: str = field(repr=False)
     data: Any
     actor: Actor
     resume: str | None
@@ -63,6 +70,8 @@ def run(  # noqa: PLR0913  (options)
     flows: Flows = Path("flows"),
     apply: Annotated[bool, typer.Option("--apply", help="Make the tables fit the entities; no data is lost.")] = False,
     sandbox: Annotated[bool, typer.Option("--sandbox", help="Play payments and SMS, which reach nothing.")] = False,
+    mail: Mail = "",
+    mail_password: MailPassword = "",
     as_json: AsJson = False,
 ) -> None:
     """Run a deployed tool once. Status 1: it did not succeed. Status 75: a user has to consent first."""
@@ -75,6 +84,8 @@ def run(  # noqa: PLR0913  (options)
             entities=entities,
             apply=apply,
             sandbox=sandbox,
+            mail=mail,
+            mail_password=mail_password,
             data=_input(given),
             actor=Actor(id=caller or account(), roles=frozenset(role), turn=turn),
             resume=resume,
@@ -121,6 +132,31 @@ def runs(
             typer.echo(f"  {step['node']}  {step['state']}  attempts {step['attempts']}, rows {step['rows']}")
 
 
+def plan(
+    entities: Annotated[list[Path], typer.Argument(metavar="ENTITY...", help="Entities: files, or folders of them.")],
+    database: Database = _SQLITE,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show how the tables would change to fit the entities, and change nothing. Status 1: data would be lost."""
+    from oauthbroker.flowtools.entities import tables
+    from oauthbroker.flowtools.entities.database import Database as Opened
+
+    with flaws_told(as_json=as_json), _told():
+        changes = tables.plan(Opened(database), _declared(entities))
+    if as_json:
+        typer.echo(json.dumps({"changes": [{"what": each.what, "refused": each.refused or None} for each in changes]}))
+    else:
+        typer.echo("\n".join(map(str, changes)) or "the tables fit the entities")
+    raise typer.Exit(1 if any(each.refused for each in changes) else 0)
+
+
+def _declared(files: Sequence[Path]) -> list[Entity]:
+    from oauthbroker.flowtools.entities.definition import load_entity
+
+    return [load_entity(read_given(each), str(each)) for each in given_files(list(files))]
+
+
 def _input(given: str) -> Any:
     raw = b"{}"
     if given:
@@ -148,24 +184,25 @@ def _call(asked: _RunWanted, requests: Any) -> RunResult:
 def _runs(asked: _RunWanted, requests: Any) -> FlowRuns:
     from oauthbroker.flowtools.entities import tables
     from oauthbroker.flowtools.entities.database import Database as Opened
-    from oauthbroker.flowtools.entities.definition import load_entity
     from oauthbroker.flowtools.running.contract import FlowRuns
 
-    database = Opened(asked.database)
-    entities = [load_entity(read_given(each), str(each)) for each in given_files(list(asked.entities))]
+    database, entities = Opened(asked.database), _declared(asked.entities)
     if asked.apply:
         tables.apply(database, entities)
     return FlowRuns(database, entities, _ports(asked, requests))
 
 
 def _ports(asked: _RunWanted, requests: Any) -> Ports:
+    from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
     from oauthbroker.flowtools.running.ports import Ports, SandboxAdapter
 
+    password = Secret(asked.mail_password) if asked.mail_password else None
+    email = SmtpAdapter(mail_server(asked.mail, password)) if asked.mail else None
     if not asked.sandbox:
-        return Ports(requests=requests)
+        return Ports(email=email, requests=requests)
     nodes = asked.flow.tool.nodes.values()
     payments = {node.config["provider"]: SandboxAdapter() for node in nodes if node.type == "payment"}
-    return Ports(sms=SandboxAdapter(), payments=payments, requests=requests, sandbox=True)
+    return Ports(email=email, sms=SandboxAdapter(), payments=payments, requests=requests, sandbox=True)
 
 
 def _row(run: RunRecord) -> dict[str, Any]:

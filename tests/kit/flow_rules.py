@@ -96,15 +96,16 @@ FLOW_RULES = {
     "unless the provider takes keys",
     "flow-run": "`oauthbroker flow run` and `flow runs`: as the issue asks; decided: a run that waits for a consent ends the command with status 75 and a link, and `--resume` goes on; "
     "lists have no inputs and results",
+    "flow-plan": "changes of the schema are planned, shown, and refused where data would be lost: as the user asked; `oauthbroker flow plan` shows them, `flow run --apply` makes them",
+    "000-types-mail": "email sends an email: as written, by SMTP; decided: TLS outside of loopback, all recipients or none, a message whose answer was lost is never sent again",
     "flow-tools": "a deployed flow is a tool of an agent with its input schema and its risk: as the user asked; decided: `flow__` and the name in small letters; "
     "the runtime says who calls; a consent resumes the agent's own turn, and the repeated call goes on with the parked run of the same caller and input",
     "run-parks": "a run whose user has to consent waits durably and goes on after `auth.granted`: as the user asked; decided: nothing was sent before, the link is not stored, "
     "a declined or expired consent ends the run",
 }
 FLOW_OPEN = {
-    "flow-plan": "a command that shows the plan of a schema. Python has it; `flow run --apply` makes the changes that lose no data",
     "000-trigger-calls": "calls by HTTP, webhook, cron and queue; the secret of a webhook; the validation of a JWT. Triggers are checked and not served; Python calls a tool",
-    "000-types-mail": "adapters for SMTP, and for providers of SMS and payments. There is a sandbox; others are passed in",
+    "000-types-providers": "adapters for providers of SMS and payments. There is a sandbox; others are passed in",
     "000-types-composite": "the read of a composite. It is refused before it runs",
     "policy-approval": "a person lets an escalated run go on. It stays stopped",
 }

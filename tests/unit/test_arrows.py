@@ -46,6 +46,7 @@ ONLY = {
         "flowtools/running/requests.py",  # the exceptions of the injecting client
     },
     "nats": {"protocol/jetstream.py"},
+    "smtplib": {"flowtools/running/mail.py"},
     "time": {"core/clock.py"},
     "random": {"core/clock.py"},
     "secrets": {"core/clock.py"},

@@ -11,6 +11,7 @@ import pytest
 from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import Desk
 from tests.kit.running_broker import ALICE
+from tests.kit.smtp import mail_stand_in
 from tests.unit.flowtools.kit import chain, written
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, INPUT, LOG, log
 
@@ -64,6 +65,34 @@ def test_payments_are_played_only_when_that_is_asked_for(desk: Desk) -> None:
     assert (1, True) == (done.code, "no configured provider of payments" in done.out)
     code, told = typed(desk, "--sandbox", "--as", "ada", data={"id": "a", "n": 3})
     assert (0, "succeeded", "succeeded") == (code, told["state"], told["output"]["status"])
+
+
+@pytest.mark.rule("000-types-mail")
+def test_an_email_goes_through_the_named_server_and_its_password_is_no_option(desk: Desk) -> None:
+    deploy(desk, {"m": ("email", {"to": "'bob@example.com'", "subject": "'Paid'", "body": "input.id"})})
+    done = desk.type("flow", "run", "tool", "--entity", "log.json", "--apply")
+    assert (1, True) == (done.code, "email is not configured" in done.out)
+    with mail_stand_in() as server:
+        code, told = typed(desk, "--mail", f"smtp://127.0.0.1:{server.port}?from=shop@example.com")
+    assert (0, 1, "succeeded") == (code, len(server.messages), told["state"])
+    code, refused = typed(desk, "--mail", "smtps://shop:secret@mail.example.com?from=shop@example.com")
+    assert (2, "requestInvalid", False) == (code, refused["error"]["code"], "secret" in str(refused))
+
+
+@pytest.mark.rule("flow-plan")
+def test_a_plan_shows_the_changes_and_what_would_be_lost_and_changes_nothing(desk: Desk) -> None:
+    deploy(desk, {"a": BEGIN, "b": log("one")})
+    for _ in range(2):
+        done = desk.type("flow", "plan", "log.json")
+        assert (0, "Log: create the table\n") == (done.code, done.out)
+    assert 0 == typed(desk, "--apply")[0]
+    assert (0, "the tables fit the entities\n") == ((done := desk.type("flow", "plan", "log.json")).code, done.out)
+    (desk.folder / "log.json").write_text(json.dumps({**LOG, "fields": {"size": {"type": "number"}}}), "utf-8")
+    done = desk.type("flow", "plan", "log.json", "--json")
+    assert 1 == done.code
+    assert {"what": "Log: remove the field text", "refused": "rows have values in it"} in json.loads(done.out)[
+        "changes"
+    ]
 
 
 @pytest.mark.parametrize("url", ["mysql://h/d", "sqlite:///no/such/folder/x.db", "nonsense"])

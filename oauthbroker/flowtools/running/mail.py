@@ -1,0 +1,166 @@
+"""Mail by SMTP (RFC 5321), for email nodes. What a server may have taken is never sent again blindly.
+
+Everything before the end of the message has certainly sent nothing. A connection that ends behind it leaves the answer
+open, because SMTP has no way to ask.
+"""
+
+from __future__ import annotations
+
+import smtplib
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+from typing import Any, Final, Literal
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from oauthbroker import Secret
+from oauthbroker.flowtools.running.ports import AnswerLost, Effect, EffectRefused, NotSent
+
+Security = Literal["tls", "starttls", "none"]
+_SCHEMES: Final[dict[str, tuple[Security, int]]] = {
+    "smtps": ("tls", 465),
+    "smtp+starttls": ("starttls", 587),
+    "smtp": ("none", 25),
+}
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_MOST_RECIPIENTS: Final = 50
+_POLICY: Final = SMTP.clone(cte_type="7bit")  # any server takes it
+_TRANSIENT, _PERMANENT, _DONE, _GO_AHEAD = 400, 500, 250, 354
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MailServer:
+    """A server that takes our mail, and the address from which it comes."""
+
+    host: str
+    port: int
+    security: Security
+    sender: str
+    username: str = ""
+    password: Secret | None = None
+
+
+def mail_server(url: str, password: Secret | None) -> MailServer:
+    """Read `smtps://user@host:465?from=shop@example.com`, or `smtp+starttls://`. `smtp://` is for loopback alone.
+
+    Raises ValueError. The password is no part of the URL, because others may read a URL.
+    """
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    if parts.scheme not in _SCHEMES or not parts.hostname or set(query) != {"from"} or parts.path not in {"", "/"}:
+        raise ValueError("the mail server is no URL such as smtps://user@smtp.example.com?from=shop@example.com")
+    security, port = _SCHEMES[parts.scheme]
+    if security == "none" and parts.hostname not in _LOOPBACK:
+        raise ValueError("mail without TLS goes to loopback alone: write smtps:// or smtp+starttls://")
+    if parts.password is not None:
+        raise ValueError("a password does not belong into the URL of the mail server")
+    if bool(parts.username) != (password is not None):
+        raise ValueError("a user and a password of the mail server belong together")
+    _addresses(query["from"])
+    return MailServer(
+        host=parts.hostname,
+        port=parts.port or port,
+        security=security,
+        sender=query["from"],
+        username=unquote(parts.username or ""),
+        password=password,
+    )
+
+
+class SmtpAdapter:
+    """Sends each effect as one message, to all its recipients or to none."""
+
+    takes_keys = False
+
+    def __init__(self, server: MailServer, *, tls: ssl.SSLContext | None = None) -> None:
+        self._server, self._tls = server, tls or ssl.create_default_context()
+
+    def send(self, effect: Effect) -> Any:
+        message, recipients = self._message(effect)
+        with self._connected(effect.seconds) as client:
+            self._announce(client, recipients)
+            with _stage(AnswerLost("the connection ended before the mail server answered")):
+                code, _ = client.data(message.as_bytes())
+        if code != _DONE:
+            raise _refused(code)
+        return {"messageId": message["Message-ID"]}
+
+    def _message(self, effect: Effect) -> tuple[EmailMessage, list[str]]:
+        """Return the message, whose id is that of each attempt, and its recipients."""
+        subject, body = effect.fields.get("subject"), effect.fields.get("body")
+        if not (isinstance(subject, str) and isinstance(body, str)):
+            raise EffectRefused("an email has texts for subject and body")
+        message = EmailMessage(policy=_POLICY)
+        try:
+            recipients = _addresses(effect.fields.get("to"))
+            message["From"], message["To"] = self._server.sender, ", ".join(recipients)
+            message["Subject"] = subject
+            message["Date"] = format_datetime(datetime.fromisoformat(effect.at))
+            message["Message-ID"] = f"<{effect.key}@{_addresses(self._server.sender)[0].rpartition('@')[2]}>"
+            message.set_content(body)
+        except ValueError:
+            raise EffectRefused("an address or the subject of an email is not valid") from None
+        return message, recipients
+
+    @contextmanager
+    def _connected(self, seconds: float) -> Iterator[smtplib.SMTP]:
+        """Connect, with TLS and a login if they are configured. Nothing is sent yet."""
+        server = self._server
+        with _stage(NotSent("the mail server cannot be reached")):
+            if server.security == "tls":
+                client: smtplib.SMTP = smtplib.SMTP_SSL(server.host, server.port, timeout=seconds, context=self._tls)
+            else:
+                client = smtplib.SMTP(server.host, server.port, timeout=seconds)
+        try:
+            with _stage(NotSent("the mail server ended the connection")):
+                if server.security == "starttls":
+                    client.starttls(context=self._tls)
+                if server.password is not None:
+                    client.login(server.username, server.password.reveal())
+            yield client
+        finally:
+            client.close()
+
+    def _announce(self, client: smtplib.SMTP, recipients: list[str]) -> None:
+        with _stage(NotSent("the mail server ended the connection")):
+            client.ehlo_or_helo_if_needed()
+            answers = [client.mail(_addresses(self._server.sender)[0])]
+            answers += [client.rcpt(each) for each in recipients]
+        worst = max(code for code, _ in answers)
+        if worst >= _TRANSIENT:
+            raise _refused(worst)
+
+
+@contextmanager
+def _stage(lost: NotSent | AnswerLost) -> Iterator[None]:
+    """Translate what the library raises. No text of the server is kept: it may quote an address."""
+    refusal: Exception = lost
+    try:
+        yield
+        return
+    except smtplib.SMTPResponseException as error:
+        refusal = _refused(error.smtp_code)
+    except (smtplib.SMTPException, OSError):
+        pass
+    raise refusal
+
+
+def _refused(code: int) -> EffectRefused:
+    """Return the refusal of a reply. A reply below 500 asks for another try (RFC 5321 section 4.2.1)."""
+    return EffectRefused(f"the mail server answered {code}", again=code < _PERMANENT)
+
+
+def _addresses(text: Any) -> list[str]:
+    """Return the addresses of a list with commas, in ASCII. Raises ValueError for one that cannot be read."""
+    if not isinstance(text, str) or not text.isascii() or not text.isprintable():
+        raise ValueError("no address")
+    header: Any = _POLICY.header_factory("To", text)
+    found = [each.addr_spec for each in header.addresses if each.domain]
+    if header.defects or len(found) != len(header.addresses) or not 0 < len(found) <= _MOST_RECIPIENTS:
+        raise ValueError("no address")
+    return found
