@@ -16,14 +16,14 @@ from oauthbroker.flowtools.drawing import draw
 from oauthbroker.flowtools.given_files import Policies, given_files, given_policies, read_given
 from oauthbroker.flowtools.judging import FlowVerdict, judge
 from oauthbroker.flowtools.rules import findings
-from oauthbroker.flowtools.running_commands import plan, run, runs
+from oauthbroker.flowtools.running_commands import approve, decline, plan, run, runs
 from oauthbroker.flowtools.source import FlowRefused
 from oauthbroker.flowtools.spec import FlowTool, load_tool, published_schema, refuse_changed
 
 _WORDS: Final = {"no": "not deployable", "acknowledge": "deployable with acknowledgement", "yes": "deployable"}
 Tools = Annotated[list[Path], typer.Argument(help="JSON or YAML files, or folders of them.")]
 app = typer.Typer(add_completion=False, help="Flow tools: check, deploy, draw, run.")
-for _command in (acknowledge, activate, deploy, plan, run, runs, versions):
+for _command in (acknowledge, activate, deploy, plan, run, runs, approve, decline, versions):
     app.command()(_command)
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from oauthbroker import BrokerError, Code, Secret, SystemClock, Turn, TurnAuth, decode_json, open_broker
-from oauthbroker.flowtools.deploying_commands import AsJson, Flows, account, flaws_told
+from oauthbroker.flowtools.acknowledgements import person
+from oauthbroker.flowtools.deploying_commands import AsJson, By, Flows, account, flaws_told
 from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.given_files import given_files, read_given
 from oauthbroker.flowtools.source import MOST_BYTES, printable
@@ -106,12 +107,13 @@ def runs(
 ) -> None:
     """List runs, the newest first, or show the steps of one. It shows no input and no result."""
     from oauthbroker.flowtools.entities.database import Database as Opened
-    from oauthbroker.flowtools.running import journal
+    from oauthbroker.flowtools.running import approvals, journal
 
     where = {name: value for name, value in (("id", run_id), ("tool", tool), ("state", state)) if value}
     with _told(), Opened(database).transaction() as connection:
         rows = [_row(each) for each in journal.list_runs(connection, limit, **where)]
         steps = journal.steps_of(connection, run_id) if run_id and rows else {}
+        decided = approvals.decisions(connection, run_id) if run_id and rows else []
     if run_id and not rows:
         raise BrokerError(Code.NOT_FOUND, note="no run with this id")
     if run_id:
@@ -119,6 +121,7 @@ def runs(
             {"node": node, "state": step.state, "attempts": step.attempts, "rows": step.rows}
             for node, step in steps.items()
         ]
+        rows[0]["decisions"] = [{"policy": each.policy, "decision": each.decision, "by": each.by} for each in decided]
     if as_json:
         typer.echo(json.dumps({"runs": rows}, ensure_ascii=False))
         return
@@ -130,6 +133,41 @@ def runs(
             typer.echo(f"  note: {printable(note)}")
         for step in row.get("steps", ()):
             typer.echo(f"  {step['node']}  {step['state']}  attempts {step['attempts']}, rows {step['rows']}")
+        for each in row.get("decisions", ()):
+            typer.echo(
+                printable(f"  policy {each['policy']}: {each['decision']}{' by ' + each['by'] if each['by'] else ''}")
+            )
+
+
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run that a policy has stopped: flow runs --state escalated.")
+]
+
+
+def approve(run_id: Run, by: By = "", database: Database = _SQLITE) -> None:
+    """Let a stopped run pass the policy that asks. It goes on by itself where flows are served, or with flow run
+    --resume."""
+    from oauthbroker.flowtools.entities.database import Database as Opened
+    from oauthbroker.flowtools.running import approvals
+
+    with _told():
+        approvals.approve(Opened(database), run_id, by=person(by or account()))
+    typer.echo(f"run {run_id}: approved; it goes on where flows are served, or with flow run NAME --resume {run_id}")
+
+
+def decline(
+    run_id: Run,
+    by: By = "",
+    why: Annotated[str, typer.Option(help="A reason for those who look at the run.")] = "",
+    database: Database = _SQLITE,
+) -> None:
+    """End a stopped run. Its commits stay."""
+    from oauthbroker.flowtools.entities.database import Database as Opened
+    from oauthbroker.flowtools.running import approvals
+
+    with _told():
+        approvals.decline(Opened(database), run_id, by=person(by or account()), why=printable(why))
+    typer.echo(f"run {run_id}: declined")
 
 
 def plan(

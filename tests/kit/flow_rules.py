@@ -96,6 +96,7 @@ FLOW_RULES = {
     "unless the provider takes keys",
     "flow-run": "`oauthbroker flow run` and `flow runs`: as the issue asks; decided: a run that waits for a consent ends the command with status 75 and a link, and `--resume` goes on; "
     "lists have no inputs and results",
+    "policy-approval": "a policy escalates to a person: as the guide names it; decided: the person approves or declines the run, once, on the record; an approval lets this run pass this policy",
     "flow-plan": "changes of the schema are planned, shown, and refused where data would be lost: as the user asked; `oauthbroker flow plan` shows them, `flow run --apply` makes them",
     "000-types-mail": "email sends an email: as written, by SMTP; decided: TLS outside of loopback, all recipients or none, a message whose answer was lost is never sent again",
     "flow-tools": "a deployed flow is a tool of an agent with its input schema and its risk: as the user asked; decided: `flow__` and the name in small letters; "
@@ -107,5 +108,4 @@ FLOW_OPEN = {
     "000-trigger-calls": "calls by HTTP, webhook, cron and queue; the secret of a webhook; the validation of a JWT. Triggers are checked and not served; Python calls a tool",
     "000-types-providers": "adapters for providers of SMS and payments. There is a sandbox; others are passed in",
     "000-types-composite": "the read of a composite. It is refused before it runs",
-    "policy-approval": "a person lets an escalated run go on. It stays stopped",
 }

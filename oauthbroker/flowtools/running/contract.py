@@ -16,7 +16,7 @@ from oauthbroker.flowtools.entities.definition import Entity, entities_by_name
 from oauthbroker.flowtools.entities.tables import plan
 from oauthbroker.flowtools.failures import Actor, FlowFailed, RefusedConsent
 from oauthbroker.flowtools.policies import Policy
-from oauthbroker.flowtools.running import journal
+from oauthbroker.flowtools.running import approvals, journal
 from oauthbroker.flowtools.running.checks import authorise, idempotency_key, normalised, validate_input
 from oauthbroker.flowtools.running.flow import ReadyFlow, ready
 from oauthbroker.flowtools.running.journal import (
@@ -128,16 +128,21 @@ class FlowRuns:
                 return first
             now = self._database.now(connection)
             facts = Facts(input=data, requests_per_minute=journal.runs_since(connection, tool.name, now - 60) + 1)
-            state, message, notes = RUNNING, None, list[str]()
+            state, message, notes, stop = RUNNING, None, list[str](), None
             try:
                 notes = judge_policies(flow, facts, tool.policies)
             except Escalated as error:
-                state, message = ESCALATED, str(error)
-            values = {"id": self._database.random_id(connection), "tool": tool.name, "version": tool.version}
+                state, message, stop = ESCALATED, str(error), error.policy
+            values: dict[str, Any] = {
+                "id": self._database.random_id(connection),
+                "tool": tool.name,
+                "version": tool.version,
+            }
             values |= {"digest": tool.source.digest, "key": key, "input": data, "started": now}
             values |= {"state": state, "message": message, "notes": notes}
             journal.insert_run(connection, values, actor)
-            if state == ESCALATED:
+            if stop is not None:
+                approvals.ask(connection, values["id"], stop)
                 self._audit(connection, flow, actor, (values["id"], state, None))
             found = journal.find_run(connection, id=values["id"])
         assert found is not None  # noqa: S101  (just written)
@@ -214,7 +219,8 @@ class FlowRuns:
         notes = [*walk.notes, *(self._of_failure(walk) if state == UNKNOWN else ())]
         lease = journal.PARKED_LEASE if asked else 0.0
         end: dict[str, Any] = {"state": state, "message": str(pause), "notes": notes, "lease_until": lease}
-        return replace(self._end(walk, end), authorization=asked)
+        stop = pause.policy if isinstance(pause, Escalated) else None
+        return replace(self._end(walk, end, stop), authorization=asked)
 
     def _of_failure(self, walk: Walk) -> list[str]:
         """Return what the policies say about the payments of a run that did not succeed."""
@@ -226,10 +232,14 @@ class FlowRuns:
         except FlowFailed as error:
             return [error.message]
 
-    def _end(self, walk: Walk, end: dict[str, Any]) -> RunResult:
+    def _end(self, walk: Walk, end: dict[str, Any], stop: str | None = None) -> RunResult:
+        """Write how a run ends or pauses, with the audit entry. `stop` is the policy that asks for a decision."""
+
         def ended() -> None:
             with self._database.transaction() as connection:
                 journal.change_run(connection, walk.run, **end)
+                if stop is not None:
+                    approvals.ask(connection, walk.run.id, stop)
                 self._audit(connection, walk.flow, walk.run.actor, (walk.run.id, end["state"], end.get("code")))
 
         self._serially(ended)

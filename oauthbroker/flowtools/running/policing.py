@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,10 @@ from oauthbroker.flowtools.running.flow import ReadyFlow
 
 class Escalated(Exception):
     """A policy asks for a person's decision."""
+
+    def __init__(self, policy: str, message: str) -> None:
+        super().__init__(message)
+        self.policy = policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +44,16 @@ class Facts:
         }
 
 
-def judge_policies(flow: ReadyFlow, facts: Facts, names: Iterable[str], *, may_stop: bool = True) -> list[str]:
-    """Evaluate policies. Return notes of those that warn. Raises FlowFailed for one that blocks or has no value, and
-    Escalated, unless the run has stopped already."""
+def judge_policies(
+    flow: ReadyFlow,
+    facts: Facts,
+    names: Iterable[str],
+    *,
+    may_stop: bool = True,
+    approved: Collection[str] = (),
+) -> list[str]:
+    """Evaluate policies. Return notes of those that warn, and of those that a person has `approved`. Raises FlowFailed
+    for one that blocks or has no value, and Escalated, unless the run has stopped already."""
     notes = []
     for name in names:
         policy, condition = flow.policies[name]
@@ -55,7 +66,7 @@ def judge_policies(flow: ReadyFlow, facts: Facts, names: Iterable[str], *, may_s
         text = f"{name}: {policy.message or policy.description}"
         if policy.action == "block":
             raise FlowFailed("policyBlocked", text)
-        if policy.action == "escalate" and may_stop:
-            raise Escalated(text)
-        notes.append(f"{policy.action} {text}")
+        if policy.action == "escalate" and may_stop and name not in approved:
+            raise Escalated(name, text)
+        notes.append(f"{'approved' if name in approved else policy.action} {text}")
     return notes

@@ -6,7 +6,7 @@ steps journaled in it; so a run that is killed goes on behind its last commit, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
@@ -17,6 +17,7 @@ from oauthbroker.flowtools.entities.database import Database, is_lost_race, iso
 from oauthbroker.flowtools.entities.definition import Entity
 from oauthbroker.flowtools.entities.rows import MOST_ROWS, Rows
 from oauthbroker.flowtools.failures import FlowFailed, RefusedConsent
+from oauthbroker.flowtools.running.approvals import approved
 from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, repeatable, row_id
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import (
@@ -69,6 +70,7 @@ class Walk:
     _connection: Connection = field(init=False)
     _rows: Rows = field(init=False)
     _steps: dict[str, RunStep] = field(init=False)
+    _approved: frozenset[str] = field(init=False)
     _values: dict[str, Any] = field(init=False)
     _fields: dict[str, Any] = field(default_factory=dict)  # that edges map into the next node
     _wrappers: _Wrappers = field(default_factory=_Wrappers)
@@ -78,6 +80,7 @@ class Walk:
         self._connection = self.database.engine.connect()
         self._rows = Rows(self._connection, self.entities, self.run.actor)
         self._steps = steps_of(self._connection, self.run.id)
+        self._approved = approved(self._connection, self.run.id)
         self.committed = bool(self._steps)
         self._values = {"input": self.run.input}
         if self.refused is not None and self.refused.session == waits_for(self._steps):
@@ -102,7 +105,7 @@ class Walk:
     def enforce(self) -> None:
         """Check the invariants of the rows that were changed, then the policies against the touched rows."""
         self._rows.check_invariants()
-        self.notes |= dict.fromkeys(judge_policies(self.flow, self.facts(), self.flow.tool.policies))
+        self.notes |= dict.fromkeys(self._judged(self.facts(), self.flow.tool.policies))
 
     def commit(self, seconds: float = 0.0) -> None:
         """Commit rows and steps together, if the run is still ours. The lease then lasts for another call outside."""
@@ -122,6 +125,9 @@ class Walk:
         paid = sum(self.flow.tool.nodes[name].type == "payment" for name in sent) if failing else 0
         rows = sum(step.rows for step in self._steps.values())
         return Facts(rows=rows, input=self.run.input, payments_to_roll_back=paid)
+
+    def _judged(self, facts: Facts, names: Iterable[str]) -> list[str]:
+        return judge_policies(self.flow, facts, names, approved=self._approved)
 
     def _leave(self, node: Node, value: Any) -> str | None:
         """Bind a node's value, and return the next node."""
@@ -168,7 +174,7 @@ class Walk:
                 if self._expression(node) is not True:
                     raise FlowFailed("assertFailed", node.config.get("message", f"the assertion {node.id} failed"))
             case "policyCheck":
-                found = judge_policies(self.flow, self.facts(), [node.config["policy"]])
+                found = self._judged(self.facts(), [node.config["policy"]])
                 self.notes |= dict.fromkeys(found)
             case "payment" | "email" | "sms" | "httpRequest":
                 return self._external(node)
@@ -220,7 +226,7 @@ class Walk:
         if node.type == "payment":
             amount = effect.fields.get("amount")
             facts = replace(self.facts(), amount=amount) if isinstance(amount, int | float) else self.facts()
-            found = judge_policies(self.flow, facts, self.flow.tool.policies)
+            found = self._judged(facts, self.flow.tool.policies)
             self.notes |= dict.fromkeys(found)
         self.enforce()
         attempt = before.attempts if before else 0

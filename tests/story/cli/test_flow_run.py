@@ -79,6 +79,26 @@ def test_an_email_goes_through_the_named_server_and_its_password_is_no_option(de
     assert (2, "requestInvalid", False) == (code, refused["error"]["code"], "secret" in str(refused))
 
 
+@pytest.mark.rule("policy-approval")
+def test_a_stopped_run_is_approved_or_declined_on_the_record(desk: Desk) -> None:
+    limit = {"name": "limit", "version": 1, "description": "d", "type": "custom", "condition": "amount > 5"}
+    (desk.folder / "limit.json").write_text(
+        json.dumps({**limit, "action": "escalate", "message": "too large"}), "utf-8"
+    )
+    document = written({"a": BEGIN, "b": log("one")}, chain("a", "b"), "a", input=INPUT, policies=["limit"])
+    (desk.folder / "tool.json").write_text(json.dumps(document), "utf-8")
+    (desk.folder / "log.json").write_text(json.dumps(LOG), "utf-8")
+    assert 0 == desk.type("flow", "deploy", "tool.json", "--policy", "limit.json").code
+    for key, command, end in (("a", "approve", "succeeded"), ("b", "decline", "failed")):
+        _, told = typed(desk, "--apply", "--as", "eve", data={"id": key, "amount": 6})
+        assert "escalated" == told["state"]
+        assert 0 == desk.type("flow", command, told["run"], "--by", "Ada").code
+        assert 2 == desk.type("flow", command, told["run"], "--by", "Bob").code
+        assert end == typed(desk, "--resume", told["run"])[1]["state"]
+        shown = desk.type("flow", "runs", told["run"]).out
+        assert f"policy limit: {'approved' if command == 'approve' else 'declined'} by Ada" in shown
+
+
 @pytest.mark.rule("flow-plan")
 def test_a_plan_shows_the_changes_and_what_would_be_lost_and_changes_nothing(desk: Desk) -> None:
     deploy(desk, {"a": BEGIN, "b": log("one")})

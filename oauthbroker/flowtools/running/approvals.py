@@ -1,0 +1,74 @@
+"""A person's decision about a run that a policy has stopped: it goes on, or it ends. Each decision is made once."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Column, Connection, Double, Table, Text
+
+from oauthbroker.flowtools.entities.database import Database
+from oauthbroker.flowtools.running import journal
+
+ASKED, APPROVED, DECLINED = "asked", "approved", "declined"
+DECISION = Table(
+    "flow_decision",
+    journal.META,
+    *(Column(name, Text, primary_key=True) for name in ("run", "policy")),
+    Column("decision", Text, nullable=False),
+    Column("by", Text),
+    Column("at", Double),
+)
+_WAITS: Final = 1.0  # a lease that ended long ago: a process that looks for runs goes on with it
+
+
+class NotWaiting(ValueError):
+    """No policy has stopped the run, or a person has decided already."""
+
+
+def ask(connection: Connection, run: str, policy: str) -> None:
+    """Write that a policy stops a run until a person decides. Idempotent."""
+    if _decisions(connection, run, policy=policy):
+        return
+    connection.execute(sa.insert(DECISION).values(run=run, policy=policy, decision=ASKED))
+
+
+def approved(connection: Connection, run: str) -> frozenset[str]:
+    """Return the policies that a person has let this run pass."""
+    return frozenset(each.policy for each in _decisions(connection, run, decision=APPROVED))
+
+
+def decisions(connection: Connection, run: str) -> list[Any]:
+    """Return the decisions about a run: policy, decision, by, at."""
+    return _decisions(connection, run) if sa.inspect(connection).has_table(DECISION.name) else []
+
+
+def approve(database: Database, run: str, *, by: str) -> None:
+    """Let a run pass the policy that has stopped it. It goes on in a process that resumes runs, or with the repeated
+    call. That policy does not stop it again; another one may. Raises NotWaiting."""
+    _decide(database, run, APPROVED, by, {"state": journal.RUNNING, "message": None, "lease_until": _WAITS})
+
+
+def decline(database: Database, run: str, *, by: str, why: str = "") -> None:
+    """End a run that a policy has stopped. Its commits stay. Raises NotWaiting."""
+    message = f"a person has declined it{': ' + why if why else ''}"
+    _decide(database, run, DECLINED, by, {"state": journal.FAILED, "code": DECLINED, "message": message})
+
+
+def _decide(database: Database, run: str, decision: str, by: str, end: dict[str, Any]) -> None:
+    with database.transaction() as connection:
+        journal.META.create_all(connection)
+        found = journal.find_run(connection, id=run)
+        if found is None or found.state != journal.ESCALATED:
+            raise NotWaiting("the run does not wait for a decision")
+        at = database.now(connection)
+        waiting = sa.update(DECISION).where(DECISION.c.run == run, DECISION.c.decision == ASKED)
+        connection.execute(waiting.values(decision=decision, by=by, at=at))
+        journal.change_run(connection, found, **end)
+        entry = {"tool": found.tool, "version": found.version, "run": run, "outcome": decision}
+        journal.write_audit(connection, **entry, actor=by, code=None, at=at)
+
+
+def _decisions(connection: Connection, run: str, **where: str) -> list[Any]:
+    wanted = sa.select(DECISION).filter_by(run=run, **where).order_by(DECISION.c.policy)
+    return list(connection.execute(wanted))

@@ -1,0 +1,98 @@
+"""A person lets a run go on that a policy has stopped, or ends it: once, on the record."""
+
+from __future__ import annotations
+
+import pytest
+
+from oauthbroker.flowtools.running.approvals import NotWaiting, approve, decisions, decline
+from oauthbroker.flowtools.running.flow import ReadyFlow
+from tests.unit.flowtools.kit import chain
+from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, World, log, policy, world_in
+
+pytestmark = pytest.mark.rule("policy-approval")
+LARGE = policy(action="escalate", message="too large")
+MANY = policy(name="q", type="rowLimit", condition="rows > 1", action="escalate", parameters={"maxRows": 1})
+NODES = {"a": BEGIN, "b": log("one"), "c": log("two"), "d": COMMIT, "e": BEGIN, "f": log("three")}
+CALL = {"id": "a", "amount": 6}
+
+
+@pytest.fixture
+def world(tmp_path):
+    return world_in(tmp_path, policies=[LARGE, MANY], lease_seconds=-60.0)
+
+
+def stopped(world: World, *policies: str) -> tuple[ReadyFlow, str]:
+    flow = world.flow(NODES, chain(*NODES), policies=list(policies), idempotencyKey="input.id")
+    result = world.runs.call(flow, CALL, STAFF)
+    assert "escalated" == result.state
+    return flow, str(result.run)
+
+
+def told(world: World, run: str) -> list[tuple[str, str, str | None]]:
+    with world.database.transaction() as connection:
+        return [(each.policy, each.decision, each.by) for each in decisions(connection, run)]
+
+
+@pytest.mark.parametrize("name", ["p", "q"], ids=["before the run", "before a commit"])
+def test_an_approved_run_goes_on_behind_the_policy_that_asked(world, name):
+    flow, run = stopped(world, name)
+    assert [] == world.texts()
+    assert [(name, "asked", None)] == told(world, run)
+    approve(world.database, run, by="ada")
+    assert [run] == [each.id for each, _ in world.runs.left()], "a process that looks for runs finds it"
+    ended = world.runs.resume(flow, run)
+    assert ("succeeded", ["one", "three", "two"]) == (ended.state, world.texts())
+    assert [(name, "approved", "ada")] == told(world, run)
+    assert ["escalated", "approved", "succeeded"] == [outcome for _, _, outcome, _ in world.audit()]
+
+
+def test_the_repeated_call_goes_on_with_an_approved_run(world):
+    flow, run = stopped(world, "p")
+    assert "escalated" == world.runs.call(flow, CALL, STAFF).state
+    approve(world.database, run, by="ada")
+    assert ("succeeded", run) == ((again := world.runs.call(flow, CALL, STAFF)).state, again.run)
+
+
+def test_an_approval_is_for_one_policy_and_another_one_asks_again(world):
+    flow, run = stopped(world, "p", "q")
+    approve(world.database, run, by="ada")
+    again = world.runs.resume(flow, run)
+    assert ("escalated", True) == (again.state, (again.message or "").startswith("q:"))
+    approve(world.database, run, by="bob")
+    assert "succeeded" == world.runs.resume(flow, run).state
+    assert [("p", "approved", "ada"), ("q", "approved", "bob")] == told(world, run)
+
+
+def test_an_approval_is_for_one_run(world):
+    flow, run = stopped(world, "p")
+    approve(world.database, run, by="ada")
+    assert "escalated" == world.runs.call(flow, {**CALL, "id": "b"}, STAFF).state
+
+
+def test_a_declined_run_has_ended_and_writes_nothing(world):
+    flow, run = stopped(world, "p")
+    decline(world.database, run, by="ada", why="not today")
+    ended = world.runs.resume(flow, run)
+    assert ("failed", "declined", "a person has declined it: not today") == (ended.state, ended.code, ended.message)
+    assert [] == world.texts()
+    assert [("p", "declined", "ada")] == told(world, run)
+    assert [("tool", "ada", "declined", None)] == world.audit()[1:]
+
+
+@pytest.mark.parametrize("second", [approve, decline])
+@pytest.mark.parametrize("first", [approve, decline])
+def test_a_decision_is_made_once(world, first, second):
+    _, run = stopped(world, "p")
+    first(world.database, run, by="ada")
+    with pytest.raises(NotWaiting):
+        second(world.database, run, by="bob")
+    assert {"ada"} == {by for _, _, by in told(world, run)}
+
+
+@pytest.mark.parametrize("act", [approve, decline])
+def test_a_run_that_waits_for_no_decision_is_refused(world, act):
+    flow = world.flow(NODES, chain(*NODES), idempotencyKey="input.id")
+    done = world.runs.call(flow, CALL, STAFF)
+    for run in (str(done.run), "unknown"):
+        with pytest.raises(NotWaiting):
+            act(world.database, run, by="ada")
