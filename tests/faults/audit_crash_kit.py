@@ -16,6 +16,7 @@ from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.testing.crashfs import Crash
 from tests.kit.audit import AT, ENTRY, KEYS, die, kinds, verdict
+from tests.kit.forms import swept
 
 CALLS = ("write", "pwrite", "fsync", "ftruncate", "rename", "mkdir")
 MOST_CALLS = 400
@@ -147,7 +148,7 @@ def number_of(log: AuditFile) -> int:
 
 async def sweep(place: Path, prepare: Callable[[Path], object], tell: Callable[[Story], None]) -> int:
     """Crash at each change that a story makes, and check the rest. Return their number."""
-    for number in range(MOST_CALLS):
+    for number in swept(MOST_CALLS):
         scratch = place / str(number)
         story, disk, is_over = crashed(scratch / "live", number, prepare, tell)
         for clone, is_dark in disk.clones(scratch):

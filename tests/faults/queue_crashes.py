@@ -50,6 +50,7 @@ class Sweep:
     figures: Counter[str] = field(default_factory=Counter)
     states: int = 0
     most: int = CRASHES
+    each: int = 1
 
     async def story(self, place: Place, steps: Iterable[Step] | Random, swept: range = range(STEPS)) -> None:
         """Run the steps, or random ones, and crash in those whose number is in `swept`. Raises AssertionError."""
@@ -67,9 +68,9 @@ class Sweep:
                 await self._look(place.survivor(), clock, Interrupted(step, model, model))
 
     async def step(self, place: Place, step: Step, model: Model, clock: TestClock) -> None:
-        """Crash at every change that one step makes."""
+        """Crash at every change that one step makes, or at one of `each`."""
         uncertain = Interrupted(step, model, model.after(step))
-        for number in range(MOST_CHANGES):
+        for number in range(0, MOST_CHANGES, self.each):
             crash = await place.crashed(step, TestClock(clock.now()), number)
             known = uncertain.retried() if crash.answered else uncertain
             for survivor in crash.left:

@@ -21,6 +21,7 @@ from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.crashfs import Crash
 from tests.faults.crash_kit import MOST_CHANGES, POWER_LOSS_STATES, BeforeCallback, CrashAtChange, before_callback
 from tests.kit.broker_process import Heard, Process
+from tests.kit.forms import swept
 from tests.kit.running_broker import BASE, Harness
 from tests.story.api.kit import Caller
 
@@ -97,7 +98,7 @@ async def test_a_crash_at_any_change_of_an_ack_over_the_api_loses_no_event_and_b
     story, key = await queued(origin, identity_provider)
     wanted = {story.granted(story.first), story.granted(story.second)}
     seen_before_crash, cut_off = set[int](), set[bool]()
-    for number in range(MOST_CHANGES):
+    for number in swept(MOST_CHANGES):
         place = tmp_path / str(number)
         shutil.copytree(story.root, place / "store")
         fs = CrashAtChange(place / "store")

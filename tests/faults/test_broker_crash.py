@@ -100,7 +100,7 @@ def at_every(shard: int) -> Iterator[int]:
     return iter(range(shard, MOST_CHANGES, SHARDS))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.case("36", "63", "93")
 @pytest.mark.rule("12.5.6-6", "12.5.6-7")
@@ -151,7 +151,7 @@ async def looked_at(story: BeforeCallback, root: Path, heard: Heard, seed: int, 
     return granted
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.slow
 @pytest.mark.case("36", "71", "93")
 @pytest.mark.parametrize(("shard", "number_of_error"), FAILING)

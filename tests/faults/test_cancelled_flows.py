@@ -19,9 +19,10 @@ from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.crashfs import HookedFs
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.broker_process import Process, ask, complete
+from tests.kit.forms import swept
 from tests.kit.running_broker import ALICE, user_app
 
-STEPS = range(0, 40, 2)
+STEPS = swept(40)
 
 
 class SlowRename(HookedFs):

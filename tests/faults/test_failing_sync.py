@@ -21,6 +21,7 @@ from oauthbroker.testing.stores import open_keyring
 from tests.faults.durable_stories import STORIES, Story
 from tests.faults.sync_kit import FailingSync, different
 from tests.kit.broker_process import Process
+from tests.kit.forms import swept
 
 MOST_SYNCS = 60  # far more than an operation makes; the sweeps end by themselves
 TRIES = 6
@@ -96,7 +97,7 @@ class Trial:
 async def test_a_write_acknowledged_after_a_failed_sync_survives_a_loss_of_power(identity_provider, tmp_path, trial_of):
     name, process = trial_of
     trial = Trial(STORIES[name], identity_provider, tmp_path)
-    for number in range(MOST_SYNCS):
+    for number in swept(MOST_SYNCS):
         if not await trial.run(number, cold=process == ANOTHER):
             break
     assert 0 < number < MOST_SYNCS - 1

@@ -16,8 +16,10 @@ from oauthbroker.store.file.versioned_entries import EntryFiles
 from tests.faults.queue_crash_kit import script_of_a_join, small_segments
 from tests.faults.queue_crash_places import Place
 from tests.faults.queue_crashes import Sweep, disk, memory
+from tests.kit.forms import swept
 
 STEPS = 40
+EACH = swept(1).step
 SCRIPT = script_of_a_join()
 LAST = range(len(SCRIPT) - 3, len(SCRIPT))
 
@@ -37,6 +39,7 @@ def joins(monkeypatch: pytest.MonkeyPatch) -> list[Index]:
 
 @pytest.mark.slow
 @pytest.mark.case("93", "63")
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_process_that_dies_at_any_call_of_the_store_loses_and_doubles_no_event(monkeypatch, seed):
     small_segments(monkeypatch)
@@ -49,7 +52,7 @@ async def test_a_process_that_dies_at_any_call_of_the_store_loses_and_doubles_no
 @pytest.mark.case("93", "63", "64")
 async def test_a_machine_that_stops_at_any_change_of_the_disk_loses_and_doubles_no_event(monkeypatch, tmp_path):
     small_segments(monkeypatch)
-    sweep = Sweep(most=40)
+    sweep = Sweep(most=40, each=EACH)
     await sweep.story(disk(tmp_path / "story"), Random(1), range(12, 22))
     assert len(sweep.figures) > 2  # kinds of steps
 
@@ -59,10 +62,10 @@ async def test_a_machine_that_stops_at_any_change_of_the_disk_loses_and_doubles_
 @pytest.mark.parametrize("where", ["memory", "disk"])
 async def test_a_crash_while_segments_are_joined_loses_and_doubles_no_event(monkeypatch, tmp_path, joins, where):
     small_segments(monkeypatch, items=8)
-    sweep = Sweep()
+    sweep = Sweep(each=EACH)
     await sweep.story(memory() if where == "memory" else disk(tmp_path / "story"), SCRIPT, LAST)
     assert joins
-    assert sweep.figures["ack"] > 5
+    assert sweep.figures["ack"] > 5 // EACH
 
 
 # queues that write in a wrong order

@@ -19,6 +19,7 @@ from oauthbroker.store.keyring import FileKek, Keyring
 from oauthbroker.store.port import Key, Store
 from oauthbroker.testing.crashfs import Crash, CrashFs, FaultyFs
 from oauthbroker.testing.stores import open_file_store, open_keyring
+from tests.kit.forms import swept
 
 OLD, NEW = b"old" * 200, b"new" * 250
 ERRNOS = [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE]
@@ -82,7 +83,7 @@ async def writes_on(root: Path, ring: Keyring) -> bool:
 async def test_a_crash_at_any_call_leaves_old_or_new(template, tmp_path, before, after, change):
     """Every clone of the disk, in which un-synced names and bytes are kept, lost or torn."""
     root, ring = await template(before)
-    for number in range(MOST_CALLS):
+    for number in swept(MOST_CALLS):
         place = tmp_path / str(number)
         shutil.copytree(root, place / "live")
         fs = CrashFs(place / "live")
@@ -145,7 +146,7 @@ async def test_a_failing_call_leaves_old_or_new_and_a_store_that_works(
 ):
     root, ring = await template(before)
     outcomes = set()
-    for number in range(MOST_CALLS):
+    for number in swept(MOST_CALLS):
         live = tmp_path / "live"
         shutil.copytree(root, live)
         fs = FaultyFs()

@@ -21,6 +21,7 @@ from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring
 from tests.faults.crash_kit import CrashAtChange
 from tests.faults.sync_kit import different
+from tests.kit.forms import swept
 
 MOST_CHANGES = 80  # far more than a change makes; the sweeps end by themselves
 
@@ -63,7 +64,7 @@ def open_at(root: Path, ring: Keyring, fs: Fs | None = None, kind: type[FileStor
     return kind.open(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs)
 
 
-async def swept(place: Path, before: bytes, change: Change, kind: type[FileStore] = FileStore) -> None:
+async def crashed_at_each(place: Path, before: bytes, change: Change, kind: type[FileStore] = FileStore) -> None:
     """Crash at every change of the disk, and look at each disk that may be left. Raises AssertionError."""
     ring, number, fired = open_keyring(place), 0, True
     store = open_at(place / "store", ring)
@@ -85,7 +86,7 @@ async def swept(place: Path, before: bytes, change: Change, kind: type[FileStore
             await check(clone, ring, number)
         fs.restore()
         await store.close()
-        number += 1
+        number += swept(MOST_CHANGES).step
         assert number < MOST_CHANGES
 
 
@@ -108,7 +109,7 @@ async def check(clone: Path, ring: Keyring, number: int) -> None:
 @pytest.mark.case("63", "71")
 @pytest.mark.parametrize(("before", "change"), CHANGES.values(), ids=CHANGES)
 async def test_a_record_that_outlives_a_crash_is_found_by_its_tags(tmp_path, before, change):
-    await swept(tmp_path, before, change)
+    await crashed_at_each(tmp_path, before, change)
 
 
 class TagAfterRecord(FileStore):
@@ -123,14 +124,14 @@ class TagAfterRecord(FileStore):
 @pytest.mark.slow
 async def test_a_store_that_tags_after_the_record_is_noticed(tmp_path):
     with pytest.raises(AssertionError):
-        await swept(tmp_path, *CHANGES["a first version"], TagAfterRecord)
+        await crashed_at_each(tmp_path, *CHANGES["a first version"], TagAfterRecord)
 
 
 @pytest.mark.slow
 async def test_a_store_that_does_not_sync_its_tags_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(TagFiles, "_sync", lambda *_: None)
     with pytest.raises(AssertionError):
-        await swept(tmp_path, *CHANGES["a first version"])
+        await crashed_at_each(tmp_path, *CHANGES["a first version"])
 
 
 @pytest.mark.slow
