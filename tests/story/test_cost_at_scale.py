@@ -24,10 +24,12 @@ from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_keyring
+from tests.kit.forms import examples
 from tests.kit.running_broker import ALICE, BOB, SCOPES, Harness, UnwellStore, running, tree, turn, user_app
 from tests.story.counted_store import WRITES, counted_store
 
-MANY = 10_000
+MANY = examples(10_000)
+GRANTS = 10_000
 
 
 def opened(answers: Sequence[Any]) -> set[str]:
@@ -40,7 +42,7 @@ def refused(answers: Sequence[Any]) -> list[Failed]:
 
 @pytest.mark.slow
 @pytest.mark.case("99")
-async def test_ten_thousand_calls_for_one_subject_share_one_session(identity_provider: IdentityProvider, tmp_path):
+async def test_thousands_of_calls_for_one_subject_share_one_session(identity_provider: IdentityProvider, tmp_path):
     clock = TestClock()
     store, calls = counted_store(tmp_path, clock)
     async with running(identity_provider, [user_app(identity_provider)], clock=clock, store=store) as harness:
@@ -195,7 +197,7 @@ def callback_query(clock: TestClock) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.case("99", "2")
-async def test_ten_thousand_unknown_states_and_links_cost_one_miss_each(identity_provider: IdentityProvider, tmp_path):
+async def test_thousands_of_unknown_states_and_links_cost_one_miss_each(identity_provider: IdentityProvider, tmp_path):
     clock = TestClock()
     store, calls = counted_store(tmp_path, clock)
     app = user_app(identity_provider)
@@ -298,16 +300,16 @@ async def test_neither_start_nor_token_call_depends_on_the_number_of_grants(
 ):
     app, clock = user_app(identity_provider), TestClock()
     costs = {}
-    for count in (10, MANY):
+    for count in (10, GRANTS):
         folder = tmp_path / str(count)
         folder.mkdir()
         await filled(folder, count, app, clock)
         costs[count] = await cost_of_life(folder, identity_provider, app, clock)
-    assert costs[10] == costs[MANY]
-    assert {"stat": 1} == costs[MANY]["warm"]
-    assert sum(costs[MANY]["cold"].values()) < 10
-    assert not WRITES & set(costs[MANY]["cold"])
-    await check_pace(tmp_path / str(MANY), identity_provider, app, clock)
+    assert costs[10] == costs[GRANTS]
+    assert {"stat": 1} == costs[GRANTS]["warm"]
+    assert sum(costs[GRANTS]["cold"].values()) < 10
+    assert not WRITES & set(costs[GRANTS]["cold"])
+    await check_pace(tmp_path / str(GRANTS), identity_provider, app, clock)
 
 
 async def check_pace(folder: Path, idp: IdentityProvider, app: OAuthApp, clock: TestClock) -> None:
@@ -316,7 +318,7 @@ async def check_pace(folder: Path, idp: IdentityProvider, app: OAuthApp, clock: 
     store, _ = counted_store(folder, clock)
     async with running(idp, [app], clock=clock, store=store) as harness:
         assert time.monotonic() - begin < 3
-        assert min([await slowest_of(harness, range(start, MANY, 30)) for start in (0, 1, 2)]) < 0.005
+        assert min([await slowest_of(harness, range(start, GRANTS, 30)) for start in (0, 1, 2)]) < 0.005
 
 
 async def slowest_of(harness: Harness, numbers: range) -> float:
