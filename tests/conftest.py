@@ -18,6 +18,7 @@ from httpx2._config import create_ssl_context
 
 from oauthbroker.protocol import transport
 from tests.kit import default_store, forms, installed, postgres
+from tests.kit import warm_python as warm_python_kit
 
 sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]  # httpx2 looks for it on every disk path at each request
 
@@ -70,6 +71,13 @@ def postgres_server() -> Iterator[postgres.Server]:
     installed.demand([] if postgres.binaries() else [postgres.LACKS])
     with postgres.server() as running:
         yield running
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_python() -> Iterator[None]:
+    """The broker's processes are forked from one that has imported it: fresh interpreters took a quarter of a run."""
+    with warm_python_kit.warm_starts():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,6 +22,7 @@ from oauthbroker.web.access_log import uvicorn_options
 from oauthbroker.wiring import init_store, with_keys
 from oauthbroker.wiring.opening import open_running
 from oauthbroker.wiring.running import Running
+from tests.kit.warm_python import MAIN
 
 ROOT = Path(__file__).parents[2]
 _PATIENCE = 60.0  # seconds: a busy machine starts a process slowly, and a wait ends as soon as it is up
@@ -83,9 +84,8 @@ async def apart(bundle: Path, door: socket.socket, env: Mapping[str, str], clock
 
 async def _oauthbroker(command: str, bundle: Path, env: Mapping[str, str]) -> asyncio.subprocess.Process:
     everything = {**os.environ, **env, "PYTHONPATH": str(ROOT)}
-    call = "import sys; from oauthbroker.cli import main; sys.exit(main())"
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-c", call, command, "--config", str(bundle), env=everything
+        sys.executable, "-c", MAIN, command, "--config", str(bundle), env=everything
     )
 
 

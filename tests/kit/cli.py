@@ -24,11 +24,12 @@ import pytest
 from oauthbroker import Ready, open_broker
 from oauthbroker.cli import run
 from oauthbroker.testing import Browser, Canaries, Client, IdentityProvider, connect_through
+from tests.kit import warm_python
 from tests.kit.running_broker import turn
 
 REPOSITORY = Path(__file__).parents[2]
 START_SECONDS = 60
-MAIN = "from oauthbroker.cli import main; main()"
+MAIN = warm_python.MAIN
 CLIENT_ID, SECRET = "client-mail", ("mail", "client_secret")
 BROKER = """\
 apiVersion: agents.example.io/v1alpha1

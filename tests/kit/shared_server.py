@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.sweep import CanarySweep
 from tests.kit.cli import Desk, serving
+from tests.kit.warm_python import cold_starts
 
 SILENT = SimpleNamespace(readouterr=lambda: SimpleNamespace(out="", err=""))
 
@@ -36,6 +37,8 @@ def shared_server(folder: Path, *words: str) -> Iterator[SharedServer]:
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()):
             desk = Desk(folder, sweep.canaries, patch, SILENT)
             desk.ready_to_serve(idp)
-        with serving(desk, *words) as process:
+        with ExitStack() as stack:
+            with cold_starts():  # these tests look at the process too
+                process = stack.enter_context(serving(desk, *words))
             yield SharedServer(desk, idp, process)
         sweep.check()

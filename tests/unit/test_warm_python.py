@@ -1,0 +1,72 @@
+"""A forked process of the broker is what a started one is: tests/kit/warm_python.py."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit import sample_program
+from tests.kit.warm_python import MAIN, ROOT, cold_starts
+
+PROGRAM = [sys.executable, str(sample_program.__file__), "one", "two words"]
+ENV = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "NAME": "value"} | {
+    name: os.environ[name] for name in ("LANG", "LC_ALL", "LC_CTYPE") if name in os.environ
+}
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_it_has_its_words_folder_environment_and_descriptors_and_is_our_child(tmp_path: Path, cold: bool) -> None:
+    with cold_starts() if cold else nullcontext():
+        done = subprocess.run(PROGRAM, check=False, cwd=tmp_path, env=ENV, input="in", capture_output=True, text=True)
+    told = json.loads(done.stdout)
+    assert cold is not told["forked"]
+    assert (["one", "two words"], str(tmp_path), os.getpid()) == (told["argv"], told["cwd"], told["parent"])
+    assert ENV == {name: told["env"].get(name) for name in ENV}
+    assert told["env"].keys() <= {*ENV, "LC_CTYPE"}, "an interpreter in the C locale sets this one"
+    assert {"0", "1", "2"} == {each for each in told["open"] if int(each) < 3}
+    assert len(told["open"]) == 4, "the three, and that of the folder which it lists"
+    assert (3, "in\n") == (done.returncode, done.stderr)
+
+
+async def test_an_event_loop_waits_for_it_and_a_signal_ends_it() -> None:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*PROGRAM, stdin=pipe, stdout=pipe, stderr=pipe, env=ENV)
+    assert process.stdout is not None
+    assert json.loads(await process.stdout.readline())["forked"]
+    process.send_signal(signal.SIGTERM)
+    assert -signal.SIGTERM == await asyncio.wait_for(process.wait(), 60)
+
+
+FRESH: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "an interpreter's option": ([sys.executable, "-u", *PROGRAM[1:]], {}),
+    "a variable that an interpreter reads": (PROGRAM, {"env": ENV | {"PYTHONHASHSEED": "1"}}),
+    "other modules": (PROGRAM, {"env": ENV | {"PYTHONPATH": "/elsewhere"}}),
+    "a descriptor more": (PROGRAM, {"pass_fds": (2,)}),
+    "a session of its own": (PROGRAM, {"start_new_session": True}),
+}
+
+
+@pytest.mark.parametrize(("command", "more"), FRESH.values(), ids=FRESH)
+def test_a_start_that_needs_a_fresh_interpreter_gets_one(command: list[str], more: dict[str, Any]) -> None:
+    done = subprocess.run(command, check=False, input="", capture_output=True, text=True, **{"env": ENV, **more})
+    assert not json.loads(done.stdout)["forked"]
+
+
+def test_a_command_of_the_broker_is_forked_and_ends_as_a_started_one() -> None:
+    words = [sys.executable, "-c", MAIN, "no-such-command"]
+    ends = []
+    for context in (nullcontext(), cold_starts()):
+        with context:
+            done = subprocess.run(words, check=False, env=ENV, capture_output=True, text=True)
+        ends.append((done.returncode, done.stdout, done.stderr))
+    assert ends[0] == ends[1]
+    assert 2 == ends[0][0]
