@@ -26,6 +26,7 @@ sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]  # httpx2 look
 pytest_plugins = [
     "oauthbroker.testing.pytest_plugin",  # no test may leak a secret, asked or not
     "tests.kit.hangs",
+    "tests.kit.costs",
 ]
 
 E2E = Path(__file__).parent / "e2e"
