@@ -80,15 +80,23 @@ class AnswersCall(Protocol):
     def __call__(self, call: Any, /) -> Awaitable[Response | Mapping[str, Any] | None]: ...
 
 
+class Authenticates(Protocol):
+    """Return the id of a request's caller, for its rate limit; None for a stranger. Raises `BrokerError`: `unauthenticated`
+    counts against the limit of strangers, as None does."""
+
+    def __call__(self, request: Any, /) -> Awaitable[str | None]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomRoute:
     """One method of a path below `/v1/<room>` or `/.well-known`, served as the broker's own calls are. `who` may call
-    it: turn tokens (`wholeTurn`: only the runtime's own), or API keys by their role. An empty `who`: no authentication.
+    it: turn tokens (`wholeTurn`: only the runtime's own), or API keys by their role. An empty `who`: no authentication,
+    or that of `authenticate`.
 
     The models are subclasses of `RequestModel`. `takes_long` lifts the limit on the time until the answer begins.
     """
 
-    method: Literal["GET", "POST", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
     handler: AnswersCall
     who: Collection[Who]
@@ -96,6 +104,7 @@ class RoomRoute:
     query: type[BaseModel] | None = None
     parameters: type[BaseModel] | None = None
     takes_long: bool = False
+    authenticate: Authenticates | None = None
 
 
 class Works(Protocol):
@@ -180,6 +189,8 @@ def flaw_of(opened: object) -> str | None:
             return "the path and method of a route are texts, and `who` is a list of texts"
         if not callable(route.handler):
             return f"the handler of {route.method} {route.path} is no function"
+        if route.authenticate is not None and not callable(route.authenticate):
+            return f"`authenticate` of {route.method} {route.path} is no function"
     for each in opened.background:
         if not (isinstance(each.name, str) and isinstance(each.seconds, int | float) and callable(each.work)):
             return "background work has a text for its name, a number of seconds and a function"

@@ -35,6 +35,7 @@ from oauthbroker.flowtools.running.walk import MOST_TRIES, EffectUnknown, Walk
 from oauthbroker.flowtools.spec import FlowTool
 
 T = TypeVar("T")
+Claim = Callable[[Connection], None]
 _GRACE_SECONDS = 30.0  # in which the caller of a new run takes it
 
 
@@ -80,19 +81,42 @@ class FlowRuns:
         was deployed with. Raises FlowRefused with every flaw."""
         return ready(tool, entities=self._entities, ports=self._ports, policies=(*self._policies, *policies))
 
-    def call(self, flow: ReadyFlow, data: Any, actor: Actor | None, *, call: str | None = None) -> RunResult:
+    def call(
+        self, flow: ReadyFlow, data: Any, actor: Actor | None, *, call: str | None = None, key: str | None = None
+    ) -> RunResult:
         """Run a tool. A repeated call with the same idempotency key gets the first answer, or goes on with its run.
 
         `call` is the id that a caller gives to its call. For a tool without an idempotency key, the same id is the same
-        call, and another id goes on with a parked run of the same caller and input.
+        call, and another id goes on with a parked run of the same caller and input. `key` is a key for such a tool.
+        """
+        try:
+            run = self.accept(flow, data, actor, call=call, key=key)
+        except FlowFailed as error:
+            return RunResult(run=None, state=FAILED, code=error.code, message=error.message)
+        return self.go_on(flow, run)
+
+    def accept(  # noqa: PLR0913  (a call, and what its trigger adds)
+        self,
+        flow: ReadyFlow,
+        data: Any,
+        actor: Actor | None,
+        *,
+        call: str | None = None,
+        key: str | None = None,
+        claim: Claim | None = None,
+    ) -> RunRecord:
+        """Take steps 1 to 3. Return the stored run, which goes on by `go_on`, or in each process that resumes.
+
+        `claim` works in the transaction that stores the run: if it raises, there is no run. Raises FlowFailed for a
+        call that is refused, after its audit entry.
         """
         try:
             validate_input(flow, data)  # 1
             authorise(flow, actor)  # 2, and the row policy in each read and write
-            run = self._serially(lambda: self._accept(flow, data, actor, call))  # 3
+            return self._serially(lambda: self._accept(flow, data, actor, call=call, key=key, claim=claim))  # 3
         except FlowFailed as error:
-            return self._refuse(flow, actor, error)
-        return self._go_on(flow, run)
+            self._refuse(flow, actor, error)
+            raise
 
     def resume(self, flow: ReadyFlow, run: str, *, refused: RefusedConsent | None = None) -> RunResult:
         """Go on with a run that is parked, or was abandoned by its process. Its version must be the same. It
@@ -100,7 +124,7 @@ class FlowRuns:
         found = self.find(run)
         if found.digest != flow.tool.source.digest:
             raise ValueError("the run is of another tool or version")
-        return self._go_on(flow, found, refused=refused)
+        return self.go_on(flow, found, refused=refused)
 
     def left(self) -> list[tuple[RunRecord, str]]:
         """Return runs that no process works on, each with the auth session that it waits for, or an empty text."""
@@ -114,16 +138,20 @@ class FlowRuns:
             raise ValueError("no run with this id")
         return found
 
-    def _accept(self, flow: ReadyFlow, data: Any, actor: Actor | None, call: str | None) -> RunRecord:
+    def _accept(  # noqa: PLR0913  (as `accept`)
+        self, flow: ReadyFlow, data: Any, actor: Actor | None, *, call: str | None, key: str | None, claim: Claim | None
+    ) -> RunRecord:
         """Step 3: evaluate the policies, and store the run. Return the stored one for a repeated key."""
-        tool, key = flow.tool, idempotency_key(flow, data, call)
+        tool, key = flow.tool, idempotency_key(flow, data, call) or key
         with self._database.transaction() as connection:
+            if claim is not None:
+                claim(connection)
             if call is not None and tool.idempotency_key is None:
                 parked = journal.parked_call(connection, tool.source.digest, data, actor)
                 if parked is not None:
                     return parked
             if key is not None and (first := journal.find_run(connection, tool=tool.name, key=key)):
-                if (first.input, first.actor and first.actor.id) != (data, actor and actor.id):
+                if (first.input, _who(first.actor)) != (data, _who(actor)):
                     raise FlowFailed("idempotencyConflict", "the key belongs to another call")
                 return first
             now = self._database.now(connection)
@@ -148,8 +176,8 @@ class FlowRuns:
         assert found is not None  # noqa: S101  (just written)
         return found
 
-    def _go_on(self, flow: ReadyFlow, run: RunRecord, *, refused: RefusedConsent | None = None) -> RunResult:
-        """Steps 4 to 9, behind the last commit of the run. A transaction that lost a race starts again there."""
+    def go_on(self, flow: ReadyFlow, run: RunRecord, *, refused: RefusedConsent | None = None) -> RunResult:
+        """Take steps 4 to 9, behind the last commit of the run. A transaction that lost a race starts again there."""
         taken = self._serially(lambda: self._take(run.id)) if run.digest == flow.tool.source.digest else None
         try:
             if taken is not None:
@@ -245,7 +273,7 @@ class FlowRuns:
         self._serially(ended)
         return _told(replace(walk.run, **end))
 
-    def _refuse(self, flow: ReadyFlow, actor: Actor | None, error: FlowFailed) -> RunResult:
+    def _refuse(self, flow: ReadyFlow, actor: Actor | None, error: FlowFailed) -> None:
         """Write the audit entry of a call that was refused before it began."""
 
         def refused() -> None:
@@ -253,7 +281,6 @@ class FlowRuns:
                 self._audit(connection, flow, actor, (None, "refused", error.code))
 
         self._serially(refused)
-        return RunResult(run=None, state=FAILED, code=error.code, message=error.message)
 
     def _audit(self, connection: Connection, flow: ReadyFlow, actor: Actor | None, end: tuple[Any, str, Any]) -> None:
         who = {"tool": flow.tool.name, "version": flow.tool.version, "actor": actor.id if actor else None}
@@ -270,6 +297,12 @@ class FlowRuns:
                     raise
                 self._sleep(0.005 * 2**tries)
         raise AssertionError
+
+
+def _who(actor: Actor | None) -> tuple[Any, ...]:
+    """Return what makes two calls those of one caller: the id, and the subjects whose links an answer may have."""
+    turn = actor.turn if actor else None
+    return (actor and actor.id, dict(turn.auth.subjects) if turn and turn.auth else {})
 
 
 def _told(run: RunRecord) -> RunResult:

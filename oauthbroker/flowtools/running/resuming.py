@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -31,16 +32,21 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def resuming(
-    broker: Broker, runs: FlowRuns, flow_of: FlowOf, *, seconds: float = LOOK_SECONDS
+    broker: Broker,
+    runs: FlowRuns,
+    flow_of: FlowOf,
+    *,
+    seconds: float = LOOK_SECONDS,
+    pool: Executor | None = None,
 ) -> AsyncIterator[None]:
     """Go on with runs while the block runs: parked ones whose authorization has ended, and abandoned ones.
 
-    `flow_of` returns the flow of a run, or None for a run that is not ours. It and the runs work in threads. `seconds`
+    `flow_of` returns the flow of a run, or None for a run that is not ours. It and the runs work in threads, of `pool` if it is given. `seconds`
     is the time between two looks; an event makes it look at once. Several processes may do this on one database. The
     end of the block waits for the runs that are under way: their requests need the broker.
     Raises `agentForwarded` if the configuration forwards the events of `flowtools`.
     """
-    resumer = _Resumer(broker, runs, flow_of, seconds=seconds)
+    resumer = _Resumer(broker, runs, flow_of, seconds=seconds, pool=pool)
     async with broker.on_granted(AGENT, resumer.told):
         task = asyncio.create_task(resumer.work())
         try:
@@ -51,8 +57,10 @@ async def resuming(
 
 
 class _Resumer:
-    def __init__(self, broker: Broker, runs: FlowRuns, flow_of: FlowOf, *, seconds: float) -> None:
-        self._broker, self._runs, self._flow_of, self._seconds = broker, runs, flow_of, seconds
+    def __init__(
+        self, broker: Broker, runs: FlowRuns, flow_of: FlowOf, *, seconds: float, pool: Executor | None
+    ) -> None:
+        self._broker, self._runs, self._flow_of, self._seconds, self._pool = broker, runs, flow_of, seconds, pool
         self._look, self._free = asyncio.Event(), asyncio.Semaphore(_AT_ONCE)
         self._under_way, self._told = set[str](), set[str]()
 
@@ -67,7 +75,7 @@ class _Resumer:
                 self._look.clear()
                 told, self._told = self._told, set()
                 try:
-                    for run, session in await to_its_end(self._runs.left):
+                    for run, session in await to_its_end(self._runs.left, self._pool):
                         if run.id not in self._under_way:
                             self._under_way.add(run.id)
                             group.create_task(self._go_on(run, session, _SETTLES if session in told else 0.0))
@@ -86,7 +94,7 @@ class _Resumer:
                         return
                     if outcome.status != "completed":
                         refused = RefusedConsent(session=session, why=(outcome.code or Code.STATE_EXPIRED).value)
-                await to_its_end(lambda: self._resume(run, refused))
+                await to_its_end(lambda: self._resume(run, refused), self._pool)
         except Exception as error:  # noqa: BLE001  (of one run: the others go on)
             word = error.code.value if isinstance(error, BrokerError) else type(error).__name__
             _LOG.error("the run %s did not go on: %s", run.id, word)
@@ -99,9 +107,9 @@ class _Resumer:
             self._runs.resume(flow, run.id, refused=refused)
 
 
-async def to_its_end(work: Callable[[], T]) -> T:
-    """Run work on a thread, and wait for its end also when the caller is cancelled: a run still uses the broker."""
-    thread = asyncio.ensure_future(asyncio.to_thread(work))
+async def to_its_end(work: Callable[[], T], pool: Executor | None = None) -> T:
+    """Run work on a thread, of `pool` if it is given, and wait for its end also when the caller is cancelled: a run still uses the broker."""
+    thread = asyncio.get_running_loop().run_in_executor(pool, work)
     try:
         return await asyncio.shield(thread)
     except asyncio.CancelledError:

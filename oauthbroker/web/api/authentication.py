@@ -16,6 +16,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Role, Settings, Who
 from oauthbroker.model.turn_token import PREFIX as TURN_PREFIX
 from oauthbroker.model.turn_token import TurnToken
+from oauthbroker.rooms.open_room import Authenticates
 from oauthbroker.web.rate_limits import RequestLimits
 from oauthbroker.web.request_limits import PEER
 
@@ -111,6 +112,22 @@ async def known(request: Request, callers: Callers, limits: RequestLimits) -> Ca
     elif stranger.status == HTTPStatus.UNAUTHORIZED:
         limits.strange(address_of(request))
     raise stranger
+
+
+async def known_to_room(request: Request, authenticate: Authenticates | None, limits: RequestLimits) -> None:
+    """Count a call by the caller's id of the room, or by the address of a stranger. Raises `rateLimited`, and what
+    `authenticate` raises."""
+    caller, refused = None, None
+    try:
+        caller = None if authenticate is None else await authenticate(request)
+    except BrokerError as error:
+        refused = error
+    if caller is not None:
+        limits.called(caller)
+    elif refused is None or refused.status == HTTPStatus.UNAUTHORIZED:
+        limits.strange(address_of(request))
+    if refused is not None:
+        raise refused
 
 
 def address_of(request: Request) -> str:

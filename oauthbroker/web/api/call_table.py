@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from oauthbroker.core.errors import Code
 from oauthbroker.model.settings import Who
+from oauthbroker.rooms.open_room import Authenticates
 from oauthbroker.web.api import handlers_events as events
 from oauthbroker.web.api import handlers_grants as grants
 from oauthbroker.web.api import handlers_queues as queues
@@ -21,7 +22,7 @@ from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.handler_call import AnyCall
 
 Handler = Callable[[AnyCall], Awaitable[Response]]
-Method = Literal["GET", "POST", "DELETE"]
+Method = Literal["GET", "POST", "PUT", "DELETE"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Operation:
     Its words and answers are in openapi.yaml.
 
     `bodies` has the form of the body by caller; one entry where it is the same for all. `handler` is None for a path
-    that is served beside this table, and only described by it.
+    that is served beside this table, and only described by it. `authenticate` is that of a room's route.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Operation:
     query: type[RequestModel] = m.NoParameters
     parameters: type[RequestModel] = m.NoParameters
     codes: tuple[Code, ...] = ()
+    authenticate: Authenticates | None = None
 
 
 _ANY_KEY: tuple[Who, ...] = ("runtime", "operator", "turn")

@@ -15,7 +15,7 @@ from oauthbroker.access.turn_token_cache import Guest
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.operations.services import Services
 from oauthbroker.web import error_responses
-from oauthbroker.web.api.authentication import Caller, Callers, address_of, known, may
+from oauthbroker.web.api.authentication import Caller, Callers, known, known_to_room, may
 from oauthbroker.web.api.call_table import Operation
 from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.handler_call import ApiCall, note_refused
@@ -49,7 +49,7 @@ class Endpoint:
                 caller = await known(request, self.callers, self.limits)
                 _judge(caller, operation)
             else:
-                self.limits.strange(address_of(request))
+                await known_to_room(request, operation.authenticate, self.limits)
             call = await self._read(request, operation, caller)
             return await _handled(operation, call)
         except BrokerError as error:

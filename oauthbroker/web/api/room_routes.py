@@ -27,8 +27,9 @@ from oauthbroker.web.request_limits import may_take_long
 
 METADATA = "/.well-known/"
 _STEP = r"/(?:[A-Za-z0-9._-]+|\{[A-Za-z_]\w*\})"
-_PATH = re.compile(f"(?:{_STEP})+")
-_VARIABLE = re.compile(r"\{(\w+)\}")
+_REST = r"/\{[A-Za-z_]\w*:path\}"
+_PATH = re.compile(f"(?:{_STEP})+(?:{_REST})?")
+_VARIABLE = re.compile(r"\{(\w+)(:path)?\}")
 _TAKEN = frozenset(operation.path.split("/")[2] for operation in OPERATIONS)
 
 
@@ -97,27 +98,29 @@ def operations_of(rooms: Mapping[str, Sequence[RoomRoute]]) -> list[Operation]:
 
 def _flaws(room: str, route: RoomRoute) -> Iterator[str]:
     if not _PATH.fullmatch(route.path):
-        yield "the path has steps of letters, digits and `._-`, or a `{name}`"
+        yield "the path has steps of letters, digits and `._-`, or a `{name}`; the last may be a `{name:path}`"
     elif room in _TAKEN:
         yield f"/v1/{room} is the broker's own"
     elif route.path.startswith(METADATA):
-        if route.method != "GET" or route.who or _VARIABLE.search(route.path):
+        if route.method != "GET" or route.who or route.authenticate or _VARIABLE.search(route.path):
             yield f"below {METADATA} there are fixed paths, GET, without authentication"
     elif not f"{route.path}/".startswith(f"/v1/{room}/"):
         yield f"the path is not below /v1/{room} or {METADATA}"
     if route.method not in get_args(Method) or not {*route.who} <= {*get_args(Who)}:
         yield "the method or `who` is unknown"
+    if route.authenticate is not None and route.who:
+        yield "`who` and `authenticate` exclude each other"
     if route.body is not None and route.method == "GET":
         yield "GET has no body"
     models = [each for each in (route.body, route.query, route.parameters) if each is not None]
     if not all(isinstance(each, type) and issubclass(each, RequestModel) for each in models):
         yield "its models are subclasses of RequestModel"
-    elif {*_VARIABLE.findall(route.path)} != (route.parameters or NoParameters).model_fields.keys():
+    elif {each[0] for each in _VARIABLE.findall(route.path)} != (route.parameters or NoParameters).model_fields.keys():
         yield "`parameters` has other members than the path"
 
 
 def _shape(route: RoomRoute) -> str:
-    return _VARIABLE.sub("{}", route.path)
+    return _VARIABLE.sub(r"{\2}", route.path)
 
 
 def _operation(room: str, route: RoomRoute) -> Operation:
@@ -130,6 +133,7 @@ def _operation(room: str, route: RoomRoute) -> Operation:
         bodies={"runtime": _model(route.body)} if route.body is not None else {},
         query=_model(route.query),
         parameters=_model(route.parameters),
+        authenticate=route.authenticate,
     )
 
 

@@ -62,6 +62,7 @@ class ApiRoutes:
         return [OwnMethods(path, self._endpoint(operations=methods).answer) for path, methods in found]
 
 
-def _fixed_first(path: tuple[str, dict[str, Operation]]) -> tuple[bool, bool, str]:
-    """`/v1/auth-sessions/confirm` before `/v1/auth-sessions/{id}`; the most frequent call is found first."""
-    return ("{" in path[0], not path[0].startswith("/v1/tokens"), path[0])
+def _fixed_first(path: tuple[str, dict[str, Operation]]) -> tuple[bool, bool, bool, str]:
+    """`/v1/auth-sessions/confirm` before `/v1/auth-sessions/{id}` before a `{rest:path}`; the most frequent call is
+    found first."""
+    return (":path}" in path[0], "{" in path[0], not path[0].startswith("/v1/tokens"), path[0])

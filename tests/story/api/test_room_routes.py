@@ -30,6 +30,10 @@ class Seed(RequestModel):
     count: int = 1
 
 
+class Row(RequestModel):
+    rest: str
+
+
 class Weather(RequestModel):
     wind: str
 
@@ -45,6 +49,19 @@ class Garden:
 
     async def look(self, call):
         return {"bed": call.path.bed}
+
+    async def row(self, call):
+        return {"method": call.request.method, "rest": call.path.rest}
+
+    async def knows(self, request):
+        said = request.headers.get("authorization", "")
+        if said not in {"", "Badge 7", "Badge 8"}:
+            raise BrokerError(Code.UNAUTHENTICATED)
+        request.state.badge = said
+        return said or None
+
+    async def badge(self, call):
+        return {"badge": call.request.state.badge, "caller": call.caller}
 
     async def weather(self, call):
         return {"wind": call.query.wind}
@@ -112,6 +129,10 @@ async def open_room(broker, resources):
         route("/v1/garden/beds/{bed}", here.look, "GET", parameters=Bed),
         route("/v1/garden/beds/first", here.clear, "GET"),
         route("/v1/garden/beds/first", here.clear, "DELETE"),
+        route("/v1/garden/rows/{rest:path}", here.row, "PUT", parameters=Row),
+        route("/v1/garden/rows/{rest:path}", here.row, "GET", parameters=Row),
+        route("/v1/garden/rows/first/{bed}", here.look, "GET", parameters=Bed),
+        route("/v1/garden/badge", here.badge, "GET", who=(), authenticate=here.knows),
         route("/v1/garden/weather", here.weather, "GET", query=Weather),
         route("/v1/garden/token", here.token, who=("turn", "operator")),
         route("/v1/garden/whole", here.clear, who=("wholeTurn",)),
@@ -183,6 +204,26 @@ async def test_a_fixed_path_comes_before_a_variable_one_and_has_its_own_methods(
     assert {"GET", "DELETE"} == {*refused.headers["allow"].split(", ")}
     assert 405 == (await api.runtime.send("HEAD", "/v1/garden/beds/first")).status
     assert 404 == (await api.runtime.get("/v1/garden/nothing")).status
+
+
+async def test_a_path_with_a_rest_takes_all_below_it_that_no_other_path_has(api: Callers) -> None:
+    for method, path in (("PUT", "a/b/c"), ("GET", "a"), ("GET", "first/b/c")):
+        answer = await api.runtime.send(method, f"/v1/garden/rows/{path}")
+        assert {"method": method, "rest": path} == answer.json()
+    assert {"bed": "b"} == (await api.runtime.get("/v1/garden/rows/first/b")).json()
+    assert 405 == (await api.runtime.post("/v1/garden/rows/a")).status
+    assert 404 == (await api.runtime.get("/v1/garden/rows")).status
+
+
+async def test_a_room_that_authenticates_callers_itself_has_the_limits_of_callers_and_strangers(api: Callers) -> None:
+    async def call(badge: str = "") -> Answer:
+        return await api.stranger.get("/v1/garden/badge", headers={"authorization": badge} if badge else {})
+
+    assert {"badge": "Badge 7", "caller": None} == (await call("Badge 7")).json()
+    assert {"badge": "", "caller": None} == (await call()).json()
+    assert {(401, "unauthenticated"), (429, "rateLimited")} == {said(await call("Badge 9")) for _ in range(20)}
+    assert (429, "rateLimited") == said(await call()), "a stranger of the same address"
+    assert 200 == (await call("Badge 8")).status, "a known caller is not kept out by strangers"
 
 
 @pytest.mark.parametrize(
