@@ -30,6 +30,8 @@ ROOM = Room(
     commands={
         "flow": RoomCommand(help="Flow tools: check, deploy, draw, run.", app="oauthbroker.flowtools.commands:app")
     },
+    kinds="oauthbroker.flowtools.serving.kinds:KINDS",
+    open="oauthbroker.flowtools.serving.room:open_room",
 )
 
 

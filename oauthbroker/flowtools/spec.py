@@ -11,6 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import urlsplit
+from zoneinfo import available_timezones
 
 from oauthbroker.flowtools.source import Flaw, FlowRefused, FlowSource, Keys, nearest, printable, read_source
 
@@ -28,7 +29,17 @@ RESERVED: Final = frozenset((
     "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "input", "let",
     "loop", "namespace", "null", "package", "parameters", "return", "true", "var", "void", "while",
 ))  # fmt: skip
-_ONLY_FOR: Final = {"method": "http", "path": "http", "schedule": "cron", "webhookSecret": "webhook"}
+_ONLY_FOR: Final = {
+    "method": "http",
+    "path": "http",
+    "schedule": "cron",
+    "timeZone": "cron",
+    "missed": "cron",
+    "webhookSecret": "webhook",
+    "signature": "webhook",
+    "agent": "queue",
+}
+_NEEDED: Final = frozenset({"schedule", "webhookSecret"})
 _REGEX_SIZE: Final = 1 << 20
 
 
@@ -61,6 +72,10 @@ class Trigger:
     path: str | None = None
     schedule: str | None = None
     webhook_secret: str | None = None
+    signature: str = "standard"
+    time_zone: str = "UTC"
+    missed: str = "once"
+    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +94,16 @@ class FlowTool:
     policies: tuple[str, ...] = ()
     auth_required: bool = True
     allowed_roles: tuple[str, ...] = ()
+    run_as: str | None = None
     written_risk: str | None = None
     written_concurrency: str | None = None
     idempotency_key: str | None = None
     source: FlowSource = field(repr=False)
+
+    @property
+    def route(self) -> tuple[str, str] | None:
+        """Return the method and the path of its own; None without one."""
+        return (self.trigger.method or "POST", self.trigger.path) if self.trigger.path else None
 
 
 def load_tool(raw: bytes, file: str) -> FlowTool:
@@ -111,6 +132,10 @@ def load_tool(raw: bytes, file: str) -> FlowTool:
             path=trigger.get("path"),
             schedule=trigger.get("schedule"),
             webhook_secret=trigger.get("webhookSecret"),
+            signature=trigger.get("signature", "standard"),
+            time_zone=trigger.get("timeZone", "UTC"),
+            missed=trigger.get("missed", "once"),
+            agent=trigger.get("agent"),
         ),
         input=data["input"],
         output=data["output"],
@@ -128,6 +153,7 @@ def load_tool(raw: bytes, file: str) -> FlowTool:
         policies=tuple(data.get("policies", ())),
         auth_required=auth.get("required", True),
         allowed_roles=tuple(auth.get("allowedRoles", ())),
+        run_as=auth.get("runAs"),
         written_risk=data.get("riskLevel"),
         written_concurrency=data.get("concurrencyStrategy"),
         idempotency_key=data.get("idempotencyKey"),
@@ -226,10 +252,12 @@ def _trigger_flaws(trigger: Any) -> Iterator[tuple[Keys, str, str]]:
         if member in trigger and kind != owner:
             what = f"not for the trigger {printable(kind[:16])}"
             yield ("trigger", member), what, f"remove it, or write type: {owner}"
-        elif owner == kind in {"cron", "webhook"} and member not in trigger:
+        elif owner == kind and member in _NEEDED and member not in trigger:
             yield ("trigger", member), "missing", f"a {kind} trigger requires it"
     if kind == "cron" and isinstance(schedule := trigger.get("schedule"), str) and not _is_schedule(schedule):
         yield ("trigger", "schedule"), "no cron expression that ever fires", "write five fields, such as 0 */6 * * *"
+    if kind == "cron" and isinstance(zone := trigger.get("timeZone", "UTC"), str) and zone not in available_timezones():
+        yield ("trigger", "timeZone"), "no IANA time zone known here", "write one such as Europe/Berlin"
 
 
 def _is_schedule(text: str) -> bool:

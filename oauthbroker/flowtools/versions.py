@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -62,6 +63,9 @@ class FlowVersions:
         by, named = person(by), named_policies(tool)
         own = [asdict(each) for each in given if each.name in named]
         with self._files.writing():
+            first = self.serving(tool.name) is None
+            if first:
+                self._refuse_same_route(tool)
             if tool.version in self.numbers(tool.name):
                 self._refuse_other(tool, own)
             else:
@@ -76,7 +80,7 @@ class FlowVersions:
                     "at": self._clock.now().isoformat(),
                 }
                 self._files.write(tool.name, _VERSIONS, tool.version, document)
-            if self.serving(tool.name) is None:
+            if first:
                 self._activate(tool.name, tool.version, by)
         return self.deployed(f"{tool.name}@{tool.version}")
 
@@ -86,6 +90,7 @@ class FlowVersions:
         with self._files.writing():
             flow = self.deployed(f"{name}@{version}")
             if self.serving(name) != version:
+                self._refuse_same_route(flow.tool)
                 self._activate(name, version, by)
         return flow
 
@@ -127,6 +132,19 @@ class FlowVersions:
         document = {"version": version, "by": by, "at": self._clock.now().isoformat()}
         self._files.write(name, _ACTIVATIONS, number, document)
 
+    def _refuse_same_route(self, tool: FlowTool) -> None:
+        """Refuse a tool that would serve the method and path of another one. Versions that cannot be used are passed
+        over: they serve nothing."""
+        for other in self.names() if tool.route else ():
+            known = None
+            if other != tool.name:
+                with suppress(FlowRefused, BrokerError):
+                    known = self.deployed(other).tool
+            if known is not None and known.route == tool.route:
+                what = f"{tool.name} has the method and path of {known.name} version {known.version}, which serves"
+                todo = f"write another path, or activate another version of {known.name}"
+                raise FlowRefused([tool.source.flaw(("trigger", "path"), what, todo)])
+
     def _refuse_other(self, tool: FlowTool, own: list[Any]) -> None:
         there = self._files.read(tool.name, _VERSIONS, tool.version, _MEMBERS)
         refuse_changed(tool, there["digest"])
@@ -147,6 +165,13 @@ class FlowVersions:
         refuse_undeployable(tool, verdict)
         self.acknowledgements.refuse_missing(tool, verdict)
         return DeployedFlow(tool=tool, verdict=verdict, policies=policies, by=document["by"], at=document["at"])
+
+
+def same_route(tools: Iterable[FlowTool]) -> list[tuple[FlowTool, FlowTool]]:
+    """Return the pairs of tools that have one method and path."""
+    seen: dict[tuple[str, str], FlowTool] = {}
+    routed = [each for each in tools if each.route]
+    return [(seen[each.route], each) for each in routed if each.route and seen.setdefault(each.route, each) is not each]
 
 
 def named_policies(tool: FlowTool) -> set[str]:

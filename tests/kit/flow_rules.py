@@ -74,7 +74,7 @@ FLOW_RULES = {
     "policy-2": "`maxRowLimit`, `requireTransaction` and `paymentRollback` come with the product: as written",
     "000-contract-1": "step 1, the input is validated by its schema: as written; a refusal names places and no values",
     "000-contract-2": "step 2, authorisation: as written for roles and rows; decided: the row policy of an entity names the field with its owner's id; the caller is "
-    "authenticated before the call, a JWT is open below",
+    "authenticated before the call",
     "000-contract-3": "step 3, every named policy is evaluated: as written; decided: again with the touched rows, before each commit and payment",
     "000-contract-4": "step 4, a transaction is begun: as written; decided: an external node ends it and runs behind the commit",
     "000-contract-5": "step 5, the graph is run node by node along the edges: as written",
@@ -101,11 +101,17 @@ FLOW_RULES = {
     "000-types-mail": "email sends an email: as written, by SMTP; decided: TLS outside of loopback, all recipients or none, a message whose answer was lost is never sent again",
     "flow-tools": "a deployed flow is a tool of an agent with its input schema and its risk: as the user asked; decided: `flow__` and the name in small letters; "
     "the runtime says who calls; a consent resumes the agent's own turn, and the repeated call goes on with the parked run of the same caller and input",
+    "000-trigger-http": "an http tool is called with `tool.call(name, payload)` and by its own method and path: as written; decided: `POST /v1/flowtools/tools/NAME`, and "
+    "the path below one prefix; the query of a GET or DELETE is the input; a run that is not over is answered with 202; two serving tools with one method and path are refused",
+    "000-trigger-jwt": "step 2 verifies a JWT: as written; decided: of configured issuers, algorithms with pairs of keys only, `iss`, `aud`, `exp` and `nbf`; API keys of the broker "
+    "beside it, with roles of the configuration; a stranger may call public tools",
+    "run-serves": "a running broker serves the deployed versions and goes on with runs by itself: as the issue asks; decided: a version that cannot run, and a database that is away, "
+    "are findings, and the broker serves",
     "run-parks": "a run whose user has to consent waits durably and goes on after `auth.granted`: as the user asked; decided: nothing was sent before, the link is not stored, "
     "a declined or expired consent ends the run",
 }
 FLOW_OPEN = {
-    "000-trigger-calls": "calls by HTTP, webhook, cron and queue; the secret of a webhook; the validation of a JWT. Triggers are checked and not served; Python calls a tool",
+    "000-trigger-calls": "calls by webhook, cron and queue; the secret of a webhook. These triggers are checked and not served",
     "000-types-providers": "adapters for providers of SMS and payments. There is a sandbox; others are passed in",
     "000-types-composite": "the read of a composite. It is refused before it runs",
 }

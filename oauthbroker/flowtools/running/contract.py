@@ -95,7 +95,7 @@ class FlowRuns:
             return RunResult(run=None, state=FAILED, code=error.code, message=error.message)
         return self.go_on(flow, run)
 
-    def accept(  # noqa: PLR0913  (a call, and what its trigger adds)
+    def accept(
         self,
         flow: ReadyFlow,
         data: Any,
@@ -138,7 +138,7 @@ class FlowRuns:
             raise ValueError("no run with this id")
         return found
 
-    def _accept(  # noqa: PLR0913  (as `accept`)
+    def _accept(
         self, flow: ReadyFlow, data: Any, actor: Actor | None, *, call: str | None, key: str | None, claim: Claim | None
     ) -> RunRecord:
         """Step 3: evaluate the policies, and store the run. Return the stored one for a repeated key."""

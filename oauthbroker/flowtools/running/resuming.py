@@ -41,9 +41,9 @@ async def resuming(
 ) -> AsyncIterator[None]:
     """Go on with runs while the block runs: parked ones whose authorization has ended, and abandoned ones.
 
-    `flow_of` returns the flow of a run, or None for a run that is not ours. It and the runs work in threads, of `pool` if it is given. `seconds`
-    is the time between two looks; an event makes it look at once. Several processes may do this on one database. The
-    end of the block waits for the runs that are under way: their requests need the broker.
+    `flow_of` returns the flow of a run, or None for a run that is not ours. It and the runs work in threads, of `pool`
+    if it is given. `seconds` is the time between two looks; an event makes it look at once. Several processes may do
+    this on one database. The end of the block waits for the runs that are under way: their requests need the broker.
     Raises `agentForwarded` if the configuration forwards the events of `flowtools`.
     """
     resumer = _Resumer(broker, runs, flow_of, seconds=seconds, pool=pool)
@@ -108,7 +108,8 @@ class _Resumer:
 
 
 async def to_its_end(work: Callable[[], T], pool: Executor | None = None) -> T:
-    """Run work on a thread, of `pool` if it is given, and wait for its end also when the caller is cancelled: a run still uses the broker."""
+    """Run work on a thread, of `pool` if it is given, and wait for its end also when the caller is cancelled: a run
+    still uses the broker."""
     thread = asyncio.get_running_loop().run_in_executor(pool, work)
     try:
         return await asyncio.shield(thread)

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from typer.testing import CliRunner
 
+from oauthbroker import check_config
 from oauthbroker.flowtools.commands import app
 from oauthbroker.flowtools.expressions import _FUNCTIONS
 from oauthbroker.flowtools.policies import FACTS, PRODUCT_POLICIES, load_policy
@@ -37,7 +38,7 @@ def test_the_tool_and_the_verdict_of_the_page(tmp_path, monkeypatch, capsys):
 
 
 def test_the_entity_of_the_page_is_run_by_the_code_of_the_page(tmp_path):
-    entity, _ = code_blocks(PAGE, "yaml")
+    entity = code_blocks(PAGE, "yaml")[0]
     document = tool_of({"t": ("transform", {"expression": "input.id"})}, [], "t").source.data
     given: dict[str, Any] = {}
     exec(code_blocks(PAGE)[0], given)  # noqa: S102  (our own page)
@@ -56,3 +57,11 @@ def test_the_page_names_every_function_fact_policy_and_node():
 def test_the_request_of_the_page_is_a_node():
     request = yaml.safe_load(code_blocks(PAGE, "yaml")[1])
     assert "POST" == tool_of({"r": (request["type"], request["config"])}, [], "r").nodes["r"].config["method"]
+
+
+def test_the_bundle_of_the_page_is_accepted(tmp_path):
+    entity, *_, bundle = code_blocks(PAGE, "yaml")
+    (tmp_path / "bundle.yaml").write_text(bundle, "utf-8")
+    (tmp_path / "entities").mkdir()
+    (tmp_path / "entities" / "order.json").write_text(json.dumps(yaml.safe_load(entity)), "utf-8")
+    assert [] == check_config(tmp_path)

@@ -1,0 +1,145 @@
+"""Calls by HTTP: `POST /v1/flowtools/tools/{name}`, and the method and path of a specification below one prefix."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from pydantic import ConfigDict
+from starlette.responses import JSONResponse, Response
+
+from oauthbroker import BrokerError, Code, RequestModel, RoomCall, RoomRoute, decode_json
+from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.running.contract import RunResult
+from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.serving.callers import FlowCallers, actor_in
+from oauthbroker.flowtools.serving.service import FlowService
+
+TOOLS: Final = "/v1/flowtools/tools/{name}"
+PATHS: Final = "/v1/flowtools/api/{path:path}"
+_LONGEST_KEY: Final = 255
+_PENDING: Final = frozenset({"parked", "running", "escalated"})
+_OURS: Final = {
+    "inputInvalid": Code.REQUEST_INVALID,
+    "unauthenticated": Code.UNAUTHENTICATED,
+    "forbidden": Code.NOT_ALLOWED,
+    "rowForbidden": Code.NOT_ALLOWED,
+    "notFound": Code.NOT_FOUND,
+}
+_STATUS: Final = {
+    **dict.fromkeys(("conflict", "idempotencyConflict", "transitionRefused"), 409),
+    **dict.fromkeys(("assertFailed", "invariantBroken", "policyBlocked", "consentRefused"), 422),
+    **dict.fromkeys(("requestInvalid", "valueInvalid", "valueMissing", "tooManyRows", "writeUnbounded"), 422),
+    **dict.fromkeys(("externalFailed", "unknown"), 502),
+}
+
+
+class ToolPath(RequestModel):
+    name: str
+
+
+class CustomPath(RequestModel):
+    path: str
+
+
+class AnyQuery(RequestModel):
+    """The query of a call, which the tool's input schema judges."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class HttpCalls:
+    """The routes of HTTP triggers."""
+
+    def __init__(self, service: FlowService, callers: FlowCallers) -> None:
+        self._service, self._callers = service, callers
+
+    def routes(self) -> list[RoomRoute]:
+        given: dict[str, Any] = {"who": (), "takes_long": True, "authenticate": self._callers.authenticate}
+        custom: dict[str, Any] = {"path": PATHS, "parameters": CustomPath, "handler": self._custom, **given}
+        return [
+            RoomRoute(method="POST", path=TOOLS, parameters=ToolPath, handler=self._tool, **given),
+            RoomRoute(method="GET", query=AnyQuery, **custom),
+            RoomRoute(method="DELETE", query=AnyQuery, **custom),
+            RoomRoute(method="POST", **custom),
+            RoomRoute(method="PUT", **custom),
+        ]
+
+    async def _tool(self, call: RoomCall) -> Response:
+        flow = await self._service.work(lambda: self._service.flow(call.path.name))
+        if flow.tool.trigger.type != "http":
+            raise BrokerError(Code.NOT_FOUND)
+        return await self._answered(call, flow, await _body(call))
+
+    async def _custom(self, call: RoomCall) -> Response:
+        wanted = (call.request.method, f"/{call.path.path}")
+        found = [flow for flow in self._service.serving.values() if flow.tool.route == wanted]
+        if len(found) != 1:
+            raise BrokerError(Code.NOT_FOUND)
+        in_query = wanted[0] in {"GET", "DELETE"}
+        data = from_query(found[0].tool.input, call.query.model_extra or {}) if in_query else await _body(call)
+        return await self._answered(call, found[0], data)
+
+    async def _answered(self, call: RoomCall, flow: ReadyFlow, data: Any) -> Response:
+        actor = actor_in(call.request)
+        key = _key(call.request.headers.getlist("idempotency-key"), actor)
+        result = await self._service.work(lambda: self._service.runs.call(flow, data, actor, key=key))
+        return answer(result)
+
+
+def from_query(schema: Mapping[str, Any], query: Mapping[str, str]) -> dict[str, Any]:
+    """Return the input of a query: texts where the schema asks for one, else JSON. A value that is no JSON stays a
+    text, which the schema then refuses."""
+    declared = schema.get("properties", {})
+    return {name: _typed(declared.get(name, {}), text) for name, text in query.items()}
+
+
+def answer(result: RunResult) -> Response:
+    """Return the answer to a caller: 200 with the output, 202 for a run that is not over, or a problem (RFC 9457).
+    Raises the broker's own error for a refusal that it has a code for."""
+    headers = {"flow-run": result.run} if result.run else {}
+    if result.state == "succeeded":
+        return JSONResponse(result.output, headers=headers)
+    if result.state in _PENDING:
+        asked = {"authorization": result.authorization.to_json()} if result.authorization else {}
+        return JSONResponse({"run": result.run, "state": result.state, **asked}, 202, headers)
+    code = result.code or result.state
+    if code in _OURS:
+        raise BrokerError(_OURS[code])
+    status = _STATUS.get(code, 500)
+    said = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": result.message}
+    told = {**said, "code": code, "retryable": False, "run": result.run}
+    return JSONResponse(told, status, headers, media_type="application/problem+json")
+
+
+async def _body(call: RoomCall) -> Any:
+    """Return the JSON of a body; an empty one is the empty object."""
+    raw = await call.request.body()
+    if not raw:
+        return {}
+    kind, _, parameter = call.request.headers.get("content-type", "").lower().partition(";")
+    if kind.strip() != "application/json" or parameter.strip() not in {"", "charset=utf-8"}:
+        raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE)
+    return decode_json(raw, Code.REQUEST_INVALID)
+
+
+def _key(sent: list[str], actor: Actor | None) -> str | None:
+    """Return the idempotency key of a caller: two callers never share one, and a stranger has none."""
+    if not sent:
+        return None
+    if len(sent) != 1 or not 0 < len(sent[0]) <= _LONGEST_KEY or actor is None:
+        raise BrokerError(Code.REQUEST_INVALID, note="one Idempotency-Key, of an authenticated caller")
+    return "header:" + hashlib.sha256(json.dumps([actor.id, sent[0]]).encode()).hexdigest()
+
+
+def _typed(schema: Any, text: str) -> Any:
+    kind = schema.get("type", "string") if isinstance(schema, dict) else "string"
+    if kind == "string" or "string" in kind:
+        return text
+    try:
+        return decode_json(text.encode(), Code.REQUEST_INVALID)
+    except BrokerError:
+        return text

@@ -1,0 +1,156 @@
+"""The resource kind `FlowService`: what a running broker serves flow tools with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from oauthbroker import ResourceKind, SecretSource, Strict, WrittenResource, WrittenResources
+from oauthbroker.flowtools.running.mail import mail_server
+from oauthbroker.flowtools.source import FlowRefused
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+Role = Annotated[str, Field(min_length=1, max_length=128)]
+Template = Annotated[str, Field(min_length=1, max_length=256)]
+File = Annotated[str, Field(min_length=1, max_length=1024)]
+Url = Annotated[str, Field(max_length=2048)]
+Subjects = dict[Literal["user", "global"], Template]
+# Signatures with a pair of keys only: with a shared secret, each holder of it could make tokens.
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
+_USUAL: Final[tuple[Algorithm, ...]] = ("RS256", "ES256")
+_SLOT: Final = re.compile(r"\{([^{}]+)\}")
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
+OWN_IDS: Final = ("key:", "service:")  # how the ids of callers with API keys, and of services, begin
+
+
+class IssuerSpec(Strict):
+    """An issuer of JWTs. In `id` and `subjects`, `{claim}` stands for a claim's text. `roles` names the claim with the
+    roles, also one inside another one: `realm_access.roles`."""
+
+    issuer: Url
+    audience: Annotated[str, Field(min_length=1, max_length=1024)]
+    jwks_url: Url | None = None
+    jwks: dict[str, Any] | None = None
+    algorithms: Annotated[list[Algorithm], Field(min_length=1)] = Field(default_factory=lambda: list(_USUAL))
+    id: Template = "{sub}"
+    roles: Annotated[str, Field(min_length=1, max_length=256)] = "roles"
+    subjects: Subjects = Field(default_factory=dict)
+
+
+class FlowIdentitySpec(Strict):
+    """What a caller with an API key, or a service, may: its roles, and the subjects whose tokens its requests use."""
+
+    roles: list[Role] = Field(default_factory=list)
+    subjects: Subjects = Field(default_factory=dict)
+
+
+class FlowServiceSpec(Strict):
+    """`database` left out: SQLite beside the store. `apply_changes` makes the changes of tables that lose no data; left
+    out, it does so for that SQLite alone. Files are relative to the folder of the bundle."""
+
+    flows: File = "flows"
+    entities: Annotated[list[File], Field(max_length=100)] = Field(default_factory=list)
+    database: SecretSource | None = None
+    apply_changes: bool | None = None
+    sandbox: bool = False
+    mail: Url | None = None
+    mail_password: SecretSource | None = None
+    issuers: Annotated[list[IssuerSpec], Field(max_length=20)] = Field(default_factory=list)
+    api_keys: dict[Name, FlowIdentitySpec] = Field(default_factory=dict)
+    services: dict[Name, FlowIdentitySpec] = Field(default_factory=dict)
+    webhook_seconds: Annotated[int, Field(ge=1, le=3600)] = 300
+
+
+def slots(template: str) -> list[str]:
+    """Return the claims that a template names."""
+    return _SLOT.findall(template)
+
+
+def filled(template: str, values: Mapping[str, str]) -> str:
+    """Return a template with the claims' texts in it."""
+    return _SLOT.sub(lambda found: values[found[1]], template)
+
+
+def _check(service: WrittenResource, resources: WrittenResources) -> None:
+    if len(resources.of(service.kind)) > 1:
+        service.refuse((), "a second FlowService", "keep one")
+    if service.whole("mail") and service.spec.mail is not None:
+        try:
+            mail_server(service.spec.mail, None)
+        except ValueError as error:
+            service.refuse(("mail",), "no mail server", str(error))
+    if service.whole("entities"):
+        _check_entities(service, resources.folder)
+    if service.whole("issuers"):
+        seen = set[str]()
+        for at, each in enumerate(service.spec.issuers):
+            _check_issuer(service, at, each)
+            for member, text in (("issuer", each.issuer), ("id", f"form {each.id}")):
+                if text in seen:
+                    todo = "write one that tells the callers of the issuers apart, such as shop-{sub}"
+                    service.refuse(("issuers", at, member), "that of another issuer", todo)
+                seen.add(text)
+    _check_identities(service)
+
+
+def _check_identities(service: WrittenResource) -> None:
+    for member, attribute in (("apiKeys", "api_keys"), ("services", "services")):
+        known: dict[str, FlowIdentitySpec] = getattr(service.spec, attribute) if service.whole(member) else {}
+        for name, identity in known.items():
+            for mode, text in identity.subjects.items():
+                if slots(text):
+                    service.refuse((member, name, "subjects", mode), "a claim, and there are none", "write the subject")
+
+
+def _check_entities(service: WrittenResource, folder: Path) -> None:
+    from oauthbroker.flowtools.serving.entity_files import entities_in
+
+    for at, each in enumerate(service.spec.entities):
+        try:
+            entities_in([folder / each])
+        except FlowRefused as refused:
+            service.refuse(("entities", at), f"entities that cannot be used: {refused.flaws[0]}", "correct them")
+        except ImportError:
+            service.refuse(("entities",), "entities need the extra `flowtools`", "install oauthbroker[flowtools]")
+        except (OSError, ValueError) as error:
+            service.refuse(("entities", at), str(error) or "no readable files", "name a file or folder of entities")
+
+
+def _check_issuer(service: WrittenResource, at: int, issuer: IssuerSpec) -> None:
+    place = ("issuers", at)
+    if (issuer.jwks_url is None) == (issuer.jwks is None):
+        service.refuse(place, "not exactly one of jwksUrl and jwks", "write where the public keys are, or the keys")
+    if issuer.jwks_url is not None and not _is_url(issuer.jwks_url):
+        service.refuse((*place, "jwksUrl"), "no URL of a key set", "write an https URL")
+    if issuer.jwks is not None and not _public_keys(issuer.jwks):
+        service.refuse((*place, "jwks"), "no usable key", "write {keys: [...]} with public keys")
+    templates: dict[tuple[str, ...], str] = {("id",): issuer.id}
+    templates |= {("subjects", mode): text for mode, text in issuer.subjects.items()}
+    for path, text in templates.items():
+        if not slots(text):
+            service.refuse((*place, *path), "one text for all callers", "name a claim, such as {sub}")
+    if issuer.id.startswith(OWN_IDS):
+        service.refuse((*place, "id"), "begins as the ids of API keys or services", "begin it with another word")
+
+
+def _public_keys(jwks: Mapping[str, Any]) -> bool:
+    from oauthbroker.flowtools.serving.key_sets import keys_of
+
+    return bool(keys_of(jwks)) and not any("d" in each or "k" in each for each in jwks["keys"])
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    known = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
+    return known and bool(parts.hostname) and not parts.fragment and "@" not in parts.netloc
+
+
+KINDS = (ResourceKind(kind="FlowService", model=FlowServiceSpec, check=_check),)

@@ -1,0 +1,97 @@
+"""The room in a running broker: routes, background work, findings, and runs that go on by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from oauthbroker import Background, BrokerError, Code, OpenRoom, PublicWeb, RoomFinding, RoomResources
+from oauthbroker.flowtools.running.ports import AGENT
+from oauthbroker.flowtools.running.resuming import resuming
+
+if TYPE_CHECKING:
+    from oauthbroker import Broker
+    from oauthbroker.flowtools.serving.service import FlowService
+
+LOOK_SECONDS: Final = 2.0
+
+
+@asynccontextmanager
+async def open_room(broker: Broker, resources: RoomResources) -> AsyncIterator[OpenRoom]:
+    """Serve the flow tools of a FlowService. Without one, the room has its commands alone."""
+    if not resources.resources:
+        yield OpenRoom()
+        return
+    from oauthbroker.flowtools.serving.callers import FlowCallers
+    from oauthbroker.flowtools.serving.http_calls import HttpCalls
+
+    broker.events.check_polled(AGENT)  # resuming needs these events
+    loopback = "plainHttpProvider" in broker.bundle.settings.weaken
+    async with AsyncExitStack() as stack:
+        web = await stack.enter_async_context(PublicWeb(allow_plain_http_loopback=loopback))
+        service = _service(broker, resources)
+        stack.callback(service.close)
+        await service.look()
+        calls = HttpCalls(service, FlowCallers(service.spec, broker, web))
+        following = _Following(service, resources)
+        await stack.enter_async_context(_ended(_go_on(broker, service)))
+        yield OpenRoom(
+            routes=calls.routes(),
+            background=[Background(name="flows", seconds=LOOK_SECONDS, work=service.look)],
+            findings=following.findings,
+            on_reload=following.follow,
+        )
+
+
+class _Following:
+    """Says when a reloaded configuration has changed the service: it is opened once."""
+
+    def __init__(self, service: FlowService, resources: RoomResources) -> None:
+        self._service, self._opened, self._now = service, resources, resources
+
+    async def follow(self, resources: RoomResources) -> None:
+        self._now = resources
+
+    def findings(self) -> Sequence[RoomFinding]:
+        if self._now == self._opened:
+            return self._service.problems
+        text = "The FlowService has changed since the start, and the old one still serves."
+        return (*self._service.problems, RoomFinding(code="restartNeeded", text=text, todo="Restart the broker."))
+
+
+def _service(broker: Broker, resources: RoomResources) -> FlowService:
+    from oauthbroker.flowtools.serving.adapters import ports_of
+    from oauthbroker.flowtools.serving.service import FlowService
+
+    (resource,), settings = resources.resources, broker.bundle.settings
+    if not resource.secrets and settings.store_url_env:
+        note = "a broker whose store is in PostgreSQL needs FlowService.spec.database: its hosts share one"
+        raise BrokerError(Code.CONFIG_INVALID, note=note)
+    store = Path(settings.store_root).absolute()
+    try:
+        ports = ports_of(resource, broker)
+        return FlowService(resource, resources.folder or Path(), store=store, ports=ports)
+    except ValueError as error:
+        note = str(error)
+    raise BrokerError(Code.CONFIG_INVALID, note=note)
+
+
+async def _go_on(broker: Broker, service: FlowService) -> None:
+    """Go on with parked and abandoned runs, from the first answer of the database."""
+    await service.ready.wait()
+    async with resuming(broker, service.runs, service.flow_of, pool=service.pool):
+        await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def _ended(work: object) -> AsyncIterator[None]:
+    """Do work while the block runs, and wait for its end."""
+    task = asyncio.ensure_future(work)  # type: ignore[call-overload]
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,184 @@
+"""The service: deployed versions that can run, and their runs on one database. Triggers, page and tools share it.
+
+A version that cannot run, and a database that is away, are findings: the broker serves, and goes on by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from oauthbroker import BrokerError, Code, RoomFinding, RoomResource, SystemClock
+from oauthbroker.flowtools.entities.database import Database
+from oauthbroker.flowtools.entities.tables import apply
+from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.running.contract import FlowRuns, RunResult
+from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.running.journal import RunRecord
+from oauthbroker.flowtools.running.ports import Ports
+from oauthbroker.flowtools.running.resuming import to_its_end
+from oauthbroker.flowtools.serving.callers import identity
+from oauthbroker.flowtools.serving.entity_files import entities_in
+from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
+from oauthbroker.flowtools.source import FlowRefused
+from oauthbroker.flowtools.versions import FlowVersions, same_route
+
+_LOG: Final = logging.getLogger("oauthbroker.flowtools")
+THREADS: Final = 12  # of runs; the pool of connections has 15
+WAITING: Final = 100  # calls that wait for a thread; more are refused
+_MOST_FINDINGS, _MOST_TEXT = 20, 280
+T = TypeVar("T")
+
+
+class FlowService:
+    """One service of a running broker. Its methods that block are called from its threads."""
+
+    def __init__(self, resource: RoomResource, folder: Path, *, store: Path, ports: Ports) -> None:
+        """Raises ValueError for a database that can never work."""
+        self.spec: FlowServiceSpec = resource.spec
+        self.folder = folder
+        self.versions = FlowVersions(folder / self.spec.flows, SystemClock())
+        secret = resource.secrets.get(("database",))
+        self._own = secret is None
+        self.database = Database(_beside(store) if secret is None else secret.reveal())
+        self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="flow")
+        self.ready = asyncio.Event()
+        self.serving: Mapping[str, ReadyFlow] = {}
+        self.problems: tuple[RoomFinding, ...] = ()
+        self._entities, self._ports = entities_in(folder / each for each in self.spec.entities), ports
+        self._runs: FlowRuns | None = None
+        self._kept: dict[tuple[str, str], ReadyFlow] = {}
+        self._calls = 0
+
+    @property
+    def runs(self) -> FlowRuns:
+        """Raises `storeUnavailable` until the database has answered once."""
+        if self._runs is None:
+            raise BrokerError(Code.STORE_UNAVAILABLE, note="the database of flows")
+        return self._runs
+
+    def flow(self, reference: str) -> ReadyFlow:
+        """Return a version by `NAME@VERSION`, or the one of NAME that serves now. Blocks.
+
+        Raises `notFound` if it is not deployed, `configInvalid` if it cannot run, and `storeUnavailable`.
+        """
+        runs, (name, _, number) = self.runs, reference.partition("@")
+        try:
+            number = number or str(self.versions.serving(name) or "")
+            if (name, number) not in self._kept:
+                deployed = self.versions.deployed(f"{name}@{number}" if number else name)
+                flow = runs.ready(deployed.tool, deployed.policies)
+                self._refuse_identity(flow)
+                self._kept[name, number] = flow
+            return self._kept[name, number]
+        except FlowRefused as refused:
+            raise BrokerError(Code.CONFIG_INVALID, note=_short(str(refused.flaws[0]))) from None
+        except BrokerError as error:
+            if error.code is not Code.REQUEST_INVALID:
+                raise
+        raise BrokerError(Code.NOT_FOUND)
+
+    def flow_of(self, run: RunRecord) -> ReadyFlow | None:
+        """Return the flow of a run; None if its version cannot run here. Blocks."""
+        try:
+            flow = self.flow(f"{run.tool}@{run.version}")
+        except BrokerError:
+            return None
+        return flow if flow.tool.source.digest == run.digest else None
+
+    def service_actor(self, flow: ReadyFlow) -> Actor | None:
+        """Return the service identity that a tool runs as; None for a public tool without one."""
+        name = flow.tool.run_as
+        return identity(f"service:{name}", self.spec.services[name]) if name else None
+
+    async def call(self, reference: str, data: Any, actor: Actor | None, *, key: str | None = None) -> RunResult:
+        """Run a tool to its end, whether or not the caller waits for it. Raises as `flow`, and `serverBusy`."""
+        return await self.work(lambda: self.runs.call(self.flow(reference), data, actor, key=key))
+
+    async def work(self, work: Callable[[], T]) -> T:
+        """Do work on a thread, to its end. Raises `serverBusy` if too many wait, and `storeUnavailable` for an error of
+        the database."""
+        if self._calls >= THREADS + WAITING:
+            raise BrokerError(Code.SERVER_BUSY, retry_after_seconds=1)
+        self._calls += 1
+        try:
+            return await to_its_end(work, self.pool)
+        except SQLAlchemyError as error:
+            name = type(error).__name__
+        finally:
+            self._calls -= 1
+        _LOG.error("the database of flows: %s", name)
+        raise BrokerError(Code.STORE_UNAVAILABLE, note="the database of flows")
+
+    async def look(self) -> None:
+        """Follow deployments and activations, and the database. Never raises."""
+        self.serving, self.problems = await to_its_end(self._look, self.pool)
+        if self._runs is not None:
+            self.ready.set()
+
+    def close(self) -> None:
+        self.pool.shutdown()
+        self.database.engine.dispose()
+
+    def _look(self) -> tuple[Mapping[str, ReadyFlow], tuple[RoomFinding, ...]]:
+        found, problems = dict[str, ReadyFlow](), list[RoomFinding]()
+        try:
+            self._connect()
+            names = self.versions.names()
+        except SQLAlchemyError as error:
+            return self.serving, (_finding("databaseAway", f"The database: {type(error).__name__}.", "Start it."),)
+        except (ValueError, BrokerError) as error:
+            return self.serving, (_finding("notServing", str(error), "Apply the changes, or correct the folder."),)
+        for name in names:
+            try:
+                found[name] = self.flow(name)
+            except BrokerError as error:
+                problems.append(_finding("toolCannotRun", f"{name}: {error.note}", "Run oauthbroker flow versions."))
+        for one, other in same_route(flow.tool for flow in found.values()):
+            text = f"{one.name} and {other.name} have one method and path, and neither is served there."
+            problems.append(_finding("sameRoute", text, "Activate other versions of them."))
+        return found, tuple(problems[:_MOST_FINDINGS])
+
+    def _connect(self) -> None:
+        """Open the runs once; later only ask whether the database is there."""
+        if self._runs is not None:
+            with self.database.transaction() as connection:
+                self.database.now(connection)
+            return
+        if self._own if self.spec.apply_changes is None else self.spec.apply_changes:
+            apply(self.database, self._entities)
+        self._runs = FlowRuns(self.database, self._entities, self._ports)
+
+    def _refuse_identity(self, flow: ReadyFlow) -> None:
+        """Refuse a tool that its trigger cannot call: its service identity is missing or unknown."""
+        tool = flow.tool
+        if tool.run_as is not None and tool.run_as not in self.spec.services:
+            known = ", ".join(sorted(self.spec.services)) or "none"
+            todo = f"declare it in the FlowService; known: {known}"
+            raise FlowRefused([tool.source.flaw(("auth", "runAs"), "no declared service", todo)])
+        needs = tool.auth_required or bool(tool.allowed_roles)
+        if tool.trigger.type != "http" and needs and tool.run_as is None:
+            todo = "name a service of the FlowService"
+            raise FlowRefused([tool.source.flaw(("auth", "runAs"), "missing", todo)])
+
+
+def _beside(store: Path) -> str:
+    """Return the URL of the embedded database, which only the account of the broker can read."""
+    file = store.with_name(f"{store.name}-flows.db")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch(mode=0o600)
+    return f"sqlite:///{file}"
+
+
+def _finding(code: str, text: str, todo: str) -> RoomFinding:
+    return RoomFinding(code=code, text=_short(text), todo=todo)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 3]}..."

@@ -1,0 +1,65 @@
+"""A bundle whose broker serves flow tools: an entity, a service, tools that are deployed, and the callers' tokens."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from oauthbroker import SystemClock
+from oauthbroker.flowtools.versions import FlowVersions
+from tests.unit.flowtools.kit import chain, written
+from tests.unit.flowtools.run_kit import BEGIN, COMMIT
+from tests.unit.flowtools.serving.jwt_kit import AUDIENCE, ISSUER, key_set, token
+
+LOG = {"name": "Log", "fields": {"text": {"type": "string", "required": True}}}
+SERVICE: dict[str, Any] = {
+    "entities": ["entities"],
+    "applyChanges": True,
+    "issuers": [{"issuer": ISSUER, "audience": AUDIENCE, "jwks": key_set("rsa")}],
+    "apiKeys": {"runtime": {"roles": ["staff"]}},
+    "services": {"nightly": {"roles": ["staff"]}},
+}
+STAFF = {"auth": {"allowedRoles": ["staff"]}}
+NIGHTLY = {"auth": {"allowedRoles": ["staff"], "runAs": "nightly"}}
+INPUT = {"type": "object", "properties": {"text": {"type": "string"}, "n": {"type": "integer"}}, "required": ["text"]}
+OUTPUT = {"type": "object", "properties": {"text": {"type": "string"}}}
+
+
+def note_tool(name: str, trigger: dict[str, Any], text: str = "input.text", **more: Any) -> dict[str, Any]:
+    """A tool that writes a line."""
+    line = ("write", {"entity": "Log", "operation": "create", "fields": {"text": text}})
+    nodes = {"a": BEGIN, "b": line, "c": COMMIT}
+    given = {"input": INPUT, "output": OUTPUT, "policies": None, "idempotencyKey": None, **STAFF, **more}
+    return written(nodes, chain(*nodes), name=name, trigger=trigger, **given)
+
+
+def bundle(folder: Path, **service: Any) -> None:
+    """Write the entities and the FlowService beside the files of the broker."""
+    (folder / "entities").mkdir(parents=True, exist_ok=True)
+    (folder / "entities" / "log.json").write_text(json.dumps(LOG))
+    document = {
+        "apiVersion": "agents.example.io/v1alpha1",
+        "kind": "FlowService",
+        "metadata": {"name": "flows"},
+        "spec": {**SERVICE, **service},
+    }
+    (folder / "flows.yaml").write_text(json.dumps(document))
+
+
+def deploy(folder: Path, document: dict[str, Any], *, activate: bool = False) -> None:
+    versions, raw = FlowVersions(folder / "flows", SystemClock()), json.dumps(document).encode()
+    from oauthbroker.flowtools.judging import judge
+    from oauthbroker.flowtools.spec import load_tool
+
+    tool = load_tool(raw, "tool.json")
+    versions.acknowledgements.record(tool, judge(tool), by="Ada")
+    versions.deploy(raw, "tool.json", by="Ada")
+    if activate:
+        versions.activate(document["name"], document["version"], by="Ada")
+
+
+def jwt(sub: str = "ada", roles: tuple[str, ...] = ("staff",), **more: Any) -> str:
+    claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": sub, "exp": time.time() + 600, "roles": list(roles)}
+    return token({**claims, **more})

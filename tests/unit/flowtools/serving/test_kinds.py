@@ -1,0 +1,81 @@
+"""The FlowService of a bundle: its flaws are refused with their place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker import check_config
+from tests.kit.flow_bundle import SERVICE, bundle
+from tests.unit.flowtools.serving.jwt_kit import key, key_set
+
+pytestmark = pytest.mark.rule("run-serves")
+BROKER = "apiVersion: agents.example.io/v1alpha1\nkind: Broker\nmetadata: {name: broker}\nspec: {rooms: [flowtools]}\n"
+ISSUER = SERVICE["issuers"][0]
+
+
+def problems(folder: Path, **service: Any) -> list[str]:
+    (folder / "broker.yaml").write_text(BROKER)
+    bundle(folder, **service)
+    return list(check_config(folder))
+
+
+def test_a_service_without_a_flaw_has_no_problem(tmp_path: Path) -> None:
+    assert [] == problems(tmp_path)
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "two places of keys": (
+        {"issuers": [{**ISSUER, "jwksUrl": "https://a.example/k"}]},
+        "not exactly one of jwksUrl and",
+    ),
+    "no place of keys": ({"issuers": [{**ISSUER, "jwks": {"keys": []}}]}, "no usable key"),
+    "a private key": ({"issuers": [{**ISSUER, "jwks": {"keys": [key("ec").as_dict(private=True)]}}]}, "no usable key"),
+    "keys over plain HTTP": ({"issuers": [{**ISSUER, "jwks": None, "jwksUrl": "http://a.example"}]}, "no URL of a key"),
+    "a shared secret as algorithm": ({"issuers": [{**ISSUER, "algorithms": ["HS256"]}]}, "algorithms"),
+    "no algorithm": ({"issuers": [{**ISSUER, "algorithms": ["none"]}]}, "algorithms"),
+    "one id for all": ({"issuers": [{**ISSUER, "id": "ada"}]}, "one text for all callers"),
+    "the id of a service": ({"issuers": [{**ISSUER, "id": "service:{sub}"}]}, "begins as the ids of"),
+    "two issuers of one id": (
+        {"issuers": [ISSUER, {**ISSUER, "issuer": "https://b.example"}]},
+        "that of another issuer",
+    ),
+    "one issuer twice": ({"issuers": [ISSUER, {**ISSUER, "id": "b-{sub}"}]}, "that of another issuer"),
+    "a claim of a service": ({"services": {"n": {"subjects": {"global": "t:{sub}"}}}}, "there are none"),
+    "a folder without entities": ({"entities": ["nowhere"]}, "nowhere"),
+    "mail without TLS": ({"mail": "smtp://mail.example?from=a@b.example"}, "no mail server"),
+    "a password as plain text": ({"database": "postgresql://u:pw@h/d"}, "secret as plain text"),
+    "an unknown field": ({"entites": []}, "entities"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_flaw_is_refused_with_its_place_and_no_value(tmp_path: Path, case: str) -> None:
+    service, said = BAD[case]
+    found = problems(tmp_path, **{name: _without_none(value) for name, value in service.items()})
+    assert found, case
+    assert any(said in each for each in found), found
+    assert all("flows.yaml:1:" in each for each in found), found
+    assert not any("pw@h" in each for each in found)
+
+
+def test_a_damaged_entity_and_a_second_service_are_refused(tmp_path: Path) -> None:
+    assert [] == problems(tmp_path)
+    (tmp_path / "entities" / "bad.json").write_text(json.dumps({"name": "Bad", "fields": {"a": {"type": "nothing"}}}))
+    (tmp_path / "more.yaml").write_text((tmp_path / "flows.yaml").read_text().replace('"name": "flows"', '"name": "b"'))
+    found = check_config(tmp_path)
+    assert 2 == sum("entities that cannot be used: " in each for each in found)
+    assert any("a second FlowService" in each for each in found)
+
+
+def test_key_sets_of_tests_have_public_keys_alone() -> None:
+    assert "d" not in key_set("rsa")["keys"][0]
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_none(each) for name, each in value.items() if each is not None}
+    return [_without_none(each) for each in value] if isinstance(value, list) else value
