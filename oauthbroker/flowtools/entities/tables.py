@@ -6,13 +6,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Boolean, Column, Connection, Double, Integer, MetaData, Table, Text
 
 from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.entities.definition import Entity, EntityField
+from oauthbroker.flowtools.entities.definition import Entity
 
 _TYPES: Final[Mapping[str, Any]] = {"number": Double, "integer": BigInteger, "boolean": Boolean}
 _DECLARED = Table(
@@ -38,19 +39,24 @@ class Change:
 
 def table_of(entity: Entity) -> Table:
     """Return the table of an entity. A soft-deleted row keeps its values and has `deletedAt`."""
+    fields = tuple((name, each.type) for name, each in entity.fields.items())
+    return _table(entity.name.lower(), fields, has_status=entity.status is not None)
+
+
+@lru_cache(1024)
+def _table(name: str, fields: tuple[tuple[str, str], ...], *, has_status: bool) -> Table:
+    """Return one object for equal entities, so that the statements of a table are compiled once."""
     own: list[Column[Any]] = [
         Column("id", Text, primary_key=True),
         Column("version", Integer, nullable=False),
         Column("deletedAt", Text),
     ]
-    status: list[Column[Any]] = [Column("status", Text, nullable=False)] if entity.status else []
-    return Table(
-        f"entity_{entity.name.lower()}", MetaData(), *own, *status, *[_column(*each) for each in entity.fields.items()]
-    )
+    status: list[Column[Any]] = [Column("status", Text, nullable=False)] if has_status else []
+    return Table(f"entity_{name}", MetaData(), *own, *status, *[_column(*each) for each in fields])
 
 
-def _column(name: str, declared: EntityField) -> Column[Any]:
-    return Column(name, _TYPES.get(declared.type, Text))
+def _column(name: str, kind: str) -> Column[Any]:
+    return Column(name, _TYPES.get(kind, Text))
 
 
 def plan(database: Database, entities: Iterable[Entity]) -> list[Change]:
@@ -110,7 +116,7 @@ def _changes(connection: Connection, entity: Entity) -> Iterator[Change]:
             what = f"{entity.name}: change the field {name} from {old['type']} to {new.type}"
             yield Change(what=what, refused=kept, statement=rows.drop(name))
             yield Change(
-                what=f"{entity.name}: add the field {name} again", statement=rows.add(name, _column(name, new))
+                what=f"{entity.name}: add the field {name} again", statement=rows.add(name, _column(name, new.type))
             )
         if new is not None and new.required and not old.get("required", False):
             lacking = "rows lack it" if rows.any(f"{rows.quoted(name)} IS NULL") else ""
@@ -118,7 +124,7 @@ def _changes(connection: Connection, entity: Entity) -> Iterator[Change]:
     for name, added in entity.fields.items():
         if name not in fields:
             lacking = "rows would lack it; add it without `required` first" if added.required and rows.any() else ""
-            statement = rows.add(name, _column(name, added))
+            statement = rows.add(name, _column(name, added.type))
             yield Change(what=f"{entity.name}: add the field {name}", refused=lacking, statement=statement)
     yield from _status_changes(entity, before.get("status"), rows)
     yield Change(what=f"{entity.name}: keep the new declaration")

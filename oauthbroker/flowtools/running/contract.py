@@ -202,16 +202,15 @@ class FlowRuns:
             walk.run_nodes()  # 5: a commit node, and an external one, do 6 and 7 for the nodes before them
             walk.enforce()  # 6
             output = normalised(flow, walk.output)  # 9, first half: nothing is committed whose answer is not valid
-            walk.commit()  # 7
+            return self._succeed(walk, output)  # 7, 8, 9
         except (EffectUnknown, Escalated, ConsentNeeded) as pause:
             walk.close()
             return self._pause(walk, pause)
         except FlowFailed as error:
             walk.close()
-            return self._finish(walk, FAILED, error=error)  # 8
+            return self._fail(walk, error)  # 8
         finally:
             walk.close()
-        return self._finish(walk, SUCCEEDED, output=output)  # 8, 9
 
     def _take(self, run: str) -> RunRecord | None:
         """Take a run for this process. None if it ended, or another process has its lease."""
@@ -228,15 +227,22 @@ class FlowRuns:
             journal.change_run(connection, found, **mine)
             return replace(found, **mine)
 
-    def _finish(self, walk: Walk, state: str, *, output: Any = None, error: FlowFailed | None = None) -> RunResult:
-        """Step 8: write how the run ended, and the audit entry with it. Step 9: return the answer.
+    def _succeed(self, walk: Walk, output: Any) -> RunResult:
+        """Steps 7 to 9: commit the rows together with the end of the run and its audit entry, and return the answer."""
+        end: dict[str, Any] = {"state": SUCCEEDED, "output": output, "notes": list(walk.notes), "lease_until": 0.0}
+        end |= {"code": None, "message": None}
+        self._audit(walk.connection, walk.flow, walk.run.actor, (walk.run.id, SUCCEEDED, None))
+        walk.commit(end)
+        return _told(replace(walk.run, **end))
+
+    def _fail(self, walk: Walk, error: FlowFailed) -> RunResult:
+        """Step 8: write how the run ended, and the audit entry with it.
 
         A failed run of which nothing was committed gives its key free, so that the call can be made again.
         """
-        notes = [*walk.notes, *(self._of_failure(walk) if state == FAILED else ())]
-        end: dict[str, Any] = {"state": state, "output": output, "notes": notes, "lease_until": 0.0}
-        end |= {"code": error.code if error else None, "message": error.message if error else None}
-        end["key"] = walk.run.key if state == SUCCEEDED or walk.committed else None
+        notes = [*walk.notes, *self._of_failure(walk)]
+        end: dict[str, Any] = {"state": FAILED, "output": None, "notes": notes, "lease_until": 0.0}
+        end |= {"code": error.code, "message": error.message, "key": walk.run.key if walk.committed else None}
         return self._end(walk, end)
 
     def _pause(self, walk: Walk, pause: EffectUnknown | Escalated | ConsentNeeded) -> RunResult:

@@ -67,7 +67,7 @@ class Walk:
     refused: RefusedConsent | None = None
     output: Any = None
     committed: bool = False
-    _connection: Connection = field(init=False)
+    connection: Connection = field(init=False)
     _rows: Rows = field(init=False)
     _steps: dict[str, RunStep] = field(init=False)
     _approved: frozenset[str] = field(init=False)
@@ -77,10 +77,10 @@ class Walk:
 
     def begin(self) -> None:
         """Open a transaction, and read the steps that are committed. Raises FlowFailed after a refused consent."""
-        self._connection = self.database.engine.connect()
-        self._rows = Rows(self._connection, self.entities, self.run.actor)
-        self._steps = steps_of(self._connection, self.run.id)
-        self._approved = approved(self._connection, self.run.id)
+        self.connection = self.database.engine.connect()
+        self._rows = Rows(self.connection, self.entities, self.run.actor)
+        self._steps = steps_of(self.connection, self.run.id)
+        self._approved = approved(self.connection, self.run.id)
         self.committed = bool(self._steps)
         self._values = {"input": self.run.input}
         if self.refused is not None and self.refused.session == waits_for(self._steps):
@@ -107,17 +107,20 @@ class Walk:
         self._rows.check_invariants()
         self.notes |= dict.fromkeys(self._judged(self.facts(), self.flow.tool.policies))
 
-    def commit(self, seconds: float = 0.0) -> None:
-        """Commit rows and steps together, if the run is still ours. The lease then lasts for another call outside."""
-        until = self.database.now(self._connection) + self.lease_seconds + seconds
-        change_run(self._connection, self.run, lease_until=until, notes=list(self.notes))
-        self._connection.commit()
+    def commit(self, end: Mapping[str, Any] | None = None, *, seconds: float = 0.0) -> None:
+        """Commit rows and steps together, if the run is still ours: with its `end`, or with a lease that lasts for
+        another call outside of `seconds`."""
+        if end is None:
+            until = self.database.now(self.connection) + self.lease_seconds + seconds
+            end = {"lease_until": until, "notes": list(self.notes)}
+        change_run(self.connection, self.run, **end)
+        self.connection.commit()
         self.committed = True
 
     def close(self) -> None:
         """Roll back the open transaction, and let the connection go."""
-        if hasattr(self, "_connection"):
-            self._connection.close()
+        if hasattr(self, "connection"):
+            self.connection.close()
 
     def facts(self, *, failing: bool = False) -> Facts:
         """Return what policies may read of the run so far."""
@@ -206,7 +209,7 @@ class Walk:
         elif node.operation == "transition":
             found = self._rows.transition(name, filter_, config["to"], fields, limit)
         else:
-            at = iso(self.database.now(self._connection))
+            at = iso(self.database.now(self.connection))
             found = self._rows.soft_delete(name, filter_, at, limit)
         if not _is_one(config):
             return found
@@ -216,7 +219,7 @@ class Walk:
 
     def _external(self, node: Node) -> Any:
         """Send an effect behind the commit of all before it."""
-        at = iso(self.database.now(self._connection))
+        at = iso(self.database.now(self.connection))
         seconds = float(self._wrappers.seconds)
         given: dict[str, Any] = {"values": self._values, "mapped": self._fields, "seconds": seconds, "at": at}
         effect, again = effect_of(self.flow, self.run, node, **given), repeatable(self.flow, node)
@@ -249,10 +252,10 @@ class Walk:
         transaction: one that has to wait for a user was certainly not sent."""
         requests = self.flow.ports.requests if node.type == "httpRequest" else None
         if requests is not None:
-            self.commit(ASK_SECONDS)
+            self.commit(seconds=ASK_SECONDS)
             requests.ask(effect)
         self._write(node, RunStep(state=SENT, value=None, attempts=attempt))
-        self.commit(effect.seconds)
+        self.commit(seconds=effect.seconds)
         return requests.send(effect) if requests is not None else adapter_of(self.flow, node).send(effect)
 
     def _failed_attempt(self, node: Node, error: Exception, attempt: int, *, repeatable: bool) -> None:
@@ -278,9 +281,9 @@ class Walk:
         for tries in range(MOST_TRIES):
             try:
                 self._write(node, step)
-                return self.commit(seconds)
+                return self.commit(seconds=seconds)
             except DBAPIError as error:
-                self._connection.rollback()
+                self.connection.rollback()
                 if tries + 1 == MOST_TRIES or not is_lost_race(error):
                     raise
                 self.sleep(0.005 * 2**tries)
@@ -288,7 +291,7 @@ class Walk:
 
     def _write(self, node: Node, step: RunStep) -> None:
         """Journal a step in the open transaction."""
-        write_step(self._connection, self.run.id, node.id, step, new=node.id not in self._steps)
+        write_step(self.connection, self.run.id, node.id, step, new=node.id not in self._steps)
         self._steps[node.id] = step
 
 
