@@ -17,6 +17,7 @@ from oauthbroker.flowtools.given_files import Policies, given_files, given_polic
 from oauthbroker.flowtools.judging import FlowVerdict, judge
 from oauthbroker.flowtools.rules import findings
 from oauthbroker.flowtools.running_commands import approve, decline, plan, run, runs
+from oauthbroker.flowtools.secret_commands import secret
 from oauthbroker.flowtools.source import FlowRefused
 from oauthbroker.flowtools.spec import FlowTool, load_tool, published_schema, refuse_changed
 
@@ -25,6 +26,7 @@ Tools = Annotated[list[Path], typer.Argument(help="JSON or YAML files, or folder
 app = typer.Typer(add_completion=False, help="Flow tools: check, deploy, draw, run.")
 for _command in (acknowledge, activate, deploy, plan, run, runs, approve, decline, versions):
     app.command()(_command)
+app.add_typer(secret, name="secret")
 
 
 @app.callback()

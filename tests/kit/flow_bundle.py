@@ -22,7 +22,7 @@ SERVICE: dict[str, Any] = {
     "services": {"nightly": {"roles": ["staff"]}},
 }
 STAFF = {"auth": {"allowedRoles": ["staff"]}}
-NIGHTLY = {"auth": {"allowedRoles": ["staff"], "runAs": "nightly"}}
+NIGHTLY: dict[str, Any] = {"auth": {"allowedRoles": ["staff"], "runAs": "nightly"}}
 INPUT = {"type": "object", "properties": {"text": {"type": "string"}, "n": {"type": "integer"}}, "required": ["text"]}
 OUTPUT = {"type": "object", "properties": {"text": {"type": "string"}}}
 

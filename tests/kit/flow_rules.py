@@ -105,13 +105,19 @@ FLOW_RULES = {
     "the path below one prefix; the query of a GET or DELETE is the input; a run that is not over is answered with 202; two serving tools with one method and path are refused",
     "000-trigger-jwt": "step 2 verifies a JWT: as written; decided: of configured issuers, algorithms with pairs of keys only, `iss`, `aud`, `exp` and `nbf`; API keys of the broker "
     "beside it, with roles of the configuration; a stranger may call public tools",
+    "000-trigger-webhook": "an external service calls back, signed with a secret by name: as written; decided: Standard Webhooks, and the forms of GitHub and Stripe; the secret is in "
+    "the broker's sealed store, two of them hold during a change; 202 after the run is stored; the event's id is the idempotency key of a tool without one",
+    "000-trigger-cron": "a run on a schedule: as written; decided: UTC or a declared time zone, by the database's clock, one run in the cluster for each firing; of firings that no process "
+    "saw, `once` makes one run and `skip` none; the input is empty, or has `scheduledAt`",
+    "000-trigger-queue": "a run by an event of a message queue: as written; decided: the broker's queue of the agent that the trigger names; the payload is the input; settled when the run "
+    "is stored, a dead letter when no run takes it",
+    "000-trigger-as": "webhook, cron and queue runs act as a service identity: as the issue asks; decided: `auth.runAs` names one of the configuration, with its roles; an unknown one is a finding",
     "run-serves": "a running broker serves the deployed versions and goes on with runs by itself: as the issue asks; decided: a version that cannot run, and a database that is away, "
     "are findings, and the broker serves",
     "run-parks": "a run whose user has to consent waits durably and goes on after `auth.granted`: as the user asked; decided: nothing was sent before, the link is not stored, "
     "a declined or expired consent ends the run",
 }
 FLOW_OPEN = {
-    "000-trigger-calls": "calls by webhook, cron and queue; the secret of a webhook. These triggers are checked and not served",
     "000-types-providers": "adapters for providers of SMS and payments. There is a sandbox; others are passed in",
     "000-types-composite": "the read of a composite. It is refused before it runs",
 }

@@ -27,21 +27,31 @@ async def open_room(broker: Broker, resources: RoomResources) -> AsyncIterator[O
         return
     from oauthbroker.flowtools.serving.callers import FlowCallers
     from oauthbroker.flowtools.serving.http_calls import HttpCalls
+    from oauthbroker.flowtools.serving.queue_events import QueueEvents
+    from oauthbroker.flowtools.serving.schedules import SCHEDULE_SECONDS, Schedules
+    from oauthbroker.flowtools.serving.webhooks import Webhooks
 
     broker.events.check_polled(AGENT)  # resuming needs these events
     loopback = "plainHttpProvider" in broker.bundle.settings.weaken
     async with AsyncExitStack() as stack:
         web = await stack.enter_async_context(PublicWeb(allow_plain_http_loopback=loopback))
         service = _service(broker, resources)
-        stack.callback(service.close)
+        stack.push_async_callback(service.close)
+        webhooks, schedules, events = Webhooks(service, broker), Schedules(service), QueueEvents(service, broker)
+        stack.push_async_callback(events.close)
         await service.look()
         calls = HttpCalls(service, FlowCallers(service.spec, broker, web))
         following = _Following(service, resources)
         await stack.enter_async_context(_ended(_go_on(broker, service)))
         yield OpenRoom(
-            routes=calls.routes(),
-            background=[Background(name="flows", seconds=LOOK_SECONDS, work=service.look)],
-            findings=following.findings,
+            routes=[*calls.routes(), *webhooks.routes()],
+            background=[
+                Background(name="flows", seconds=LOOK_SECONDS, work=service.look),
+                Background(name="queues", seconds=LOOK_SECONDS, work=events.look),
+                Background(name="schedules", seconds=SCHEDULE_SECONDS, work=schedules.look),
+                Background(name="webhooks", seconds=LOOK_SECONDS, work=webhooks.look),
+            ],
+            findings=lambda: [*following.findings(), *webhooks.problems, *events.problems],
             on_reload=following.follow,
         )
 

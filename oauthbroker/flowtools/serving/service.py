@@ -6,9 +6,11 @@ A version that cannot run, and a database that is away, are findings: the broker
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -54,7 +56,7 @@ class FlowService:
         self._entities, self._ports = entities_in(folder / each for each in self.spec.entities), ports
         self._runs: FlowRuns | None = None
         self._kept: dict[tuple[str, str], ReadyFlow] = {}
-        self._calls = 0
+        self._calls, self._tasks = 0, set[asyncio.Task[None]]()
 
     @property
     def runs(self) -> FlowRuns:
@@ -101,6 +103,24 @@ class FlowService:
         """Run a tool to its end, whether or not the caller waits for it. Raises as `flow`, and `serverBusy`."""
         return await self.work(lambda: self.runs.call(self.flow(reference), data, actor, key=key))
 
+    async def accept(self, flow: ReadyFlow, data: Any, key: str) -> RunRecord:
+        """Store a run of a tool's service identity durably; it goes on behind this call. A killed process leaves it to
+        those that resume. Raises FlowFailed, and as `work`."""
+        run = await self.work(lambda: self.runs.accept(flow, data, self.service_actor(flow), key=key))
+        self.spawn(flow, run)
+        return run
+
+    def spawn(self, flow: ReadyFlow, run: RunRecord) -> None:
+        """Let a stored run go on. One that cannot now is found by those that resume."""
+
+        async def go_on() -> None:
+            with suppress(BrokerError):
+                await self.work(lambda: self.runs.go_on(flow, run))
+
+        task = asyncio.create_task(go_on())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     async def work(self, work: Callable[[], T]) -> T:
         """Do work on a thread, to its end. Raises `serverBusy` if too many wait, and `storeUnavailable` for an error of
         the database."""
@@ -122,7 +142,9 @@ class FlowService:
         if self._runs is not None:
             self.ready.set()
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Wait for the runs that are under way: their requests need the broker."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self.pool.shutdown()
         self.database.engine.dispose()
 
@@ -166,6 +188,11 @@ class FlowService:
         if tool.trigger.type != "http" and needs and tool.run_as is None:
             todo = "name a service of the FlowService"
             raise FlowRefused([tool.source.flaw(("auth", "runAs"), "missing", todo)])
+
+
+def event_key(trigger: str, event: str) -> str:
+    """Return the idempotency key of an event. No key of a tool or a caller has this form."""
+    return f"{trigger}:{hashlib.sha256(event.encode()).hexdigest()}"
 
 
 def _beside(store: Path) -> str:

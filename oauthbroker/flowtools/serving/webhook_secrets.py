@@ -1,0 +1,55 @@
+"""The secrets of webhooks, sealed in the broker's store. During a change, the old one is taken beside the new one."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import TYPE_CHECKING, Final
+
+from oauthbroker import BrokerError, Code
+
+if TYPE_CHECKING:
+    from oauthbroker import Broker
+
+ROOM: Final = "flowtools"
+_KEY: Final = "webhook/"
+_LEAST, _MOST = 16, 512  # characters
+_STANDARD: Final = "whsec_"
+
+
+async def secrets_of(broker: Broker, name: str) -> list[str]:
+    """Return the secrets of a name, the newest first; none if it has none."""
+    found: list[str] | None = await broker.room_state(ROOM).get(_KEY + name)
+    return found or []
+
+
+async def set_secret(broker: Broker, name: str, text: str, *, keep: bool) -> None:
+    """Store a secret; `keep` leaves the one before it valid. Raises `requestInvalid` for one that is too weak."""
+    secret = text.strip()
+    if not (_LEAST <= len(secret) <= _MOST and secret.isascii() and secret.isprintable()) or not _is_whole(secret):
+        note = f"a secret has {_LEAST} to {_MOST} printable ASCII characters; behind whsec_, it is base64"
+        raise BrokerError(Code.REQUEST_INVALID, note=note)
+
+    def newest(before: list[str] | None) -> list[str]:
+        return [secret, *(each for each in (before or [])[:1] if keep and each != secret)]
+
+    await broker.room_state(ROOM).change(_KEY + name, newest)
+
+
+async def remove_secret(broker: Broker, name: str) -> bool:
+    """Remove the secrets of a name. False if it has none."""
+    return await broker.room_state(ROOM).remove(_KEY + name)
+
+
+async def secret_names(broker: Broker) -> dict[str, int]:
+    """Return each name with the number of its secrets."""
+    found = {key: value async for key, value in broker.room_state(ROOM).all() if key.startswith(_KEY)}
+    return {key.removeprefix(_KEY): len(found[key]) for key in sorted(found)}
+
+
+def _is_whole(secret: str) -> bool:
+    if not secret.startswith(_STANDARD):
+        return True
+    try:
+        return bool(b64decode(secret.removeprefix(_STANDARD), validate=True))
+    except ValueError:
+        return False

@@ -1,0 +1,135 @@
+"""Webhooks: signed requests of other services. A run is stored before the answer, and goes on behind it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import JSONResponse, Response
+
+from oauthbroker import BrokerError, Code, RequestModel, RoomCall, RoomFinding, RoomRoute, SystemClock, decode_json
+from oauthbroker.flowtools.failures import FlowFailed
+from oauthbroker.flowtools.running.contract import RunResult
+from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.running.journal import FAILED
+from oauthbroker.flowtools.serving.http_calls import answer
+from oauthbroker.flowtools.serving.service import FlowService, event_key
+from oauthbroker.flowtools.serving.webhook_secrets import secrets_of
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from oauthbroker import Broker
+
+PATH: Final = "/v1/flowtools/webhooks/{name}"
+_STANDARD: Final = "whsec_"
+_NUMBER: Final = re.compile(r"[0-9]{1,12}")
+
+
+class WebhookPath(RequestModel):
+    name: str
+
+
+class Webhooks:
+    """The route of webhook triggers."""
+
+    def __init__(self, service: FlowService, broker: Broker) -> None:
+        self._service, self._broker = service, broker
+        self.problems: tuple[RoomFinding, ...] = ()
+
+    def routes(self) -> list[RoomRoute]:
+        given: dict[str, Any] = {"who": (), "takes_long": True, "authenticate": self.authenticate}
+        return [RoomRoute(method="POST", path=PATH, parameters=WebhookPath, handler=self.receive, **given)]
+
+    async def look(self) -> None:
+        """Find the webhooks without a secret."""
+        flows = [each for each in self._service.serving.values() if each.tool.trigger.type == "webhook"]
+        self.problems = tuple([self._problem(each) for each in flows if not await self._secrets(each)])
+
+    async def authenticate(self, request: Request) -> str:
+        """Verify the signature, and keep the event's key in the request's state. Raises `notFound` for another tool,
+        `configInvalid` without a secret, and `unauthenticated`."""
+        flow = self._flow(request.path_params["name"])
+        secrets = await self._secrets(flow)
+        if not secrets:
+            raise BrokerError(Code.CONFIG_INVALID, note="the secret of a webhook is missing")
+        request.state.event = verified(
+            flow.tool.trigger.signature,
+            request.headers,
+            await request.body(),
+            secrets=secrets,
+            now=SystemClock().now().timestamp(),
+            seconds=self._service.spec.webhook_seconds,
+        )
+        return f"webhook-{flow.tool.name}"
+
+    async def receive(self, call: RoomCall) -> Response:
+        flow, data = self._flow(call.path.name), decode_json(await call.request.body(), Code.REQUEST_INVALID)
+        key = event_key("webhook", call.request.state.event)
+        try:
+            run = await self._service.accept(flow, data, key)
+        except FlowFailed as error:
+            return answer(RunResult(run=None, state=FAILED, code=error.code, message=error.message))
+        return JSONResponse({"run": run.id}, 202)
+
+    def _flow(self, name: str) -> ReadyFlow:
+        flow = self._service.serving.get(name)
+        if flow is None or flow.tool.trigger.type != "webhook":
+            raise BrokerError(Code.NOT_FOUND)
+        return flow
+
+    async def _secrets(self, flow: ReadyFlow) -> list[str]:
+        return await secrets_of(self._broker, str(flow.tool.trigger.webhook_secret))
+
+    def _problem(self, flow: ReadyFlow) -> RoomFinding:
+        name = flow.tool.trigger.webhook_secret
+        text = f"The secret {name} of the webhook {flow.tool.name} is missing, and its calls are refused."
+        return RoomFinding(code="webhookSecretMissing", text=text[:300], todo="Run oauthbroker flow secret set.")
+
+
+def verified(
+    form: str, headers: Mapping[str, str], body: bytes, *, secrets: Sequence[str], now: float, seconds: int
+) -> str:
+    """Return the id of a signed event: that of Standard Webhooks, else the hash of the body, because no other form
+    signs an id. Raises `unauthenticated` for a bad signature, and for a time out of the window."""
+    event, at, signed, sent = _READ[form](headers, body)
+    expected = [_signature(form, each, signed) for each in secrets]
+    matches = [hmac.compare_digest(one.encode(), other.encode()) for one in expected for other in sent]
+    in_time = at is None or bool(_NUMBER.fullmatch(at) and abs(now - int(at)) <= seconds)
+    if not any(matches) or not in_time or not event:
+        raise BrokerError(Code.UNAUTHENTICATED, note="the signature of a webhook")
+    return event
+
+
+def _signature(form: str, secret: str, signed: bytes) -> str:
+    if form != "standard":
+        return hmac.new(secret.encode(), signed, "sha256").hexdigest()
+    key = b64decode(secret.removeprefix(_STANDARD))
+    return b64encode(hmac.digest(key, signed, "sha256")).decode()
+
+
+_Read = tuple[str, str | None, bytes, list[str]]  # the event's id, its time, the signed bytes, the signatures
+
+
+def _standard(headers: Mapping[str, str], body: bytes) -> _Read:
+    event, at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    sent = [each.removeprefix("v1,") for each in headers.get("webhook-signature", "").split() if each.startswith("v1,")]
+    return event, at, f"{event}.{at}.".encode() + body, sent
+
+
+def _github(headers: Mapping[str, str], body: bytes) -> _Read:
+    found = headers.get("x-hub-signature-256", "")
+    return hashlib.sha256(body).hexdigest(), None, body, [found.removeprefix("sha256=")]
+
+
+def _stripe(headers: Mapping[str, str], body: bytes) -> _Read:
+    pairs = [each.partition("=") for each in headers.get("stripe-signature", "").split(",")]
+    at = next((value for name, _, value in pairs if name == "t"), "")
+    return hashlib.sha256(body).hexdigest(), at, f"{at}.".encode() + body, [v for name, _, v in pairs if name == "v1"]
+
+
+_READ: Final = {"standard": _standard, "github": _github, "stripe": _stripe}
