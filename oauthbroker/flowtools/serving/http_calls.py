@@ -85,7 +85,7 @@ class HttpCalls:
 
     async def _answered(self, call: RoomCall, flow: ReadyFlow, data: Any) -> Response:
         actor = actor_in(call.request)
-        key = _key(call.request.headers.getlist("idempotency-key"), actor)
+        key = caller_key(call.request.headers.getlist("idempotency-key"), actor)
         result = await self._service.work(lambda: self._service.runs.call(flow, data, actor, key=key))
         return answer(result)
 
@@ -126,7 +126,7 @@ async def _body(call: RoomCall) -> Any:
     return decode_json(raw, Code.REQUEST_INVALID)
 
 
-def _key(sent: list[str], actor: Actor | None) -> str | None:
+def caller_key(sent: list[str], actor: Actor | None) -> str | None:
     """Return the idempotency key of a caller: two callers never share one, and a stranger has none."""
     if not sent:
         return None

@@ -1,0 +1,124 @@
+"""The service: routes, queries, findings, and the callers' idempotency keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker import BrokerError, RoomResource, Secret, SystemClock
+from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.running.contract import RunResult
+from oauthbroker.flowtools.running.ports import Ports
+from oauthbroker.flowtools.serving.http_calls import answer, caller_key, from_query
+from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
+from oauthbroker.flowtools.serving.service import FlowService
+from oauthbroker.flowtools.source import FlowRefused
+from oauthbroker.flowtools.versions import FlowVersions
+from tests.kit.flow_bundle import NIGHTLY, SERVICE, bundle, deploy, note_tool
+
+pytestmark = pytest.mark.rule("000-trigger-http", "000-trigger-as", "run-serves")
+CRON = {"type": "cron", "schedule": "0 3 * * *"}
+STAFF = Actor(id="ada", roles=frozenset({"staff"}))
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[FlowService]:
+    made = opened(tmp_path)
+    yield made
+    await made.close()
+
+
+def opened(folder: Path, url: str = "") -> FlowService:
+    bundle(folder)
+    secrets: dict[Any, Secret] = {("database",): Secret(url)} if url else {}
+    resource = RoomResource("FlowService", "flows", FlowServiceSpec.model_validate(SERVICE), secrets=secrets)
+    return FlowService(resource, folder, store=folder / "store", ports=Ports())
+
+
+def codes(service: FlowService) -> list[str]:
+    return [each.code for each in service.problems]
+
+
+def test_two_serving_tools_of_one_method_and_path_are_refused_with_both_names(tmp_path: Path) -> None:
+    here = {"type": "http", "path": "/notes"}
+    deploy(tmp_path, note_tool("first", here))
+    deploy(tmp_path, note_tool("other", {**here, "method": "PUT"}))
+    with pytest.raises(FlowRefused, match=r"second has the method and path of first version 1, which serves"):
+        deploy(tmp_path, note_tool("second", {**here, "method": "POST"}))
+    assert [] == FlowVersions(tmp_path / "flows", SystemClock()).numbers("second")
+    moved = {**note_tool("other", here), "version": 2}
+    deploy(tmp_path, moved)
+    with pytest.raises(FlowRefused, match=r"other has the method and path of first"):
+        deploy(tmp_path, moved, activate=True)
+
+
+async def test_tools_whose_service_identity_is_missing_or_unknown_are_findings(
+    service: FlowService, tmp_path: Path
+) -> None:
+    deploy(tmp_path, note_tool("good", CRON, **NIGHTLY))
+    deploy(tmp_path, note_tool("missing", CRON))
+    deploy(tmp_path, note_tool("unknown", CRON, auth={"runAs": "weekly"}))
+    await service.look()
+    assert (["good"], ["toolCannotRun"] * 2) == (list(service.serving), codes(service))
+    actor = service.service_actor(service.serving["good"])
+    assert Actor(id="service:nightly", roles=frozenset({"staff"})) == actor
+
+
+async def test_a_database_that_is_away_is_a_finding_and_calls_may_be_repeated(tmp_path: Path) -> None:
+    away = opened(tmp_path, f"sqlite:///{tmp_path / 'nowhere' / 'flows.db'}")
+    deploy(tmp_path, note_tool("note", {"type": "http"}))
+    await away.look()
+    assert (["databaseAway"], False) == (codes(away), away.ready.is_set())
+    with pytest.raises(BrokerError) as caught:
+        await away.call("note", {"text": "x"}, STAFF)
+    assert ("storeUnavailable", True) == (caught.value.code.value, caught.value.retryable)
+    (tmp_path / "nowhere").mkdir()
+    await away.look()
+    assert ([], "succeeded") == (codes(away), (await away.call("note", {"text": "x"}, STAFF)).state)
+    await away.close()
+
+
+async def test_a_key_of_a_caller_is_one_call_and_no_call_of_another(service: FlowService, tmp_path: Path) -> None:
+    deploy(tmp_path, note_tool("note", {"type": "http"}))
+    await service.look()
+    other = Actor(id="bob", roles=STAFF.roles)
+    runs = [
+        (await service.call("note", {"text": "x"}, actor, key=caller_key(["k"], actor))).run
+        for actor in (STAFF, STAFF, other)
+    ]
+    assert runs[0] == runs[1] != runs[2]
+    for sent, actor in ((["k"], None), (["k", "k"], STAFF), ([""], STAFF), (["k" * 256], STAFF)):
+        with pytest.raises(BrokerError, match="requestInvalid"):
+            caller_key(sent, actor)
+
+
+def test_a_query_is_typed_by_the_schema() -> None:
+    kinds = {"s": "string", "i": "integer", "b": "boolean", "l": "array", "n": ["number", "null"], "x": "integer"}
+    schema = {"properties": {name: {"type": kind} for name, kind in kinds.items()}}
+    query = {"s": "1", "i": "1", "b": "true", "l": "[1]", "n": "null", "x": "one", "other": "2"}
+    assert {"s": "1", "i": 1, "b": True, "l": [1], "n": None, "x": "one", "other": "2"} == from_query(schema, query)
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "status"),
+    [
+        ("succeeded", None, 200),
+        ("parked", None, 202),
+        ("running", None, 202),
+        ("escalated", None, 202),
+        ("unknown", None, 502),
+        ("failed", "externalFailed", 502),
+        ("failed", "idempotencyConflict", 409),
+        ("failed", "assertFailed", 422),
+        ("failed", "outputInvalid", 500),
+    ],
+)
+def test_each_end_of_a_run_has_a_status(state: str, code: str | None, status: int) -> None:
+    response = answer(RunResult(run="r1", state=state, code=code, message="m", output={"a": 1}))
+    assert (status, "r1") == (response.status_code, response.headers["flow-run"])
+    said = json.loads(bytes(response.body))
+    assert said.get("code", state) == (code or state) if status != 200 else said == {"a": 1}
