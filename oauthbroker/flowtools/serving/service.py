@@ -145,7 +145,7 @@ class FlowService:
     async def close(self) -> None:
         """Wait for the runs that are under way: their requests need the broker."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.pool.shutdown()
+        await asyncio.to_thread(self.pool.shutdown)
         self.database.engine.dispose()
 
     def _look(self) -> tuple[Mapping[str, ReadyFlow], tuple[RoomFinding, ...]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -80,6 +82,24 @@ async def test_a_database_that_is_away_is_a_finding_and_calls_may_be_repeated(tm
     await away.look()
     assert ([], "succeeded") == (codes(away), (await away.call("note", {"text": "x"}, STAFF)).state)
     await away.close()
+
+
+async def test_the_end_waits_for_a_run_that_needs_the_event_loop(tmp_path: Path) -> None:
+    service, loop = opened(tmp_path), asyncio.get_running_loop()
+    begun = threading.Event()
+
+    async def token() -> str:
+        await asyncio.sleep(0.05)
+        return "sent"
+
+    def run() -> str:
+        begun.set()
+        return asyncio.run_coroutine_threadsafe(token(), loop).result(30)
+
+    task = asyncio.create_task(service.work(run))
+    await asyncio.to_thread(begun.wait, 30)
+    await service.close()
+    assert "sent" == await task
 
 
 async def test_a_key_of_a_caller_is_one_call_and_no_call_of_another(service: FlowService, tmp_path: Path) -> None:
