@@ -35,7 +35,7 @@ _SQLITE: Final = "sqlite:///flows.db"
 Mail = Annotated[
     str, typer.Option(help="The server of email nodes: smtps://user@smtp.example.com?from=shop@example.com")
 ]
-MailPassword = Annotated[str, typer.Option(envvar="OAUTHBROKER_FLOWS_MAIL_PASSWORD", help="Its password.")]
+MailPassword = Annotated[str, typer.Option(envvar="OAUTHBROKER_FLOWS_MAIL_PASSWORD", hidden=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
