@@ -191,7 +191,7 @@ class Grant:
         mine, fresh = self.token, token.refresh_token
         if self.revoked or mine is None or mine.refresh_token is None or fresh is None:
             return None
-        if mine.refresh_token not in begun.refresh_tokens or fresh in begun.refresh_tokens:
+        if not self._keeps(begun) or fresh in begun.refresh_tokens:
             return None
         return replace(self, token=replace(mine, refresh_token=fresh))
 
@@ -220,22 +220,34 @@ class Grant:
             return False
         return (mine.refresh_token, mine.access_token) == (sent.refresh_token, sent.access_token)
 
-    def beside(self, other: RefreshState) -> Grant:
-        """Return the refreshed grant with the intent and the spare of another attempt, whose request was sent later and
-        whose answer is therefore newer."""
-        return replace(self, refresh_state=replace(self.refresh_state, intent=other.intent, spare=other.spare))
+    def _keeps(self, begun: Grant) -> bool:
+        """Tell whether the refresh token is still one that the attempt `begun` may have spent."""
+        return self.token is not None and self.token.refresh_token in begun.refresh_tokens
+
+    def beside(self, other: RefreshState, begun: Grant) -> Grant:
+        """Return the grant, refreshed by the attempt `begun`, with what another attempt holds, whose request was sent
+        later: its intent, and the spare that it has brought. A spare that this attempt had already when it began is
+        spent now."""
+        spare = None if other.spare in begun.refresh_tokens else other.spare
+        return replace(self, refresh_state=replace(self.refresh_state, intent=other.intent, spare=spare))
 
     def after_refusal(self, begun: Grant, after: Grant) -> Grant | None:
         """Return this newest grant with the refusal of the refresh whose intent is `begun`, which makes `after` of it;
-        None if the refusal changes nothing. Tokens that another attempt has stored meanwhile stay. A new spare is kept
-        in any case: no other place has it."""
-        state, spare = self.refresh_state, after.refresh_state.spare or self.refresh_state.spare
+        None if the refusal changes nothing. What another attempt has stored meanwhile stays: its token, its spare. A
+        spare that came with the refusal is kept, because no other place has it, unless an attempt that was sent later
+        has brought one."""
+        state, refused = self.refresh_state, after.refresh_state
+        mine = None if refused.spare in begun.refresh_tokens else refused.spare
+        others = None if state.spare in begun.refresh_tokens else state.spare
         if not self.is_attempted_as(begun):
-            is_new = spare != state.spare and self.awaits_answer_of(begun)
-            return replace(self, refresh_state=replace(state, spare=spare)) if is_new else None
-        if self._has_tokens_of(begun) or self.token is None:
-            return replace(self, token=after.token, refresh_state=after.refresh_state, updated_at=after.updated_at)
-        return replace(self, refresh_state=replace(state, intent=None, spare=spare))
+            if mine is None or others is not None or self.revoked or state.ended == "quarantined":
+                return None
+            return replace(self, refresh_state=replace(state, spare=mine, ended="")) if self._keeps(begun) else None
+        if not (self._has_tokens_of(begun) or self.token is None):
+            return replace(self, refresh_state=replace(state, intent=None, spare=mine or state.spare))
+        if others is not None and refused.ended != "quarantined":
+            refused = replace(state, intent=None) if refused.ended else replace(refused, spare=mine or others)
+        return replace(self, token=after.token, refresh_state=refused, updated_at=after.updated_at)
 
     def tombstoned(self, at: datetime) -> Grant:
         """Return the revoked grant. Its tokens stay sealed until the provider has revoked them. The pin ends with

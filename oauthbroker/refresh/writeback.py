@@ -111,7 +111,7 @@ class Writeback:
             if held is not None and held.record.awaits_answer_of(begun):
                 grant = self._with(redeemed, held.record)
                 if not held.record.is_attempted_as(begun):
-                    grant = grant.beside(held.record.refresh_state)
+                    grant = grant.beside(held.record.refresh_state, begun)
                 held = await self.repository.save_grant(grant, expect=held.generation, room=room)
                 await self.note(TokenRenewed(app=begun.app, grant=begun.id, forced=forced), Metric.RENEWALS, begun.app)
                 return held.record
