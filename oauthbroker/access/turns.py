@@ -96,14 +96,14 @@ class Turns:
         """Return the holder of a token. Raises `unauthenticated` for any token that this store did not sign, and
         `turnEnded` for its own token after the turn or token has ended."""
         digest = token_digest(token.encode("utf-8", "surrogatepass"))
-        guest = self.holder(digest)
-        if guest is not None:
-            return guest
-        self._known.forget(digest)
-        known = await self._judged(token)
+        known = self._known.get(digest)
+        if known is None or known.bundle is not self.config.bundle or not await self._is_newest(known.record):
+            self._known.forget(digest)
+            known = await self._judged(token)
+            self._known.keep(digest, known)
         if self._is_over(known.guest.expires_at, known.record):
+            self._known.forget(digest)
             raise BrokerError(Code.TURN_ENDED)
-        self._known.keep(digest, known)
         return known.guest
 
     def holder(self, digest: bytes) -> Guest | None:
@@ -123,6 +123,9 @@ class Turns:
         record = await self.shelf.get(locator)
         if record is None or self._is_over(expires_at, record):
             raise BrokerError(Code.TURN_ENDED)
+
+    async def _is_newest(self, record: TurnRecord) -> bool:
+        return await self.shelf.get(record.locator) is record
 
     def _is_over(self, expires_at: datetime, record: TurnRecord) -> bool:
         return has_passed(min(expires_at, record.expires_at), record.created_at, self.clock.now())

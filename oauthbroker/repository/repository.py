@@ -135,6 +135,10 @@ class Repository:
         """Return whether a version is certainly the newest one; costs one stat."""
         return self._store.unchanged(version)
 
+    def cached_grant(self, app: str, subject: str) -> Versioned[Grant] | None:
+        """Return the grant of a pair as it was last read, which may be outdated."""
+        return self._cache.get((app, subject))
+
     async def grant(self, app: str, subject: str) -> Versioned[Grant] | None:
         """Return the newest grant of a pair, tombstones included. A damaged one is reported and returned as None."""
         held = self._cache.get((app, subject))

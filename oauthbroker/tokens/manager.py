@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -26,7 +27,7 @@ from oauthbroker.records import Grant, grant_id
 from oauthbroker.records.provider_data import told_to_tools
 from oauthbroker.refresh.background import BackgroundRefresh
 from oauthbroker.refresh.transaction import RefreshTransaction
-from oauthbroker.repository.repository import Entry, Repository
+from oauthbroker.repository.repository import Entry, Repository, Versioned
 from oauthbroker.tokens.asking import Asking
 from oauthbroker.tokens.decision import (
     AskPerson,
@@ -228,7 +229,7 @@ class OAuthManager:
             if call.app.mcp is not None:
                 call = call.with_app(await self.mcp_clients.complete(call.app))
             app, subject = call.app, call.subject
-            held = await self.repository.grant(app.name, subject)
+            held, is_checked = await self._newest(caller, call)
             grant = held.record if held is not None else None
             decision = self._decide(call, grant)
             if isinstance(decision, RefreshToken):
@@ -238,7 +239,9 @@ class OAuthManager:
                 grant, decision = refreshed.grant, settle(refreshed, call.need, self.clock.now())
                 if isinstance(decision, UseToken) and self._is_rejected(call, grant):
                     raise refreshed.trouble or BrokerError(Code.PROVIDER_UNREACHABLE)
-            await caller.check_turn()
+                is_checked = False
+            if not is_checked:
+                await caller.check_turn()
             match decision:
                 case Refuse(code, seconds):
                     raise BrokerError(code, retry_after_seconds=seconds)
@@ -252,6 +255,16 @@ class OAuthManager:
                         await caller.check_turn()
                         return answer
         raise BrokerError(Code.STORE_LOCKED)
+
+    async def _newest(self, caller: Caller, call: TokenCall) -> tuple[Versioned[Grant] | None, bool]:
+        """Return the newest grant, and whether the turn was checked no earlier than that. A store that has to be asked
+        is asked for both in one round trip."""
+        pair = call.app.name, call.subject
+        known = self.repository.cached_grant(*pair)
+        if caller.turn_holds is None or known is None or self.repository.is_newest(known.entry):
+            return await self.repository.grant(*pair), False
+        held, _ = await asyncio.gather(self.repository.grant(*pair), caller.check_turn())
+        return held, held is known
 
     def _decide(self, call: TokenCall, grant: Grant | None) -> Decision:
         if call.switch_account and not call.need.alone:
@@ -290,7 +303,8 @@ class OAuthManager:
         self, caller: Caller, call: TokenCall, grant: Grant, version: Entry | None, *, degraded: bool
     ) -> Ready:
         """Issue the grant's token. If the caller has asked before, prepare the answer for `reissue`, which gives it as
-        long as this is the grant's version. Most callers ask once, and to prepare costs as much as to decide."""
+        long as this is the grant's version. Most callers ask once, and to prepare costs as much as to decide. Nothing
+        is prepared where the store has to be asked for that version each time."""
         app, token = call.app, grant.token
         assert token is not None  # noqa: S101  (decide gives Use only for a grant with a token)
         scopes = grant.scopes if app.scope_set.issuperset(grant.scopes) else union_in_app_order(app, grant.scopes)
@@ -304,7 +318,8 @@ class OAuthManager:
         )
         entry = _issued_entry(caller, call, grant, degraded=degraded)
         counted, words = (Metric.TOKENS_READY, (grant.app,)), call.words
-        if version is None or words is None or degraded or not caller.issued.asked_before(words):
+        is_repeated = words is not None and not degraded and caller.issued.asked_before(words)
+        if version is None or words is None or not is_repeated or not self.repository.is_newest(version):
             seen, once = as_issued(app, grant) if app.refresh_ahead_seconds else grant, partial(self.audit.write, entry)
             self._issue(
                 Issuance(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cache
 from typing import Any, Literal, TypeVar, cast
 
@@ -33,14 +34,19 @@ class RequestInvalid(BrokerError):
 
 
 async def read_body(request: Request, model: type[M], still: Still) -> M:
-    """Read the body as `model`. It may have taken its time, so `still` is asked before anything of it is judged. Raises
-    `unsupportedMediaType`, `requestTooLarge`, `requestInvalid`, and what `still` raises."""
+    """Read the body as `model`. If it was waited for, `still` is asked before anything of it is judged: a store on
+    another machine makes that dear. Raises `unsupportedMediaType`, `requestTooLarge`, `requestInvalid`, and what
+    `still` raises."""
     said = next((value for name, value in request.scope["headers"] if name == b"content-type"), b"")
     if not is_json(said):
         raise BrokerError(Code.UNSUPPORTED_MEDIA_TYPE)
-    received = await _received(request)
-    await still()
-    return judged(model, decode_object(received, Code.REQUEST_INVALID))
+    waits: list[bool] = []
+    noted = asyncio.get_running_loop().call_soon(waits.append, True)  # runs only if this task gives way
+    parts = await _received(request)
+    noted.cancel()
+    if waits or len(parts) > 1:
+        await still()
+    return judged(model, decode_object(b"".join(parts), Code.REQUEST_INVALID))
 
 
 def is_json(content_type: bytes) -> bool:
@@ -49,8 +55,8 @@ def is_json(content_type: bytes) -> bool:
     return kind.strip().lower() == _JSON and parameter.strip().lower() in {b"", b"charset=utf-8"}
 
 
-async def _received(request: Request) -> bytes:
-    """Return the whole body. The gate has limited its size. Raises ClientDisconnect."""
+async def _received(request: Request) -> list[bytes]:
+    """Return the whole body, in the parts in which it came. The gate has limited its size. Raises ClientDisconnect."""
     message = await request.receive()
     parts = [message.get("body", b"")]
     while message.get("more_body", False):
@@ -58,7 +64,7 @@ async def _received(request: Request) -> bytes:
         parts.append(message.get("body", b""))
     if message["type"] != "http.request":
         raise ClientDisconnect
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return parts
 
 
 def judged(model: type[M], body: dict[str, Any]) -> M:
