@@ -68,7 +68,7 @@ class OAuthContext:
             return Failed.from_error(error, self._locale)
         caller = self._caller
         if switch_account is False and caller.issued and (caller.turn_holds is None or await caller.goes_on()):
-            ready = self._manager.issue_again(caller, name, scopes, min_ttl_seconds)
+            ready = self._manager.issuer.issue_again(caller, name, scopes, min_ttl_seconds)
             if ready is not None:
                 return ready
         return await self._manager.get_access_token(

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol, TypeVar
 
-from oauthbroker.audit import TokenInjected, TokenIssued, TokenRejected
+from oauthbroker.audit import TokenRejected
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code, place_of
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.model.turn import locale_of
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics, Timing
 from oauthbroker.observability.tracing import Span, is_traced, span
-from oauthbroker.observability.transcript_scrubber import Scrubber
 from oauthbroker.records import Grant, grant_id
-from oauthbroker.records.provider_data import told_to_tools
-from oauthbroker.refresh.background import BackgroundRefresh
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Entry, Repository, Versioned
 from oauthbroker.tokens.asking import Asking
@@ -39,12 +35,10 @@ from oauthbroker.tokens.decision import (
     is_early,
     settle,
 )
-from oauthbroker.tokens.grant_uses import Uses
-from oauthbroker.tokens.issuance import Carrier, Issuance, as_issued, words_of
-from oauthbroker.tokens.issuance_cache import Issuances
+from oauthbroker.tokens.issuance import Carrier
 from oauthbroker.tokens.token_call import Caller, Calls, TokenCall
+from oauthbroker.tokens.token_issuer import TokenIssuer
 
-_READY = Timing.TOKEN_CALL, ("ready",)
 _NO_REQUEST = Carrier("", "")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -65,59 +59,12 @@ class OAuthManager:
     asking: Asking
     mcp_clients: McpClients
     refresh: RefreshTransaction
-    background: BackgroundRefresh
+    issuer: TokenIssuer
     clock: Clock
     audit: AuditWriter
     metrics: Metrics
     settings: Settings
-    uses: Uses
-    scrubber: Scrubber
     log: Log
-    issuances: Issuances = field(default_factory=Issuances)
-
-    def issue_again(
-        self,
-        caller: Caller,
-        app_name: str,
-        scopes: Sequence[str] | None,
-        min_ttl_seconds: int | None = None,
-        *,
-        carrier: Carrier | None = None,
-    ) -> Ready | None:
-        """Do `reissue`, and return the answer."""
-        issuance = self.reissue(caller, app_name, scopes, min_ttl_seconds, carrier=carrier)
-        return None if issuance is None else issuance.fresh()
-
-    def reissue(
-        self,
-        caller: Caller,
-        app_name: str,
-        scopes: Sequence[str] | None,
-        min_ttl_seconds: int | None,
-        *,
-        carrier: Carrier | None = None,
-    ) -> Issuance | None:
-        """Answer a token call that was answered before, at the cost of one look at the grant's version and one audit
-        entry. None if anything may have changed or fails: `get_access_token` decides then, and reports it.
-
-        Check before that the caller's turn has not ended, and wait for nothing in between.
-        """
-        began = self.clock.monotonic()
-        try:
-            plain = scopes is None and min_ttl_seconds is None
-            words = (app_name, None, None, carrier) if plain else words_of(app_name, scopes, min_ttl_seconds, carrier)
-            issuance = caller.issued.get(words) if words is not None else None
-            if issuance is None or is_traced() or not issuance.fits(caller.turn, self.calls.apps.get(app_name)):
-                return None
-            now, version = self.clock.now(), issuance.version
-            if version is None or not issuance.since <= now < issuance.until or not self.repository.is_newest(version):
-                caller.issued.pop(words, None)  # type: ignore[arg-type]
-                return None
-            self._issue(issuance, now)
-        except Exception:  # noqa: BLE001  (the general way meets it again)
-            return None
-        self.metrics.note(_READY, self.clock.monotonic() - began)
-        return issuance
 
     async def get_access_token(
         self,
@@ -141,7 +88,7 @@ class OAuthManager:
                 raise BrokerError(Code.NOT_ALLOWED, note="a tool asked to switch accounts")
             if switch_account:
                 call = call._replace(switch_account=True, words=None)
-            return await self._answer(caller, call, partial(self._issue_first, caller, call))
+            return await self._answer(caller, call, partial(self.issuer.issue, caller, call))
 
         return await self._watched(caller, app_name, work)
 
@@ -192,7 +139,7 @@ class OAuthManager:
             self.audit.write(entry, self.clock.now())
             asked = self.calls.larger(caller, call, demanded)
             call = call._replace(rejected=access_token, words=None, asked=asked)
-            return await self._answer(caller, call, partial(self._issue_first, caller, call))
+            return await self._answer(caller, call, partial(self.issuer.issue, caller, call))
 
         return await self._watched(caller, app_name, work)
 
@@ -298,76 +245,6 @@ class OAuthManager:
         """Return whether the grant still has the token that was reported."""
         token = grant.token if grant is not None else None
         return call.rejected is not None and token is not None and token.access_token == call.rejected
-
-    def _issue_first(
-        self, caller: Caller, call: TokenCall, grant: Grant, version: Entry | None, *, degraded: bool
-    ) -> Ready:
-        """Issue the grant's token. If the caller has asked before, prepare the answer for `reissue`, which gives it as
-        long as this is the grant's version. Most callers ask once, and to prepare costs as much as to decide. Nothing
-        is prepared where the store has to be asked for that version each time."""
-        app, token = call.app, grant.token
-        assert token is not None  # noqa: S101  (decide gives Use only for a grant with a token)
-        scopes = grant.scopes if app.scope_set.issuperset(grant.scopes) else union_in_app_order(app, grant.scopes)
-        ready = Ready(
-            access_token=token.access_token,
-            token_type=token.token_type,
-            expires_at=token.expires_at,
-            scopes=scopes,
-            degraded=degraded,
-            provider_data=told_to_tools(app, grant),
-        )
-        entry = _issued_entry(caller, call, grant, degraded=degraded)
-        counted, words = (Metric.TOKENS_READY, (grant.app,)), call.words
-        is_repeated = words is not None and not degraded and caller.issued.asked_before(words)
-        if version is None or words is None or not is_repeated or not self.repository.is_newest(version):
-            seen, once = as_issued(app, grant) if app.refresh_ahead_seconds else grant, partial(self.audit.write, entry)
-            self._issue(
-                Issuance(
-                    app=app, subject=call.subject, grant=seen, entry=entry, write=once, counted=counted, ready=ready
-                ),
-                self.clock.now(),
-            )
-            return ready
-        since, until = token.usable(call.need.enough(token), grant.updated_at)
-        issuance = Issuance(
-            app=app,
-            subject=call.subject,
-            grant=as_issued(app, grant),
-            version=version.without_body(),
-            entry=entry,
-            write=self.audit.repeated(entry),
-            counted=counted,
-            ready=ready,
-            since=since,
-            until=until,
-        )
-        self._issue(issuance, self.clock.now())
-        self.issuances.keep(caller.issued, words, issuance)
-        return issuance.fresh()
-
-    def _issue(self, issuance: Issuance, now: datetime) -> None:
-        """Issue a token. The audit entry comes first: no entry, no token."""
-        entry = issuance.entry
-        issuance.write(now)
-        self.uses.note(entry.grant, entry.agent, entry.tool, now)
-        self.scrubber.remember(issuance.ready.access_token)
-        self.metrics.count(issuance.counted)
-        if issuance.app.refresh_ahead_seconds:
-            self.background.in_use(issuance.app, issuance.grant)
-
-
-def _issued_entry(caller: Caller, call: TokenCall, grant: Grant, *, degraded: bool) -> TokenIssued | TokenInjected:
-    carrier = call.carrier
-    kind = TokenIssued if carrier is None else partial(TokenInjected, method=carrier.method, host=carrier.host)
-    return kind(
-        app=grant.app,
-        grant=grant.id,
-        agent=caller.turn.agent_name,
-        tool=caller.tool,
-        degraded=degraded,
-        turn=caller.turn_id,
-        instance=caller.instance,
-    )
 
 
 def _outcome(result: TokenResult) -> str:

@@ -40,6 +40,7 @@ from oauthbroker.tokens.asking import Asking
 from oauthbroker.tokens.grant_uses import Uses
 from oauthbroker.tokens.manager import OAuthManager
 from oauthbroker.tokens.token_call import Calls
+from oauthbroker.tokens.token_issuer import TokenIssuer
 from oauthbroker.wiring.flows import Flows
 from oauthbroker.wiring.room_lifecycle import OpenRooms
 from oauthbroker.wiring.storage import api_keys
@@ -51,20 +52,35 @@ class Parts(Flows):
     @cached_property
     def manager(self) -> OAuthManager:
         return OAuthManager(
-            calls=Calls(self.apps, self.limits.default_min_ttl_seconds),
+            calls=self.calls,
             repository=self.repository,
             asking=Asking(opening=self.opening, connect=self.connect, metrics=self.metrics, settings=self.settings),
             mcp_clients=self.mcp_clients,
             refresh=self.refresh,
-            background=self.background_refresh,
+            issuer=self.token_issuer,
             clock=self.clock,
             audit=self.audit,
             metrics=self.metrics,
             settings=self.settings,
-            uses=self.uses,
-            scrubber=self.scrubber,
             log=self.log,
         )
+
+    @cached_property
+    def token_issuer(self) -> TokenIssuer:
+        return TokenIssuer(
+            calls=self.calls,
+            repository=self.repository,
+            background=self.background_refresh,
+            clock=self.clock,
+            audit=self.audit,
+            metrics=self.metrics,
+            uses=self.uses,
+            scrubber=self.scrubber,
+        )
+
+    @cached_property
+    def calls(self) -> Calls:
+        return Calls(self.apps, self.limits.default_min_ttl_seconds)
 
     @cached_property
     def contexts(self) -> OAuthContexts:

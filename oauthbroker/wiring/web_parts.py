@@ -50,7 +50,7 @@ class WebParts:
         return WarmTokens(
             hosts=hosts,
             turns=parts.turns,
-            manager=parts.manager,
+            issuer=parts.token_issuer,
             limits=self._limits,
             log=RequestLog(parts.clock, parts.log, parts.metrics),
         )

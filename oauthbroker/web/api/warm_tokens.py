@@ -16,7 +16,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import decode_object
 from oauthbroker.model.token_request import app_name
 from oauthbroker.model.token_results import Ready
-from oauthbroker.tokens.manager import OAuthManager
+from oauthbroker.tokens.token_issuer import TokenIssuer
 from oauthbroker.web.access_log import RequestLog
 from oauthbroker.web.api.authentication import TURN_BEARER, bearer_of
 from oauthbroker.web.api.handler_call import encoded
@@ -46,9 +46,9 @@ class WarmTokens:
     """The warm calls of one application. `hosts` are those that it answers for; `limits` are those of its API."""
 
     def __init__(
-        self, *, hosts: frozenset[str], turns: Turns, manager: OAuthManager, limits: RequestLimits, log: RequestLog
+        self, *, hosts: frozenset[str], turns: Turns, issuer: TokenIssuer, limits: RequestLimits, log: RequestLog
     ) -> None:
-        self._hosts, self._turns, self._manager, self._limits, self._log = hosts, turns, manager, limits, log
+        self._hosts, self._turns, self._issuer, self._limits, self._log = hosts, turns, issuer, limits, log
         self._bodies = Bounded[bytes, Words](MOST_BODIES)
         fixed = [(b"content-type", b"application/json"), *raw_security_headers()]
         self._fixed = b"".join(b"\r\n%b: %b" % pair for pair in fixed) + b"\r\nx-request-id: "
@@ -77,7 +77,7 @@ class WarmTokens:
         words = known if guest is None or known is not None else _words(body)
         if guest is None or words is None or not self._limits.admits(guest.turn_id):
             return None
-        issuance = self._manager.reissue(guest, *words)
+        issuance = self._issuer.reissue(guest, *words)
         if issuance is None:
             self._limits.give_back(guest.turn_id)
             return None

@@ -90,7 +90,8 @@ class Refusing(AuditList):
 
 async def test_no_audit_no_token(harness: Harness) -> None:
     await harness.connected()
-    manager = replace(harness.parts.manager, audit=Refusing())
+    refusing = replace(harness.parts.token_issuer, audit=Refusing())
+    manager = replace(harness.parts.manager, issuer=refusing)
     result = await manager.get_access_token(Caller(turn()), "mail")
     assert isinstance(result, Failed)
     assert Code.STORE_UNAVAILABLE is result.code

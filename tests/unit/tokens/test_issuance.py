@@ -52,7 +52,7 @@ def caller_of(context: OAuthContext) -> Caller:
 
 
 def again(harness: Harness, context: OAuthContext, *words: Any) -> Ready | None:
-    return harness.parts.manager.issue_again(caller_of(context), "mail", *(words or (None, None)))
+    return harness.parts.token_issuer.issue_again(caller_of(context), "mail", *(words or (None, None)))
 
 
 async def asked_twice(context: OAuthContext, *words: Any) -> TokenResult:
@@ -260,7 +260,7 @@ async def test_cached_issuances_are_bounded_and_no_part_of_the_caller(harness: H
 async def narrow_room(harness: Harness) -> int:
     """The bytes of a broker that remembers little."""
     most = 100_000
-    object.__setattr__(harness.parts.manager, "issuances", Issuances(most))
+    object.__setattr__(harness.parts.token_issuer, "issuances", Issuances(most))
     return most
 
 
@@ -283,7 +283,7 @@ async def test_a_tool_that_narrows_its_token_without_end_is_remembered_in_the_sa
 
 
 async def test_an_issuance_that_fills_the_room_alone_is_not_remembered(harness: Harness) -> None:
-    object.__setattr__(harness.parts.manager, "issuances", Issuances(100))
+    object.__setattr__(harness.parts.token_issuer, "issuances", Issuances(100))
     context = harness.broker.oauth(turn())
     assert isinstance(await context.get_access_token("mail"), Ready)
     assert not caller_of(context).issued
