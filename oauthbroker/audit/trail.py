@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from heapq import merge
 from itertools import islice
@@ -42,6 +42,10 @@ class FileTrail:
     async def verify(self, noted: Mapping[int, ChainHead] | None = None) -> TrailVerdict:
         """Verify all slots: some seconds for a million lines. `noted`: for a slot, a line that must be there."""
         return await _apart(partial(self._verify, noted or {}))
+
+    def at(self, folder: Path) -> FileTrail:
+        """Return the trail of another host of this store, whose log was collected in a folder."""
+        return replace(self, folder=folder)
 
     def follow(self) -> Follow:
         """Follow the log from its end on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ from oauthbroker.core.refused import Refused
 if TYPE_CHECKING:
     from oauthbroker.audit.chain import ChainHead
     from oauthbroker.audit.lines import AuditLine
+    from oauthbroker.audit.trail import FileTrail
     from oauthbroker.audit.verdict import TrailVerdict, Verdict
     from oauthbroker.operations.grants import Vault
 
@@ -37,6 +38,15 @@ Kind = Annotated[
     str | None,
     typer.Option("--type", help="Only this type of entry, such as TokenIssued.", autocompletion=all_entry_types),
 ]
+Collected = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[FOLDER]...",
+        help="Logs that were collected from the hosts of one store: copies of their folders `data`. "
+        "Without one, this host's log.",
+        show_default=False,
+    ),
+]
 Noted = Annotated[
     list[str] | None,
     typer.Option(
@@ -48,20 +58,49 @@ Noted = Annotated[
 
 
 @app.command("verify")
-def verify_command(head: Noted = None, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
+def verify_command(
+    collected: Collected = None, head: Noted = None, as_json: AsJson = False, config: ConfigPath = CONFIG
+) -> None:
     """Verify that every line is genuine and in its place, and that none is missing. Exit status 1 if not."""
-    noted = dict(map(_head, head or ()))
-    verdict = read(config, lambda vault: vault.audit.verify(noted))
+    if head and len(collected or ()) > 1:
+        raise Refused("--head belongs to the log of one host: name one folder with it.")
+    noted, folders = dict(map(_head, head or ())), collected or ()
+    verdicts = read(config, lambda vault: _verdicts(vault.audit, folders, noted))
     if as_json:
-        answer(verdict.to_json())
-    elif verdict.sound:
-        typer.echo(f"Sound: {counted(verdict.verified, 'line')}{_range(verdict)}.")
+        logs = {name: verdict.to_json() for name, verdict in verdicts.items()}
+        answer({"sound": all(it.sound for it in verdicts.values()), "logs": logs} if folders else logs[""])
     else:
-        _show_breaks(verdict)
-    if not as_json:
-        for note in _notes(verdict):
-            typer.echo(note, err=True)
-    raise typer.Exit(0 if verdict.sound else BROKEN)
+        for name, verdict in verdicts.items():
+            _show(verdict, shown(f"{name}: ") if name else "")
+    raise typer.Exit(0 if all(verdict.sound for verdict in verdicts.values()) else BROKEN)
+
+
+async def _verdicts(own: FileTrail, folders: Sequence[Path], noted: Mapping[int, ChainHead]) -> dict[str, TrailVerdict]:
+    """Verify the logs in these folders, or without any this host's, whose name is empty. Raises Refused for a folder
+    that has no log, and for a log that comes twice, because then that of another host is missing."""
+    if not folders:
+        return {"": await own.verify(noted)}
+    verdicts: dict[str, TrailVerdict] = {}
+    ends: dict[ChainHead, str] = {}
+    for folder in folders:
+        if not (folder / "audit.jsonl").is_file():
+            raise Refused(
+                f"There is no audit.jsonl in {shown(str(folder))}. Name copies of the folder `data` of a host."
+            )
+        verdict = verdicts[str(folder)] = await own.at(folder).verify(noted)
+        for slot in _used(verdict).values():
+            if (other := ends.setdefault(slot.head, str(folder))) != str(folder):
+                raise Refused(f"{shown(other)} and {shown(str(folder))} have the same log: one is a copy of the other.")
+    return verdicts
+
+
+def _show(verdict: TrailVerdict, prefix: str) -> None:
+    if verdict.sound:
+        typer.echo(f"{prefix}Sound: {counted(verdict.verified, 'line')}{_range(verdict)}.")
+    else:
+        _show_breaks(verdict, prefix)
+    for note in _notes(verdict):
+        typer.echo(prefix + note, err=True)
 
 
 @app.command("tail")
@@ -94,7 +133,7 @@ async def _tail(
         coming = vault.audit.follow() if follow else None
         found = await vault.audit.tail(count, app=app_name, type=entry_type)
         if coming is None:
-            await _show(found, people, as_json=as_json)
+            await _show_lines(found, people, as_json=as_json)
             return
         try:
             while True:
@@ -130,7 +169,7 @@ class GrantNames:
         return line.to_json() | {"grantId": grant_id or None, "subject": subject or None}
 
 
-async def _show(found: list[AuditLine], people: GrantNames, *, as_json: bool) -> None:
+async def _show_lines(found: list[AuditLine], people: GrantNames, *, as_json: bool) -> None:
     await people.learn(found)
     documents, rows = [people.to_json(line) for line in found], [_row(line, people) for line in found]
     show_all(documents, rows, TITLES, "There are no such lines.", as_json=as_json)
@@ -207,7 +246,7 @@ def _range(verdict: TrailVerdict) -> str:
     return f", numbers {', '.join(ranges)}" if ranges else ""
 
 
-def _show_breaks(verdict: TrailVerdict) -> None:
+def _show_breaks(verdict: TrailVerdict, prefix: str) -> None:
     from oauthbroker.audit.verdict import WHAT
 
     rows = [
@@ -223,7 +262,8 @@ def _show_breaks(verdict: TrailVerdict) -> None:
     more = verdict.broken - len(rows)
     also = f" {more} more are not listed." if more else ""
     typer.echo(
-        f"BROKEN: {counted(verdict.broken, 'break')}.{also} {counted(verdict.verified, 'line')} are genuine.", err=True
+        f"{prefix}BROKEN: {counted(verdict.broken, 'break')}.{also} {counted(verdict.verified, 'line')} are genuine.",
+        err=True,
     )
 
 

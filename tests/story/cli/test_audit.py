@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -57,6 +58,39 @@ def test_a_changed_line_is_named_with_its_place_and_none_of_its_text(used: Desk)
     assert "mallory" not in done.out + done.err
     [broken] = json.loads(used.type("audit", "verify", "--json").out)["breaks"]
     assert {"file": "audit.jsonl", "line": number, "kind": "changed"} == broken
+
+
+@pytest.fixture
+def hosts(used: Desk, tmp_path: Path) -> tuple[Path, Path]:
+    """The collected logs of two hosts that share a store."""
+    own, folders = log_of(used).parent, (tmp_path / "one", tmp_path / "two")
+    shutil.copytree(own, folders[0])
+    for name in ("audit.jsonl", "audit.anchor"):
+        (own / name).unlink()
+    used.canaries.may_show("API key")
+    used.canaries.add(used.type("api-keys", "create", "second-host", "--role", "runtime").out.strip(), "API key")
+    shutil.copytree(own, folders[1])
+    return folders
+
+
+def test_the_collected_logs_of_all_hosts_are_verified_with_the_key_of_their_store(used: Desk, hosts: tuple[Path, Path]):
+    words = [str(folder) for folder in hosts]
+    done = used.type("audit", "verify", *words)
+    assert 0 == done.code
+    assert [True, True] == [f"{word}: Sound: " in done.out for word in words]
+    changed = hosts[1] / "audit.jsonl"
+    changed.write_text(changed.read_text("utf-8").replace("second-host", "forged-host", 1), "utf-8")
+    assert 1 == used.type("audit", "verify", *words).code
+    found = json.loads(used.type("audit", "verify", *words, "--json").out)
+    assert (False, [True, False]) == (found["sound"], [found["logs"][word]["sound"] for word in words])
+
+
+def test_a_log_that_comes_twice_or_is_none_is_refused(used: Desk, hosts: tuple[Path, Path], tmp_path: Path):
+    one, two = hosts
+    shutil.copytree(one, tmp_path / "copy")
+    for words in ([one, tmp_path / "copy"], [one, tmp_path], [one, two, "--head", f"1:{'0' * 32}"]):
+        done = used.type("audit", "verify", *map(str, words))
+        assert (2, "") == (done.code, done.out), words
 
 
 def test_looking_writes_nothing_and_a_store_without_a_log_is_not_called_sound(desk: Desk, idp: IdentityProvider):
