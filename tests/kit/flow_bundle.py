@@ -27,12 +27,14 @@ INPUT = {"type": "object", "properties": {"text": {"type": "string"}, "n": {"typ
 OUTPUT = {"type": "object", "properties": {"text": {"type": "string"}}}
 
 
-def note_tool(name: str, trigger: dict[str, Any], text: str = "input.text", **more: Any) -> dict[str, Any]:
-    """A tool that writes a line."""
+def note_tool(
+    name: str, trigger: dict[str, Any], text: str = "input.text", *, before: dict[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
+    """A tool that writes a line, after the nodes of `before`."""
     line = ("write", {"entity": "Log", "operation": "create", "fields": {"text": text}})
-    nodes = {"a": BEGIN, "b": line, "c": COMMIT}
+    nodes = {**(before or {}), "t": BEGIN, "u": line, "v": COMMIT}
     given = {"input": INPUT, "output": OUTPUT, "policies": None, "idempotencyKey": None, **STAFF, **more}
-    return written(nodes, chain(*nodes), name=name, trigger=trigger, **given)
+    return written(nodes, chain(*nodes), next(iter(nodes)), name=name, trigger=trigger, **given)
 
 
 def bundle(folder: Path, **service: Any) -> None:

@@ -38,7 +38,11 @@ class QueueEvents:
         agents = {each.name: each.trigger.agent or each.name for each in tools}
         taken = Counter([*agents.values(), AGENT])
         wanted = {agent: name for name, agent in agents.items() if taken[agent] == 1}
-        self.problems = tuple(_same_agent(name) for name, agent in agents.items() if taken[agent] > 1)
+        stopped = [
+            _stopped(wanted[agent], task) for agent, task in self._tasks.items() if agent in wanted and task.done()
+        ]
+        same = [_same_agent(name) for name, agent in agents.items() if taken[agent] > 1]
+        self.problems = (*same, *stopped)
         for agent, task in list(self._tasks.items()):
             if agent not in wanted or task.done():
                 await self._end(self._tasks.pop(agent))
@@ -76,6 +80,14 @@ class QueueEvents:
                 await asyncio.sleep(_BETWEEN)
             else:
                 return
+
+
+def _stopped(tool: str, consumer: asyncio.Task[None]) -> RoomFinding:
+    """Report a consumer that has ended. It is started again at each look."""
+    error = None if consumer.cancelled() else consumer.exception()
+    word = error.code.value if isinstance(error, BrokerError) else type(error).__name__
+    text = f"The events of {tool} cannot be taken: {word}."
+    return RoomFinding(code="queueStopped", text=text[:300], todo="See the page of errors.")
 
 
 def _same_agent(tool: str) -> RoomFinding:

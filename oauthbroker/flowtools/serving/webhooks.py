@@ -83,11 +83,15 @@ class Webhooks:
         return flow
 
     async def _secrets(self, flow: ReadyFlow) -> list[str]:
-        return await secrets_of(self._broker, str(flow.tool.trigger.webhook_secret))
+        """Return the secrets that the form of the webhook can use."""
+        trigger = flow.tool.trigger
+        found = await secrets_of(self._broker, str(trigger.webhook_secret))
+        return [each for each in found if trigger.signature != "standard" or each.startswith(_STANDARD)]
 
     def _problem(self, flow: ReadyFlow) -> RoomFinding:
         name = flow.tool.trigger.webhook_secret
-        text = f"The secret {name} of the webhook {flow.tool.name} is missing, and its calls are refused."
+        kind = "" if flow.tool.trigger.signature != "standard" else f", or does not begin with {_STANDARD}"
+        text = f"The secret {name} of the webhook {flow.tool.name} is missing{kind}. Its calls are refused."
         return RoomFinding(code="webhookSecretMissing", text=text[:300], todo="Run oauthbroker flow secret set.")
 
 

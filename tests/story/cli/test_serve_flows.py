@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from oauthbroker import Turn, open_broker
 from oauthbroker.flowtools.entities.database import Database
@@ -17,20 +19,46 @@ from oauthbroker.flowtools.entities.definition import load_entity
 from oauthbroker.flowtools.entities.rows import Rows
 from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running import journal
+from oauthbroker.flowtools.serving.schedules import FIRED
 from oauthbroker.testing import IdentityProvider
+from oauthbroker.testing.browser import Browser
+from oauthbroker.testing.story import connect_through
 from tests.kit import postgres
 from tests.kit.cli import BROKER, Desk, Done, serving
-from tests.kit.flow_bundle import LOG, NIGHTLY, bundle, deploy, jwt, note_tool
+from tests.kit.flow_bundle import LOG, NIGHTLY, SERVICE, STAFF, bundle, deploy, jwt, note_tool
 from tests.kit.served_api import Service, make_key, until
 from tests.unit.flowtools.serving.webhook_kit import OLD, SECRET, standard
 
 pytestmark = [pytest.mark.slow, pytest.mark.rule("000-trigger-http", "run-serves")]
 Answer = tuple[int, Any]
 MORE = "  rooms: [flowtools]\n  limits: {queueAttempts: 2}\n"
-DIES = """
-import os
+KILLS = """
+import os, signal
 from oauthbroker.flowtools.running.contract import FlowRuns
-FlowRuns.go_on = lambda *_, **more: os._exit(9)
+from oauthbroker.flowtools.running.walk import Walk
+FlowRuns.__init__.__kwdefaults__["lease_seconds"] = 1.0
+die = lambda *_, **more: os.kill(os.getpid(), signal.SIGKILL)
+"""
+DIES = {
+    "behind the commit that stores it": "FlowRuns.go_on = die",
+    "before its rows are committed": "Walk.commit = die",
+    "behind its end, before the answer": "succeed = FlowRuns._succeed; FlowRuns._succeed = lambda *a: die(succeed(*a))",
+}
+LOOPBACK = """
+from oauthbroker.flowtools import spec
+spec.is_public_url = lambda _: True
+"""
+SLOW = """
+import time
+from oauthbroker.flowtools.running.walk import Walk
+begin = Walk.begin
+Walk.begin = lambda *a: [time.sleep(1), begin(*a)]
+"""
+STOPS = """
+from oauthbroker import BrokerError, Code
+from oauthbroker.flowtools.serving.queue_events import QueueEvents
+async def stops(*_): raise BrokerError(Code.AGENT_FORWARDED)
+QueueEvents._consume = stops
 """
 LOOKS_OFTEN = """
 from oauthbroker.flowtools.running import contract, resuming
@@ -72,6 +100,46 @@ class Flows:
         done = self.desk.type("flow", "secret", *words, stdin=stdin)
         assert 0 == done.code, done.err
         return done
+
+    def sends(self, trigger: str) -> Callable[[], object]:
+        """Deploy a tool with this trigger, and return what sends one and the same event to it."""
+        more = {
+            "webhook": {"webhookSecret": "shop"},
+            "queue": {"agent": "shipping"},
+            "cron": {"schedule": "0 0 1 1 *", "missed": "once"},
+        }.get(trigger, {})
+        given = {"input": {"type": "object"}} if trigger == "cron" else {}
+        text = "'msg'" if trigger == "cron" else "input.text"
+        auth = STAFF if trigger == "http" else NIGHTLY
+        deploy(self.folder, note_tool("paid", {"type": trigger, **more}, text, **auth, **given))
+        self.secret("set", "shop", stdin=SECRET)
+        if trigger == "cron":
+            self._is_due()
+        return {
+            "http": lambda: self.call("POST", "tools/paid", {"text": "msg"}, token=jwt(), Idempotency_Key="k1"),
+            "webhook": lambda: self.hook("paid", "msg_1", SECRET),
+            "queue": lambda: self.enqueue(({"text": "msg"}, {"idempotency_key": "e1"})),
+            "cron": lambda: None,
+        }[trigger]
+
+    def _is_due(self) -> None:
+        """Let the schedule of the tool be one that began long ago."""
+        database = Database(self.url)
+        try:
+            with database.transaction() as connection:
+                journal.META.create_all(connection)
+                connection.execute(sa.insert(FIRED).values(tool="paid", schedule="0 0 1 1 * UTC", last=1.0))
+        finally:
+            database.engine.dispose()
+
+    def enqueue(self, *events: tuple[dict[str, Any], dict[str, Any]]) -> None:
+        async def work() -> None:
+            async with open_broker("config", background=False) as broker:
+                for payload, more in events:
+                    turn = Turn("shipping", str(payload))
+                    await broker.events.enqueue("shipping", "shop.shipped", payload, turn=turn, **more)
+
+        asyncio.run(work())
 
     def problems(self) -> set[str]:
         with closing(HTTPConnection("127.0.0.1", self.desk.port, timeout=30)) as line:
@@ -169,39 +237,86 @@ def test_a_webhook_runs_once_by_a_sealed_secret_that_can_be_changed(flows: Flows
 def test_an_event_of_a_queue_is_one_run_and_one_that_no_run_takes_is_a_dead_letter(flows: Flows) -> None:
     deploy(flows.folder, note_tool("shipped", {"type": "queue", "agent": "shipping"}, **NIGHTLY))
     good = {"idempotency_key": "e1"}
-
-    async def enqueue() -> None:
-        async with open_broker("config", background=False) as broker:
-            for payload, more in (
-                ({"text": "one"}, good),
-                ({"text": "one"}, good),
-                ({"n": 1}, {}),
-                ({"text": "two"}, {}),
-            ):
-                await broker.events.enqueue(
-                    "shipping", "shop.shipped", payload, turn=Turn("shipping", str(payload)), **more
-                )
-
-    asyncio.run(enqueue())
+    flows.enqueue(({"text": "one"}, good), ({"text": "one"}, good), ({"n": 1}, {}), ({"text": "two"}, {}))
     with serving(flows.desk, **flows.env):
         until(lambda: ["one", "two"] == flows.texts())
         until(lambda: 1 == flows.dead_letters("shipping"))
     assert ["one", "two"] == flows.texts()
 
 
-def test_a_killed_broker_leaves_its_runs_to_the_next_one(flows: Flows) -> None:
-    """It dies behind the commit that stores the run, before its first node."""
-    deploy(flows.folder, note_tool("paid", {"type": "webhook", "webhookSecret": "shop"}, **NIGHTLY))
-    flows.secret("set", "shop", stdin=SECRET)
-    with serving(flows.desk, prelude=DIES, **flows.env) as process:
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("dies", DIES)
+@pytest.mark.parametrize("trigger", ["http", "webhook", "queue", "cron"])
+def test_a_killed_broker_leaves_its_runs_to_the_next_one(flows: Flows, trigger: str, dies: str) -> None:
+    """An event that is sent again, or due once more, is the same run, and its rows are written once."""
+    send = flows.sends(trigger)
+    with serving(flows.desk, prelude=KILLS + DIES[dies] + "\n", **flows.env) as process:
         with suppress(OSError, HTTPException):
-            flows.hook("paid", "msg_1", SECRET)
+            send()
         until(lambda: process.poll() is not None)
-    assert ([], ["running"]) == (flows.texts(), [run.state for run in flows.runs()])
+    assert 1 == len(flows.runs())
     with serving(flows.desk, prelude=LOOKS_OFTEN, **flows.env):
+        send()
+        until(lambda: ["succeeded"] == [run.state for run in flows.runs()])
+        send()
+    assert (["msg"], 1) == (flows.texts(), len(flows.runs()))
+
+
+@pytest.mark.rule("000-trigger-cron")
+@pytest.mark.parametrize("flows", ["sqlite", "postgres"], indirect=True)
+def test_a_schedule_fires_once_for_all_workers_and_again_for_none(flows: Flows) -> None:
+    flows.sends("cron")
+    with serving(flows.desk, "--workers", "2", **flows.env):
         until(lambda: ["msg"] == flows.texts())
-        assert 202 == flows.hook("paid", "msg_1", SECRET)[0]
-    assert (["msg"], ["succeeded"]) == (flows.texts(), [run.state for run in flows.runs()])
+    with serving(flows.desk, prelude=LOOKS_OFTEN, **flows.env):
+        until(lambda: set() == flows.problems())
+    assert (["msg"], {"service:nightly"}) == (flows.texts(), {run.actor and run.actor.id for run in flows.runs()})
+
+
+@pytest.mark.rule("run-parks")
+@pytest.mark.parametrize("flows", ["sqlite"], indirect=True)
+def test_a_run_that_waits_for_a_consent_goes_on_in_the_broker_that_serves_it(
+    flows: Flows, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oauthbroker.flowtools.spec.is_public_url", lambda _: True)  # the API is on loopback
+    with (flows.folder / "mail.yaml").open("a", encoding="utf-8") as app:
+        app.write(f'  api: {{hosts: ["{idp.issuer}"], methods: [GET]}}\n')
+    issuer = {**SERVICE["issuers"][0], "subjects": {"user": "idp:user:{sub}"}}
+    bundle(flows.folder, issuers=[issuer])
+    request = ("httpRequest", {"url": f"{idp.issuer}/api/messages", "oauthAppRef": "OAuthApp/mail"})
+    deploy(flows.folder, note_tool("inbox", {"type": "http"}, before={"r": request}))
+    alice = jwt(idp.account("alice").sub)
+    with serving(flows.desk, prelude=LOOPBACK, **flows.env):
+        status, said = flows.call("POST", "tools/inbox", {"text": "msg"}, token=alice, Idempotency_Key="k1")
+        assert (202, "parked") == (status, said["state"])
+        link = said["authorization"]["authorizationUrl"]
+        page = asyncio.run(connect_through(Browser(canaries=flows.desk.canaries), idp, link, "alice"))
+        assert 200 == page.status
+        until(lambda: ["succeeded"] == [run.state for run in flows.runs()])
+        again = flows.call("POST", "tools/inbox", {"text": "msg"}, token=alice, Idempotency_Key="k1")
+    assert ((200, {"text": "msg"}), ["msg"], 1) == (again, flows.texts(), idp.count("resource"))
+
+
+@pytest.mark.parametrize("flows", ["sqlite"], indirect=True)
+def test_the_run_of_a_client_that_leaves_is_made_to_its_end(flows: Flows) -> None:
+    deploy(flows.folder, note_tool("slow", {"type": "http"}))
+    with serving(flows.desk, prelude=SLOW, **flows.env):
+        with closing(HTTPConnection("127.0.0.1", flows.desk.port, timeout=30)) as line:
+            headers = {"Content-Type": "application/json", "Authorization": f"Bearer {jwt()}"}
+            line.request("POST", "/v1/flowtools/tools/slow", b'{"text": "msg"}', headers)
+            until(lambda: ["running"] == [run.state for run in flows.runs()])
+        until(lambda: ["succeeded"] == [run.state for run in flows.runs()])
+    assert ["msg"] == flows.texts()
+
+
+@pytest.mark.parametrize("flows", ["sqlite"], indirect=True)
+def test_a_secret_that_does_not_fit_the_form_and_a_consumer_that_stops_are_findings(flows: Flows) -> None:
+    flows.secret("set", "shop", stdin="no secret of standard webhooks")
+    with serving(flows.desk, prelude=STOPS, **flows.env):
+        deploy(flows.folder, note_tool("paid", {"type": "webhook", "webhookSecret": "shop"}, **NIGHTLY))
+        deploy(flows.folder, note_tool("shipped", {"type": "queue", "agent": "shipping"}, **NIGHTLY))
+        until(lambda: {"flowtools.webhookSecretMissing", "flowtools.queueStopped"} == flows.problems())
+        assert 500 == flows.hook("paid", "msg_1", SECRET)[0]
 
 
 def refusal(answer: Answer) -> tuple[int, str]:
