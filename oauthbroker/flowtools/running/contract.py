@@ -31,6 +31,7 @@ from oauthbroker.flowtools.running.journal import (
 )
 from oauthbroker.flowtools.running.policing import Escalated, Facts, judge_policies
 from oauthbroker.flowtools.running.ports import ConsentNeeded, Ports
+from oauthbroker.flowtools.running.refunds import refund
 from oauthbroker.flowtools.running.walk import MOST_TRIES, EffectUnknown, Walk
 from oauthbroker.flowtools.spec import FlowTool
 
@@ -207,6 +208,8 @@ class FlowRuns:
             walk.close()
             return self._pause(walk, pause)
         except FlowFailed as error:
+            walk.connection.rollback()
+            walk.notes |= dict.fromkeys(refund(walk, error))
             walk.close()
             return self._fail(walk, error)  # 8
         finally:

@@ -35,9 +35,14 @@ def effect_of(
     else:
         members = [name for name in ("to", "subject", "body") if name in node.config]
         fields = {name: flow.value((*node.path, "config", name), values) for name in members}
-    base = f"{run.tool}\n{run.key}" if run.key is not None else run.id
-    key = hashlib.sha256(f"{base}\n{node.id}".encode()).hexdigest()[:40]
+    key = effect_key(run, node.id)
     return Effect(kind=node.type, operation=operation, fields=fields, key=key, seconds=seconds, at=at, turn=turn)
+
+
+def effect_key(run: RunRecord, name: str) -> str:
+    """Return the key of an effect: the same in each attempt, and for the same idempotency key of the tool."""
+    base = f"{run.tool}\n{run.key}" if run.key is not None else run.id
+    return hashlib.sha256(f"{base}\n{name}".encode()).hexdigest()[:40]
 
 
 def _request(flow: ReadyFlow, node: Node, values: Mapping[str, Any], mapped: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from oauthbroker.flowtools.entities.definition import Entity
 from oauthbroker.flowtools.entities.rows import MOST_ROWS, Rows
 from oauthbroker.flowtools.failures import FlowFailed, RefusedConsent
 from oauthbroker.flowtools.running.approvals import approved
+from oauthbroker.flowtools.running.charges import failure_of, unrefunded
 from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, repeatable, row_id
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import (
@@ -69,21 +70,24 @@ class Walk:
     committed: bool = False
     connection: Connection = field(init=False)
     _rows: Rows = field(init=False)
-    _steps: dict[str, RunStep] = field(init=False)
+    steps: dict[str, RunStep] = field(init=False)
     _approved: frozenset[str] = field(init=False)
     _values: dict[str, Any] = field(init=False)
     _fields: dict[str, Any] = field(default_factory=dict)  # that edges map into the next node
     _wrappers: _Wrappers = field(default_factory=_Wrappers)
 
     def begin(self) -> None:
-        """Open a transaction, and read the steps that are committed. Raises FlowFailed after a refused consent."""
+        """Open a transaction, and read the steps that are committed. Raises FlowFailed after a refused consent, and for
+        a run that has failed and whose payments are refunded."""
         self.connection = self.database.engine.connect()
         self._rows = Rows(self.connection, self.entities, self.run.actor)
-        self._steps = steps_of(self.connection, self.run.id)
+        self.steps = steps_of(self.connection, self.run.id)
         self._approved = approved(self.connection, self.run.id)
-        self.committed = bool(self._steps)
+        self.committed = bool(self.steps)
         self._values = {"input": self.run.input}
-        if self.refused is not None and self.refused.session == waits_for(self._steps):
+        if (failure := failure_of(self.steps)) is not None:
+            raise failure
+        if self.refused is not None and self.refused.session == waits_for(self.steps):
             raise FlowFailed("consentRefused", self.refused.why)
 
     def run_nodes(self) -> None:
@@ -91,16 +95,16 @@ class Walk:
         at: str | None = self.flow.tool.start
         while at is not None:
             node = self.flow.tool.nodes[at]
-            step = self._steps.get(at)
+            step = self.steps.get(at)
             if step is None or step.state != DONE:
                 touched = self._rows.touched
                 value = self._do(node)
                 if node.type not in EXTERNAL:
-                    self._write(node, RunStep(state=DONE, value=value, rows=self._rows.touched - touched))
+                    self.write(node.id, RunStep(state=DONE, value=value, rows=self._rows.touched - touched))
                 if node.type == "transaction" and node.operation == "commit":
                     self.enforce()
                     self.commit()
-            at = self._leave(node, self._steps[at].value)
+            at = self._leave(node, self.steps[at].value)
 
     def enforce(self) -> None:
         """Check the invariants of the rows that were changed, then the policies against the touched rows."""
@@ -124,9 +128,8 @@ class Walk:
 
     def facts(self, *, failing: bool = False) -> Facts:
         """Return what policies may read of the run so far."""
-        sent = [name for name, step in self._steps.items() if step.state in {DONE, SENT, UNKNOWN}]
-        paid = sum(self.flow.tool.nodes[name].type == "payment" for name in sent) if failing else 0
-        rows = sum(step.rows for step in self._steps.values())
+        paid = len(unrefunded(self.flow.tool, self.steps)) if failing else 0
+        rows = sum(step.rows for step in self.steps.values())
         return Facts(rows=rows, input=self.run.input, payments_to_roll_back=paid)
 
     def _judged(self, facts: Facts, names: Iterable[str]) -> list[str]:
@@ -223,7 +226,7 @@ class Walk:
         seconds = float(self._wrappers.seconds)
         given: dict[str, Any] = {"values": self._values, "mapped": self._fields, "seconds": seconds, "at": at}
         effect, again = effect_of(self.flow, self.run, node, **given), repeatable(self.flow, node)
-        before = self._steps.get(node.id)
+        before = self.steps.get(node.id)
         if before is not None and before.state in {SENT, UNKNOWN} and not again:
             self._unknown(node, before.attempts)
         if node.type == "payment":
@@ -241,10 +244,10 @@ class Walk:
                 self._failed_attempt(node, error, attempt, repeatable=again)
             except ConsentNeeded as pause:
                 waits = {"session": pause.asked.auth_session_id, "app": effect.fields["app"]}
-                self._record(node, RunStep(state=WAITS, value=waits, attempts=attempt - 1))
+                self.record(node.id, RunStep(state=WAITS, value=waits, attempts=attempt - 1))
                 raise
             else:
-                self._record(node, RunStep(state=DONE, value=value, attempts=attempt))
+                self.record(node.id, RunStep(state=DONE, value=value, attempts=attempt))
                 return value
 
     def _send(self, node: Node, effect: Effect, attempt: int) -> Any:
@@ -254,7 +257,7 @@ class Walk:
         if requests is not None:
             self.commit(seconds=ASK_SECONDS)
             requests.ask(effect)
-        self._write(node, RunStep(state=SENT, value=None, attempts=attempt))
+        self.write(node.id, RunStep(state=SENT, value=None, attempts=attempt))
         self.commit(seconds=effect.seconds)
         return requests.send(effect) if requests is not None else adapter_of(self.flow, node).send(effect)
 
@@ -265,22 +268,22 @@ class Walk:
         if lost and (not repeatable or attempt >= self._wrappers.attempts):
             self._unknown(node, attempt)
         if not again or attempt >= self._wrappers.attempts:
-            self._record(node, RunStep(state=RETRY, value=None, attempts=0))
+            self.record(node.id, RunStep(state=RETRY, value=None, attempts=0))
             raise FlowFailed("externalFailed", f"{node.id}: {error}")
         wait = min(self._wrappers.backoff * 2 ** (attempt - 1), 3600.0)
-        self._record(node, RunStep(state=SENT if lost else RETRY, value=None, attempts=attempt), wait)
+        self.record(node.id, RunStep(state=SENT if lost else RETRY, value=None, attempts=attempt), wait)
         self.sleep(wait)
 
     def _unknown(self, node: Node, attempts: int) -> NoReturn:
-        self._record(node, RunStep(state=UNKNOWN, value=None, attempts=attempts))
+        self.record(node.id, RunStep(state=UNKNOWN, value=None, attempts=attempts))
         raise EffectUnknown(f"{node.id}: the answer was lost, and the effect may have happened")
 
-    def _record(self, node: Node, step: RunStep, seconds: float = 0.0) -> None:
+    def record(self, name: str, step: RunStep, seconds: float = 0.0) -> None:
         """Journal the outcome of an attempt at once. It is tried again by itself if it loses a race: the answer of an
         effect must not be lost by another transaction."""
         for tries in range(MOST_TRIES):
             try:
-                self._write(node, step)
+                self.write(name, step)
                 return self.commit(seconds=seconds)
             except DBAPIError as error:
                 self.connection.rollback()
@@ -289,10 +292,10 @@ class Walk:
                 self.sleep(0.005 * 2**tries)
         raise AssertionError
 
-    def _write(self, node: Node, step: RunStep) -> None:
+    def write(self, name: str, step: RunStep) -> None:
         """Journal a step in the open transaction."""
-        write_step(self.connection, self.run.id, node.id, step, new=node.id not in self._steps)
-        self._steps[node.id] = step
+        write_step(self.connection, self.run.id, name, step, new=name not in self.steps)
+        self.steps[name] = step
 
 
 def _is_one(config: Mapping[str, Any]) -> bool:

@@ -39,7 +39,7 @@ class Remembering:
     def send(self, effect: Effect) -> Any:
         self.sent.append(effect)
         answer = self.answers.pop(0) if self.answers else {"ok": True}
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 

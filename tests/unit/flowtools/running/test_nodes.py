@@ -144,16 +144,6 @@ def test_a_lost_answer_is_unknown_and_asked_for_again_only_by_key(world, takes_k
     assert ([state] * 2, sent) == ([each.state for each in results], len(world.mail.sent))
 
 
-@pytest.mark.rule("001-example-4")
-def test_a_payment_of_a_run_that_fails_later_is_escalated(world):
-    nodes = {"p": ("payment", {"provider": "stripe"}), "c": ("assert", {"expression": "false"})}
-    result = world.runs.call(world.flow(nodes, chain(*nodes)), CALL, STAFF)
-    assert ("assertFailed", ("escalate paymentRollback: A payment has to be compensated.",)) == (
-        result.code,
-        result.notes,
-    )
-
-
 def test_a_policy_sees_the_amount_of_a_payment_before_it_is_sent(tmp_path):
     world = world_in(tmp_path, policies=[policy(condition="amount > 5")])
     nodes = {"p": ("payment", {"provider": "stripe", "fields": {"amount": "input.n * 2"}})}

@@ -1,0 +1,68 @@
+"""Refunds: the compensation of a run's charges when a later step fails. The policy `paymentRollback` stands for it.
+
+The failure is journaled before the first refund is sent, so a run that is killed refunds on and does not run again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from oauthbroker.flowtools.entities.database import iso
+from oauthbroker.flowtools.failures import FlowFailed
+from oauthbroker.flowtools.running.charges import REFUND, charges, unrefunded
+from oauthbroker.flowtools.running.effects import adapter_of, effect_key
+from oauthbroker.flowtools.running.journal import DONE, RETRY, SENT, UNKNOWN, RunStep
+from oauthbroker.flowtools.running.ports import AnswerLost, Effect, EffectRefused, NotSent
+from oauthbroker.flowtools.running.walk import Walk
+from oauthbroker.flowtools.spec import Node
+
+_ATTEMPTS: Final = 3
+_SECONDS: Final = 30.0
+
+
+def refund(walk: Walk, failure: FlowFailed) -> list[str]:
+    """Refund the charges of a failed run, the last one first. Return a note for each that is refunded. A charge whose
+    answer was lost is not refunded: it may not have happened."""
+    owed = [node for node in unrefunded(walk.flow.tool, walk.steps) if walk.steps[node.id].state == DONE]
+    why = {"code": failure.code, "message": failure.message}
+    if new := [node for node in owed if node.id + REFUND not in walk.steps]:
+        for node in new:
+            walk.write(node.id + REFUND, RunStep(state=RETRY, value=why))
+        walk.commit()
+    for node in owed:
+        _refund(walk, node, why)
+    steps = {node.id: walk.steps.get(node.id + REFUND) for node in charges(walk.flow.tool)}
+    return [f"{name}: the charge was refunded" for name, step in steps.items() if step and step.state == DONE]
+
+
+def _refund(walk: Walk, node: Node, why: Any) -> None:
+    """Send a refund until it is answered. After a lost answer, only a provider that takes keys gets it again."""
+    adapter, name = adapter_of(walk.flow, node), node.id + REFUND
+    before = walk.steps[name]
+    if before.state == UNKNOWN or (before.state == SENT and not adapter.takes_keys):
+        return walk.record(name, RunStep(state=UNKNOWN, value=why, attempts=before.attempts))
+    effect = Effect(
+        kind="payment",
+        operation="refund",
+        fields={"charge": walk.steps[node.id].value, "chargeKey": effect_key(walk.run, node.id)},
+        key=effect_key(walk.run, name),
+        seconds=_SECONDS,
+        at=iso(walk.database.now(walk.connection)),
+    )
+    for attempt in range(1, _ATTEMPTS + 1):
+        walk.record(name, RunStep(state=SENT, value=why, attempts=attempt), _SECONDS)
+        try:
+            adapter.send(effect)
+            state, again = DONE, False
+        except AnswerLost:
+            state, again = (SENT, True) if adapter.takes_keys else (UNKNOWN, False)
+        except NotSent:
+            state, again = RETRY, True
+        except EffectRefused as error:
+            state, again = RETRY, error.again
+        wait = 2.0 ** (attempt - 1) if again and attempt < _ATTEMPTS else 0.0
+        walk.record(name, RunStep(state=state, value=why, attempts=attempt), wait)
+        if not wait:
+            return None
+        walk.sleep(wait)
+    return None
