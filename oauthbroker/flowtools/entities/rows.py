@@ -121,7 +121,10 @@ class Rows:
         return self._tables[name].c[policy.field] == self._actor.id if self._actor else false()
 
     def _values(self, entity: Entity, fields: Values) -> dict[str, Any]:
-        """Return the values to write. Refuses a required one that is null, and a row for another owner."""
+        """Return the values to write. Refuses an undeclared field, a required one that is null, and a row for another
+        owner."""
+        if strange := fields.keys() - entity.fields.keys():
+            raise FlowFailed("valueInvalid", f"{entity.name} has no field {min(strange)} to write")
         values = {field: self._value(entity, field, value) for field, value in fields.items()}
         for field, value in values.items():
             if value is None and entity.fields[field].required:

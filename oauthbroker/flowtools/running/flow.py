@@ -13,8 +13,8 @@ from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.judging import FlowVerdict, judge
 from oauthbroker.flowtools.policies import Policy, check_condition, policies_by_name
 from oauthbroker.flowtools.running.ports import Ports
-from oauthbroker.flowtools.source import Flaw, FlowRefused, Keys
-from oauthbroker.flowtools.spec import Edge, FlowTool, Node, sample_url, schema_judge
+from oauthbroker.flowtools.source import Flaw, FlowRefused, Keys, printable
+from oauthbroker.flowtools.spec import Edge, FlowTool, Node, has_effect, sample_url, schema_judge
 
 _WRITES: Final = frozenset({"create", "update", "transition", "softDelete"})
 
@@ -58,6 +58,10 @@ def ready(
     ]
     for node in tool.nodes.values():
         flaws += _node_flaws(tool, node, entities, ports)
+    for at, edge in enumerate(tool.edges):
+        flaws += [
+            tool.source.flaw(("flow", "edges", at, "dataMapping"), *each) for each in _mapped(tool, edge, entities)
+        ]
     if flaws:
         raise FlowRefused(flaws)
     named = {*tool.policies, *(node.config["policy"] for node in tool.nodes.values() if node.type == "policyCheck")}
@@ -90,6 +94,20 @@ def _node_flaws(tool: FlowTool, node: Node, entities: Mapping[str, Entity], port
             yield tool.source.flaw((*node.path, "config", "url"), why, "add it to the `api` of the app, or correct it")
     if node.type in {"read", "write"} and "entity" in config:
         yield from _entity_flaws(tool, node, entities)
+
+
+def _mapped(tool: FlowTool, edge: Edge, entities: Mapping[str, Entity]) -> Iterator[tuple[str, str]]:
+    """Yield the fields that an edge maps into a node which does not take them."""
+    node = tool.nodes[edge.target]
+    if node.type == "payment" or (node.type == "httpRequest" and has_effect(node)):
+        return  # its provider or API knows the fields
+    entity = entities.get(node.config.get("entity", ""))
+    known = frozenset[str]()
+    if entity is not None and node.operation != "softDelete":
+        known = known_fields(entity) if node.type == "read" else frozenset(entity.fields)
+    for name in edge.data_mapping.values():
+        if name not in known:
+            yield f"{node.id} takes no field {printable(name)}", f"it takes {', '.join(sorted(known)) or 'none'}"
 
 
 def _entity_flaws(tool: FlowTool, node: Node, entities: Mapping[str, Entity]) -> Iterator[Flaw]:

@@ -152,3 +152,9 @@ def test_what_fails_is_rolled_back(database):
         rows.create("Order", {**FULL, "total": "x"}, "b")
     with rows_of(database) as rows:
         assert [] == rows.read("Order", {})
+
+
+@pytest.mark.parametrize("field", ["status", "deletedAt", "id", "version", "nonsense"])
+def test_no_write_sets_a_field_that_the_declaration_does_not_have(database, field):
+    with rows_of(database) as rows, pytest.raises(FlowFailed, match=f"has no field {field} to write"):
+        rows.create("Order", {"customerId": "ann", "total": 1, field: "x"}, "r9")

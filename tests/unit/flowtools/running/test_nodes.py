@@ -109,6 +109,33 @@ def test_an_edge_maps_members_of_a_result_to_fields_of_the_next_node(world):
     assert ("hello", "ann", 7.0) == (output["note"], output["customerId"], output["total"]), "a written field wins"
 
 
+MAPPED: dict[str, tuple[Any, str]] = {
+    "the status, around its machine": (order("update", filter={"id": "input.id"}), "status"),
+    "the mark of a deleted row": (order("update", filter={"id": "input.id"}), "deletedAt"),
+    "the id": (order("create"), "id"),
+    "the version": (order("create"), "version"),
+    "an unknown field": (order("create"), "nonsense"),
+    "a field of a soft delete": (order("softDelete", filter={"id": "input.id"}), "note"),
+    "a filter by an unknown field": (("read", {"entity": "Order", "limit": 1}), "nonsense"),
+    "into a mail": (MAIL, "to"),
+    "into a transform": (("transform", {"expression": "1"}), "expression"),
+}
+
+
+@pytest.mark.rule("000-edge-data")
+@pytest.mark.parametrize("name", MAPPED)
+def test_an_edge_maps_nothing_that_its_node_does_not_take(world, name):
+    node, target = MAPPED[name]
+    nodes = {"tx": BEGIN, "t": ("transform", {"expression": "{'x': 'paid'}"}), "n": node}
+    document = written(nodes, chain(*nodes), "tx", idempotencyKey=None)
+    document["flow"]["edges"][1]["dataMapping"] = {"x": target}
+    if node == MAIL:
+        document["flow"]["edges"] = document["flow"]["edges"][1:]
+        document["flow"]["startNode"] = "t"
+    with pytest.raises(FlowRefused, match=f"n takes no field {target}"):
+        world.ready(document)
+
+
 RETRIES: dict[str, tuple[list[Any], dict[str, Any], str | None, int, list[float]]] = {
     "without a retry node there is one attempt": ([NotSent("x")], {}, "externalFailed", 1, []),
     "not sent": ([NotSent("x"), NotSent("x")], {"attempts": 3, "backoffSeconds": 2}, None, 3, [2, 4]),
