@@ -9,18 +9,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oauthbroker import SystemClock
+from oauthbroker import BrokerError, Code, SystemClock
 from oauthbroker.flowtools.acknowledgements import finding_key
 from oauthbroker.flowtools.given_files import Policies, given_policies, read_given
+from oauthbroker.flowtools.given_world import Config, Entities, GivenWorld, Mail, MailPassword, Sandbox
 from oauthbroker.flowtools.judging import judge
 from oauthbroker.flowtools.policies import Policy
 from oauthbroker.flowtools.source import FlowRefused, printable
-from oauthbroker.flowtools.spec import load_tool
+from oauthbroker.flowtools.spec import FlowTool, load_tool
 from oauthbroker.flowtools.versions import DeployedFlow, FlowVersions
+
+if TYPE_CHECKING:
+    from oauthbroker.flowtools.entities.definition import Entity
+    from oauthbroker.flowtools.running.ports import Ports
 
 Tool = Annotated[Path, typer.Argument(help="A JSON or YAML file with one tool.")]
 Flows = Annotated[Path, typer.Option("--flows", help="The folder of the deployed versions.")]
@@ -52,20 +57,39 @@ def acknowledge(
     typer.echo(f"{tool.name} version {tool.version}: {len(new) or 'no'} finding{'s' * (len(new) != 1)} acknowledged")
 
 
-def deploy(
+def deploy(  # noqa: PLR0913  (options)
     file: Tool,
     by: By = "",
     policy: Policies = [],  # noqa: B006
+    entities: Entities = [],  # noqa: B006
+    config: Config = None,
+    mail: Mail = "",
+    mail_password: MailPassword = "",
     flows: Flows = _FOLDER,
     *,
+    sandbox: Sandbox = False,
     as_json: AsJson = False,
 ) -> None:
-    """Deploy a version. Red is refused, yellow needs `acknowledge`. The first version of a tool serves at once."""
-    kept = _versions(flows)
-    with flaws_told(as_json=as_json):
-        flow = kept.deploy(read_given(file), str(file), by=by or account(), policies=_policies(policy))
+    """Deploy a version. Red is refused, yellow needs `acknowledge`, and what it uses is configured: the entities, and
+    an adapter for each external node. The first version of a tool serves at once."""
+    kept, world = (
+        _versions(flows),
+        GivenWorld(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password),
+    )
+    with flaws_told(as_json=as_json), refusals_told():
+        raw, policies = read_given(file), _policies(policy)
+        tool = load_tool(raw, str(file))
+        world.use(lambda found, ports: _refuse_unready(tool, policies, found, ports))
+        flow = kept.deploy(raw, str(file), by=by or account(), policies=policies)
         serving = kept.serving(flow.tool.name)
     _tell(flow, serving, "deployed", as_json=as_json)
+
+
+def _refuse_unready(tool: FlowTool, policies: list[Policy], entities: list[Entity], ports: Ports) -> None:
+    from oauthbroker.flowtools.entities.definition import entities_by_name
+    from oauthbroker.flowtools.running.flow import ready
+
+    ready(tool, entities=entities_by_name(entities), ports=ports, policies=policies)
 
 
 def activate(
@@ -141,6 +165,22 @@ def flaws_told(*, as_json: bool) -> Iterator[None]:
         flaws = [asdict(each) for each in refused.flaws]
         typer.echo(json.dumps({"flaws": flaws}, ensure_ascii=False) if as_json else str(refused))
         raise typer.Exit(1) from None
+
+
+@contextmanager
+def refusals_told() -> Iterator[None]:
+    """Pass on refusals of the database and its tables as a command's refusal. No text of a driver is shown: it may
+    quote the URL."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (BrokerError, FlowRefused):
+        raise
+    except ValueError as error:
+        raise BrokerError(Code.REQUEST_INVALID, note=str(error)) from None
+    except SQLAlchemyError as error:
+        raise BrokerError(Code.REQUEST_INVALID, note=f"the database: {type(error).__name__}") from None
 
 
 def _policies(paths: list[Path]) -> list[Policy]:

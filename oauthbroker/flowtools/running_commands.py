@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from oauthbroker import BrokerError, Code, Secret, SystemClock, Turn, TurnAuth, decode_json, open_broker
+from oauthbroker import BrokerError, Code, SystemClock, Turn, TurnAuth, decode_json
 from oauthbroker.flowtools.acknowledgements import person
-from oauthbroker.flowtools.deploying_commands import AsJson, By, Flows, account, flaws_told
+from oauthbroker.flowtools.deploying_commands import AsJson, By, Flows, account, flaws_told, refusals_told
 from oauthbroker.flowtools.failures import Actor
-from oauthbroker.flowtools.given_files import given_files, read_given
+from oauthbroker.flowtools.given_files import read_given
+from oauthbroker.flowtools.given_world import Config, Entities, GivenWorld, Mail, MailPassword, Sandbox
 from oauthbroker.flowtools.source import MOST_BYTES, printable
 from oauthbroker.flowtools.versions import DeployedFlow, FlowVersions
 
 if TYPE_CHECKING:
     from oauthbroker.flowtools.entities.definition import Entity
-    from oauthbroker.flowtools.running.contract import FlowRuns, RunResult
+    from oauthbroker.flowtools.running.contract import RunResult
     from oauthbroker.flowtools.running.journal import RunRecord
     from oauthbroker.flowtools.running.ports import Ports
 
@@ -32,10 +30,6 @@ Database = Annotated[
 ]
 _ASK_A_PERSON: Final = 75  # EX_TEMPFAIL of sysexits.h
 _SQLITE: Final = "sqlite:///flows.db"
-Mail = Annotated[
-    str, typer.Option(help="The server of email nodes: smtps://user@smtp.example.com?from=shop@example.com")
-]
-MailPassword = Annotated[str, typer.Option(envvar="OAUTHBROKER_FLOWS_MAIL_PASSWORD", hidden=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +38,7 @@ class _RunWanted:
 
     flow: DeployedFlow
     database: str
-    entities: Sequence[Path]
     apply: bool
-    sandbox: bool
-    mail: str
-    mail_password: str = field(repr=False)
     data: Any
     actor: Actor
     resume: str | None
@@ -60,17 +50,17 @@ def run(  # noqa: PLR0913  (options)
     ],
     *,
     given: Annotated[str, typer.Option("--input", help="A file with the input as JSON, or - for stdin.")] = "",
-    entities: Annotated[list[Path], typer.Option("--entity", help="Entities: files, or folders of them.")] = [],  # noqa: B006
+    entities: Entities = [],  # noqa: B006
     database: Database = _SQLITE,
     caller: Annotated[str, typer.Option("--as", help="The caller's id. Left out: the account of this process.")] = "",
     role: Annotated[list[str], typer.Option("--role", help="A role of the caller.")] = [],  # noqa: B006
     user: Annotated[str, typer.Option(help="The subject of the caller's own tokens, such as slack:user:T1:U1.")] = "",
     team: Annotated[str, typer.Option(help="The subject of tokens for all, such as slack:team:T1.")] = "",
-    config: Annotated[Path | None, typer.Option(help="The broker's configuration, for httpRequest nodes.")] = None,
+    config: Config = None,
     resume: Annotated[str | None, typer.Option(help="Go on with this run; --input and the caller are its own.")] = None,
     flows: Flows = Path("flows"),
     apply: Annotated[bool, typer.Option("--apply", help="Make the tables fit the entities; no data is lost.")] = False,
-    sandbox: Annotated[bool, typer.Option("--sandbox", help="Play payments and SMS, which reach nothing.")] = False,
+    sandbox: Sandbox = False,
     mail: Mail = "",
     mail_password: MailPassword = "",
     as_json: AsJson = False,
@@ -78,20 +68,17 @@ def run(  # noqa: PLR0913  (options)
     """Run a deployed tool once. Status 1: it did not succeed. Status 75: a user has to consent first."""
     subjects = {mode: subject for mode, subject in (("user", user), ("global", team)) if subject}
     turn = Turn("flowtools", "command", auth=TurnAuth(subjects=subjects)) if subjects else None
-    with flaws_told(as_json=as_json), _told():
+    with flaws_told(as_json=as_json), refusals_told():
         asked = _RunWanted(
             flow=FlowVersions(flows, SystemClock()).deployed(name),
             database=database,
-            entities=entities,
             apply=apply,
-            sandbox=sandbox,
-            mail=mail,
-            mail_password=mail_password,
             data=_input(given),
             actor=Actor(id=caller or account(), roles=frozenset(role), turn=turn),
             resume=resume,
         )
-        result = _call(asked, None) if config is None else asyncio.run(_with_broker(asked, config))
+        world = GivenWorld(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password)
+        result = world.use(lambda found, ports: _call(asked, found, ports))
     _tell(result, as_json=as_json)
     raise typer.Exit({"succeeded": 0, "parked": _ASK_A_PERSON}.get(result.state, 1))
 
@@ -110,7 +97,7 @@ def runs(
     from oauthbroker.flowtools.running import approvals, journal
 
     where = {name: value for name, value in (("id", run_id), ("tool", tool), ("state", state)) if value}
-    with _told(), Opened(database).transaction() as connection:
+    with refusals_told(), Opened(database).transaction() as connection:
         rows = [_row(each) for each in journal.list_runs(connection, limit, **where)]
         steps = journal.steps_of(connection, run_id) if run_id and rows else {}
         decided = approvals.decisions(connection, run_id) if run_id and rows else []
@@ -150,7 +137,7 @@ def approve(run_id: Run, by: By = "", database: Database = _SQLITE) -> None:
     from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.running import approvals
 
-    with _told():
+    with refusals_told():
         approvals.approve(Opened(database), run_id, by=person(by or account()))
     typer.echo(f"run {run_id}: approved; it goes on where flows are served, or with flow run NAME --resume {run_id}")
 
@@ -165,7 +152,7 @@ def decline(
     from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.running import approvals
 
-    with _told():
+    with refusals_told():
         approvals.decline(Opened(database), run_id, by=person(by or account()), why=printable(why))
     typer.echo(f"run {run_id}: declined")
 
@@ -179,20 +166,15 @@ def plan(
     """Show how the tables would change to fit the entities, and change nothing. Status 1: data would be lost."""
     from oauthbroker.flowtools.entities import tables
     from oauthbroker.flowtools.entities.database import Database as Opened
+    from oauthbroker.flowtools.serving.entity_files import entities_in
 
-    with flaws_told(as_json=as_json), _told():
-        changes = tables.plan(Opened(database), _declared(entities))
+    with flaws_told(as_json=as_json), refusals_told():
+        changes = tables.plan(Opened(database), entities_in(entities))
     if as_json:
         typer.echo(json.dumps({"changes": [{"what": each.what, "refused": each.refused or None} for each in changes]}))
     else:
         typer.echo("\n".join(map(str, changes)) or "the tables fit the entities")
     raise typer.Exit(1 if any(each.refused for each in changes) else 0)
-
-
-def _declared(files: Sequence[Path]) -> list[Entity]:
-    from oauthbroker.flowtools.entities.definition import load_entity
-
-    return [load_entity(read_given(each), str(each)) for each in given_files(list(files))]
 
 
 def _input(given: str) -> Any:
@@ -204,43 +186,17 @@ def _input(given: str) -> Any:
     return decode_json(raw, Code.REQUEST_INVALID)
 
 
-async def _with_broker(asked: _RunWanted, config: Path) -> RunResult:
-    from oauthbroker.flowtools.running.requests import BrokerRequests
-    from oauthbroker.flowtools.running.resuming import to_its_end
-
-    async with open_broker(config, background=False) as broker:
-        requests = BrokerRequests(broker)
-        return await to_its_end(lambda: _call(asked, requests))
-
-
-def _call(asked: _RunWanted, requests: Any) -> RunResult:
-    runs = _runs(asked, requests)
-    flow = runs.ready(asked.flow.tool, asked.flow.policies)
-    return runs.resume(flow, asked.resume) if asked.resume else runs.call(flow, asked.data, asked.actor)
-
-
-def _runs(asked: _RunWanted, requests: Any) -> FlowRuns:
+def _call(asked: _RunWanted, entities: list[Entity], ports: Ports) -> RunResult:
     from oauthbroker.flowtools.entities import tables
     from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.running.contract import FlowRuns
 
-    database, entities = Opened(asked.database), _declared(asked.entities)
+    database = Opened(asked.database)
     if asked.apply:
         tables.apply(database, entities)
-    return FlowRuns(database, entities, _ports(asked, requests))
-
-
-def _ports(asked: _RunWanted, requests: Any) -> Ports:
-    from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
-    from oauthbroker.flowtools.running.ports import Ports, SandboxAdapter
-
-    password = Secret(asked.mail_password) if asked.mail_password else None
-    email = SmtpAdapter(mail_server(asked.mail, password)) if asked.mail else None
-    if not asked.sandbox:
-        return Ports(email=email, requests=requests)
-    nodes = asked.flow.tool.nodes.values()
-    payments = {node.config["provider"]: SandboxAdapter() for node in nodes if node.type == "payment"}
-    return Ports(email=email, sms=SandboxAdapter(), payments=payments, requests=requests, sandbox=True)
+    runs = FlowRuns(database, entities, ports)
+    flow = runs.ready(asked.flow.tool, asked.flow.policies)
+    return runs.resume(flow, asked.resume) if asked.resume else runs.call(flow, asked.data, asked.actor)
 
 
 def _row(run: RunRecord) -> dict[str, Any]:
@@ -274,21 +230,3 @@ def _tell(result: RunResult, *, as_json: bool) -> None:
         typer.echo(f"{printable(asked.message)}\n{asked.authorization_url}", err=True)
     if result.state == "succeeded":
         typer.echo(json.dumps(result.output, ensure_ascii=False))
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Pass on refusals of the database and its tables as a command's refusal. No text of a driver is shown: it may
-    quote the URL."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    from oauthbroker.flowtools.source import FlowRefused
-
-    try:
-        yield
-    except (BrokerError, FlowRefused):
-        raise
-    except ValueError as error:
-        raise BrokerError(Code.REQUEST_INVALID, note=str(error)) from None
-    except SQLAlchemyError as error:
-        raise BrokerError(Code.REQUEST_INVALID, note=f"the database: {type(error).__name__}") from None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oauthbroker import RoomResource
+from oauthbroker.flowtools.running.installed_adapters import installed_adapter
 from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
-from oauthbroker.flowtools.running.ports import Ports, SandboxAdapter
+from oauthbroker.flowtools.running.ports import Adapter, Ports, SandboxAdapter
 from oauthbroker.flowtools.running.requests import BrokerRequests
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 
@@ -16,19 +16,31 @@ if TYPE_CHECKING:
 
 
 def ports_of(resource: RoomResource, broker: Broker) -> Ports:
-    """Return the ports of a FlowService: requests by the broker, mail, and the sandbox if it is allowed. Call it on the
-    broker's event loop."""
+    """Return the ports of a FlowService: requests by the broker, mail, adapters of other packages, and the sandbox for
+    the rest if it is allowed. Call it on the broker's event loop. Raises ValueError for an adapter that cannot be used.
+    """
     spec: FlowServiceSpec = resource.spec
     password = resource.secrets.get(("mailPassword",))
-    email = SmtpAdapter(mail_server(spec.mail, password)) if spec.mail is not None else None
-    ports = Ports(email=email, requests=BrokerRequests(broker))
-    if not spec.sandbox:
-        return ports
-    return replace(ports, sms=SandboxAdapter(), payments=_EveryProvider(), sandbox=True)
+    payments: dict[str, Adapter] = {
+        name: installed_adapter(
+            "payments", each.adapter, each.settings, resource.secrets.get(("payments", name, "secret"))
+        )
+        for name, each in spec.payments.items()
+    }
+    sms: Adapter | None = SandboxAdapter() if spec.sandbox else None
+    if spec.sms is not None:
+        sms = installed_adapter("sms", spec.sms.adapter, spec.sms.settings, resource.secrets.get(("sms", "secret")))
+    return Ports(
+        email=SmtpAdapter(mail_server(spec.mail, password)) if spec.mail is not None else None,
+        sms=sms,
+        payments=EveryProvider(payments) if spec.sandbox else payments,
+        requests=BrokerRequests(broker),
+        sandbox=spec.sandbox,
+    )
 
 
-class _EveryProvider(dict[str, SandboxAdapter]):
-    """Payments of the sandbox: each provider that a flow names is played."""
+class EveryProvider(dict[str, Adapter]):
+    """Payments with the sandbox: each provider that a flow names and that has no adapter is played."""
 
     def __contains__(self, _provider: object) -> bool:
         return True

@@ -49,6 +49,14 @@ class FlowIdentitySpec(Strict):
     subjects: Subjects = Field(default_factory=dict)
 
 
+class FlowAdapterSpec(Strict):
+    """An adapter of another package: its entry point, and what the package gets."""
+
+    adapter: Name
+    settings: dict[str, Any] = Field(default_factory=dict)
+    secret: SecretSource | None = None
+
+
 class FlowServiceSpec(Strict):
     """`database` left out: SQLite beside the store. `apply_changes` makes the changes of tables that lose no data; left
     out, it does so for that SQLite alone. Files are relative to the folder of the bundle."""
@@ -60,6 +68,8 @@ class FlowServiceSpec(Strict):
     sandbox: bool = False
     mail: Url | None = None
     mail_password: SecretSource | None = None
+    payments: dict[Name, FlowAdapterSpec] = Field(default_factory=dict)
+    sms: FlowAdapterSpec | None = None
     issuers: Annotated[list[IssuerSpec], Field(max_length=20)] = Field(default_factory=list)
     api_keys: dict[Name, FlowIdentitySpec] = Field(default_factory=dict)
     services: dict[Name, FlowIdentitySpec] = Field(default_factory=dict)

@@ -77,7 +77,7 @@ def _service(broker: Broker, resources: RoomResources) -> FlowService:
     from oauthbroker.flowtools.serving.service import FlowService
 
     (resource,), settings = resources.resources, broker.bundle.settings
-    if not resource.secrets and settings.store_url_env:
+    if ("database",) not in resource.secrets and settings.store_url_env:
         note = "a broker whose store is in PostgreSQL needs FlowService.spec.database: its hosts share one"
         raise BrokerError(Code.CONFIG_INVALID, note=note)
     store = Path(settings.store_root).absolute()

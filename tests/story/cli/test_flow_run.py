@@ -16,17 +16,18 @@ from tests.unit.flowtools.kit import chain, written
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, INPUT, LOG, log
 
 pytestmark = [pytest.mark.rule("flow-run"), pytest.mark.slow]
+USES = ("--entity", "log.json", "--sandbox", "--mail", "smtp://127.0.0.1:9?from=shop@example.com")
 PAY = ("payment", {"provider": "stripe", "fields": {"amount": "input.n"}})
 
 
-def deploy(desk: Desk, nodes: dict[str, Any], **more: Any) -> None:
+def deploy(desk: Desk, nodes: dict[str, Any], *more_words: str, **more: Any) -> None:
     """Deploy a tool, its yellow findings acknowledged, and write the entity that it uses."""
     file = desk.folder / "tool.json"
     document = written(nodes, chain(*nodes), next(iter(nodes)), **{"input": INPUT, **more})
     file.write_text(json.dumps(document), "utf-8")
     (desk.folder / "log.json").write_text(json.dumps(LOG), "utf-8")
     assert 0 == desk.type("flow", "acknowledge", "tool.json", "--by", "ada").code
-    assert 0 == desk.type("flow", "deploy", "tool.json").code
+    assert 0 == desk.type("flow", "deploy", "tool.json", *USES, *more_words).code
 
 
 def typed(desk: Desk, *words: str, data: Any = None) -> tuple[int, Any]:
@@ -88,7 +89,7 @@ def test_a_stopped_run_is_approved_or_declined_on_the_record(desk: Desk) -> None
     document = written({"a": BEGIN, "b": log("one")}, chain("a", "b"), "a", input=INPUT, policies=["limit"])
     (desk.folder / "tool.json").write_text(json.dumps(document), "utf-8")
     (desk.folder / "log.json").write_text(json.dumps(LOG), "utf-8")
-    assert 0 == desk.type("flow", "deploy", "tool.json", "--policy", "limit.json").code
+    assert 0 == desk.type("flow", "deploy", "tool.json", "--policy", "limit.json", *USES).code
     for key, command, end in (("a", "approve", "succeeded"), ("b", "decline", "failed")):
         _, told = typed(desk, "--apply", "--as", "eve", data={"id": key, "amount": 6})
         assert "escalated" == told["state"]
@@ -133,7 +134,7 @@ def test_a_run_parks_with_status_75_and_a_link_and_goes_on_after_the_consent(
     host = idp.issuer
     config.write_text(config.read_text("utf-8") + f'  api: {{hosts: ["{host}"], methods: [GET]}}\n', "utf-8")
     request = {"url": f"{idp.issuer}/api/messages", "oauthAppRef": "OAuthApp/mail"}
-    deploy(desk, {"a": BEGIN, "b": log("one"), "c": COMMIT, "r": ("httpRequest", request)})
+    deploy(desk, {"a": BEGIN, "b": log("one"), "c": COMMIT, "r": ("httpRequest", request)}, "--config", "config")
     words = ("--config", "config", "--apply", "--as", "ada", "--user", ALICE)
     code, told = typed(desk, *words)
     assert (75, "parked") == (code, told["state"])

@@ -16,6 +16,7 @@ from tests.unit.flowtools.kit import EXAMPLES, example, written
 
 PAYMENT = EXAMPLES / "processPayment.json"
 ASKS = "5:charge is not acknowledged: an external call without a retry node"
+USES = ("--entity", "entities", "--sandbox")
 
 
 def run(*words: object):
@@ -25,23 +26,47 @@ def run(*words: object):
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "entities").mkdir()
+    for name in ("Reservation", "Payment"):
+        (tmp_path / "entities" / f"{name}.json").write_bytes(entity(name))
     return tmp_path
+
+
+def entity(name: str) -> bytes:
+    return json.dumps({"name": name, "fields": {"reservationId": {"type": "uuid"}}}).encode()
+
+
+UNCONFIGURED: dict[str, tuple[tuple[str, ...], str]] = {
+    "no entities": (("--sandbox",), "config.entity: no declared entity"),
+    "an entity that is missing": (("--sandbox", "--entity", "entities/Payment.json"), "no declared entity"),
+    "no adapter": (("--entity", "entities"), "no configured provider of payments"),
+}
+
+
+@pytest.mark.rule("000-deploy-ready")
+@pytest.mark.parametrize("name", UNCONFIGURED)
+def test_a_version_that_uses_what_is_not_configured_is_not_deployed(name):
+    words, why = UNCONFIGURED[name]
+    assert 0 == run("acknowledge", PAYMENT, "--by", "alice").exit_code
+    refused = run("deploy", PAYMENT, *words)
+    assert (1, True, "") == (refused.exit_code, why in refused.output, run("versions").output)
+    assert 0 == run("deploy", PAYMENT, *USES).exit_code
 
 
 @pytest.mark.rule("001-acknowledge", "001-deploy")
 def test_a_yellow_tool_from_its_refusal_to_its_second_version():
-    refused = run("deploy", PAYMENT)
+    refused = run("deploy", PAYMENT, *USES)
     assert (1, True) == (refused.exit_code, ASKS in refused.output)
     acknowledged = run("acknowledge", PAYMENT, "--by", "alice")
     assert "5:charge: an external call without a retry node\n" in acknowledged.output
     assert acknowledged.output.endswith("processPayment version 1: 2 findings acknowledged\n")
-    assert "processPayment version 1: deployed; version 1 serves\n" == run("deploy", PAYMENT).output
+    assert "processPayment version 1: deployed; version 1 serves\n" == run("deploy", PAYMENT, *USES).output
     second = Path("second.json")
     second.write_text(json.dumps({**json.loads(example(PAYMENT.name)), "version": 2}), "utf-8")
-    assert 1 == run("deploy", second).exit_code
+    assert 1 == run("deploy", second, *USES).exit_code
     assert 0 == run("acknowledge", second, "--by", "alice").exit_code
     todo = "to let it serve, run oauthbroker flow activate processPayment 2"
-    assert f"processPayment version 2: deployed; version 1 serves; {todo}\n" == run("deploy", second).output
+    assert f"processPayment version 2: deployed; version 1 serves; {todo}\n" == run("deploy", second, *USES).output
     activated = run("activate", "processPayment", 2, "--by", "bob")
     assert "processPayment version 2: activated; version 2 serves\n" == activated.output
     first, serving = run("versions").output.splitlines()
@@ -56,17 +81,17 @@ def test_an_acknowledgement_names_the_findings_that_it_is_for():
     assert run("acknowledge", PAYMENT, "--by", "a", "--finding", "5:charge").output.endswith(
         ": no findings acknowledged\n"
     )
-    assert ASKS not in run("deploy", PAYMENT).output
+    assert ASKS not in run("deploy", PAYMENT, *USES).output
     assert isinstance(run("acknowledge", PAYMENT, "--by", "a", "--finding", "5").exception, BrokerError)
     assert 2 == run("acknowledge", PAYMENT).exit_code  # --by is required
 
 
 def test_each_command_answers_in_json():
-    flaws = json.loads(run("deploy", PAYMENT, "--json").output)["flaws"]
+    flaws = json.loads(run("deploy", PAYMENT, *USES, "--json").output)["flaws"]
     assert (2, "flow.nodes[5]") == (len(flaws), flaws[0]["path"])
     answer = json.loads(run("acknowledge", PAYMENT, "--by", "alice", "--json").output)
     assert ["5:charge", "external-without-timeout:charge"] == answer["acknowledged"]
-    deployed = json.loads(run("deploy", PAYMENT, "--json").output)
+    deployed = json.loads(run("deploy", PAYMENT, *USES, "--json").output)
     assert answer["digest"] == deployed["digest"]
     assert {"versions": [deployed], "flaws": []} == json.loads(run("versions", "processPayment", "--json").output)
     assert deployed == json.loads(run("activate", "processPayment", 1, "--json").output)

@@ -23,8 +23,9 @@ class Died(BaseException):
 
 def world_of(tmp_path: Any, *answers: Any, takes_keys: bool = True) -> World:
     shop = Remembering(*answers, takes_keys=takes_keys)
-    made = world_in(tmp_path, ports=Ports(payments={"stripe": shop}, email=Remembering()), lease_seconds=-60.0)
-    made.shop = shop
+    mail = Remembering()
+    made = world_in(tmp_path, ports=Ports(payments={"stripe": shop}, email=mail), lease_seconds=-60.0)
+    made.shop, made.mail = shop, mail
     return made
 
 
@@ -78,8 +79,7 @@ def test_a_refund_is_tried_again_if_that_is_safe_and_else_a_person_is_told(tmp_p
 @pytest.mark.parametrize(("takes_keys", "sent"), [(True, 2), (False, 1)])
 def test_a_run_that_is_killed_in_a_refund_goes_on_to_refund_and_not_to_run(tmp_path, takes_keys, sent):
     world = world_of(tmp_path, {}, Died(), takes_keys=takes_keys)
-    mail = world.runs._ports.email
-    mail.answers = [EffectRefused("no")]
+    world.mail.answers = [EffectRefused("no")]
     nodes = {"p": PAY, "m": ("email", {"to": "input.id", "subject": "'s'", "body": "'b'"})}
     flow = world.flow(nodes, chain(*nodes), idempotencyKey="input.id")
     with pytest.raises(Died):
@@ -87,4 +87,4 @@ def test_a_run_that_is_killed_in_a_refund_goes_on_to_refund_and_not_to_run(tmp_p
     result = world.runs.call(flow, CALL, STAFF)
     assert ("failed", "externalFailed", "m: no") == (result.state, result.code, result.message)
     assert ("p: the charge was refunded" if takes_keys else ESCALATED,) == result.notes
-    assert (["charge"] + ["refund"] * sent, 1) == ([each.operation for each in world.shop.sent], len(mail.sent))
+    assert (["charge"] + ["refund"] * sent, 1) == ([each.operation for each in world.shop.sent], len(world.mail.sent))

@@ -1,0 +1,85 @@
+"""The entities and adapters that a command names: by its options, and by the FlowService of `--config`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from oauthbroker import RoomResources, Secret, open_broker
+
+if TYPE_CHECKING:
+    from oauthbroker import Broker
+    from oauthbroker.flowtools.entities.definition import Entity
+    from oauthbroker.flowtools.running.ports import Ports
+
+T = TypeVar("T")
+Entities = Annotated[list[Path], typer.Option("--entity", help="Entities: files, or folders of them.")]
+Config = Annotated[Path | None, typer.Option(help="The broker's configuration: its apps and its FlowService.")]
+Sandbox = Annotated[bool, typer.Option("--sandbox", help="Play payments and SMS, which reach nothing.")]
+Mail = Annotated[
+    str, typer.Option(help="The server of email nodes: smtps://user@smtp.example.com?from=shop@example.com")
+]
+MailPassword = Annotated[str, typer.Option(envvar="OAUTHBROKER_FLOWS_MAIL_PASSWORD", hidden=True)]
+
+
+@dataclass(frozen=True)
+class GivenWorld:
+    """Where a flow runs, as a command is told. Options win over the FlowService."""
+
+    entities: Sequence[Path]
+    config: Path | None
+    _: KW_ONLY
+    sandbox: bool
+    mail: str
+    mail_password: str = field(repr=False)
+
+    def use(self, work: Callable[[list[Entity], Ports], T]) -> T:
+        """Return what work makes of the entities and ports. With a configuration, the broker is open meanwhile. Raises
+        FlowRefused and ValueError for what cannot be used."""
+        from oauthbroker.flowtools.running.ports import Ports
+
+        if self.config is None:
+            return work(self._entities(), self._with_options(Ports()))
+        return asyncio.run(self._with_broker(self.config, work))
+
+    async def _with_broker(self, config: Path, work: Callable[[list[Entity], Ports], T]) -> T:
+        from oauthbroker.flowtools.running.resuming import to_its_end
+
+        async with open_broker(config, background=False) as broker:
+            resources = broker.bundle.rooms.get("flowtools", RoomResources())
+            folders = [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]
+            entities, ports = self._entities(*folders), self._with_options(_ports(broker, resources))
+            return await to_its_end(lambda: work(entities, ports))
+
+    def _entities(self, *others: Path) -> list[Entity]:
+        from oauthbroker.flowtools.serving.entity_files import entities_in
+
+        return entities_in(self.entities or others)
+
+    def _with_options(self, ports: Ports) -> Ports:
+        from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
+        from oauthbroker.flowtools.running.ports import SandboxAdapter
+        from oauthbroker.flowtools.serving.adapters import EveryProvider
+
+        if self.mail:
+            password = Secret(self.mail_password) if self.mail_password else None
+            ports = replace(ports, email=SmtpAdapter(mail_server(self.mail, password)))
+        if self.sandbox:
+            ports = replace(
+                ports, sms=ports.sms or SandboxAdapter(), payments=EveryProvider(ports.payments), sandbox=True
+            )
+        return ports
+
+
+def _ports(broker: Broker, resources: RoomResources) -> Ports:
+    from oauthbroker.flowtools.running.ports import Ports
+    from oauthbroker.flowtools.running.requests import BrokerRequests
+    from oauthbroker.flowtools.serving.adapters import ports_of
+
+    found = [ports_of(each, broker) for each in resources.resources]
+    return found[0] if found else Ports(requests=BrokerRequests(broker))
