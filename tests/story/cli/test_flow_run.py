@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from oauthbroker.flowtools.running.installed_adapters import GROUPS
 from oauthbroker.testing import IdentityProvider
-from tests.kit.cli import Desk
+from tests.kit.cli import BROKER, Desk
+from tests.kit.flow_bundle import bundle
 from tests.kit.running_broker import ALICE
 from tests.kit.smtp import mail_stand_in
 from tests.unit.flowtools.kit import chain, written
-from tests.unit.flowtools.run_kit import BEGIN, COMMIT, INPUT, LOG, log
+from tests.unit.flowtools.run_kit import BEGIN, COMMIT, INPUT, LOG, Remembering, log
 
 pytestmark = [pytest.mark.rule("flow-run"), pytest.mark.slow]
 USES = ("--entity", "log.json", "--sandbox", "--mail", "smtp://127.0.0.1:9?from=shop@example.com")
@@ -145,3 +148,35 @@ def test_a_run_parks_with_status_75_and_a_link_and_goes_on_after_the_consent(
     code, ended = typed(desk, *words, "--resume", told["run"])
     assert (0, "succeeded", 200) == (code, ended["state"], ended["output"]["status"])
     assert 1 == idp.count("resource")
+
+
+@pytest.mark.rule("000-types-providers", "000-deploy-ready")
+def test_the_service_of_a_configuration_brings_entities_and_adapters_of_packages(
+    desk: Desk, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Remembering({"paymentId": "x1"}, takes_keys=True)
+    given: list[Any] = []
+    point = metadata.EntryPoint("acme", "acme:shop", GROUPS["payments"])
+    vars(point)["load"] = lambda: lambda settings, secret: given.append((settings, secret.reveal())) or shop
+    rooms = metadata.entry_points(group="oauthbroker.rooms")
+    monkeypatch.setattr(metadata, "entry_points", metadata.EntryPoints([*rooms, point]).select)
+    monkeypatch.setenv("SHOP_SECRET", "canary-shop")
+    desk.ready_to_serve(idp)
+    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  rooms: [flowtools]\n")
+    secret = {"valueFrom": {"env": "SHOP_SECRET"}}
+    bundle(
+        desk.folder / "config",
+        payments={"stripe": {"adapter": "acme", "settings": {"account": "a1"}, "secret": secret}},
+        mail="smtp://127.0.0.1:9?from=shop@example.com",
+    )
+    nodes = {"a": BEGIN, "b": log("one"), "c": COMMIT, "p": PAY}
+    file = desk.folder / "tool.json"
+    file.write_text(json.dumps(written(nodes, chain(*nodes), "a", input=INPUT)), "utf-8")
+    assert 0 == desk.type("flow", "acknowledge", "tool.json", "--by", "ada").code
+    assert "no declared entity" in desk.type("flow", "deploy", "tool.json").out
+    assert 0 == desk.type("flow", "deploy", "tool.json", "--config", "config").code
+    words = ("--config", "config", "--apply", "--input", "-", "--json")
+    done = desk.type("flow", "run", "tool", *words, stdin=json.dumps({"id": "a", "n": 3}))
+    assert (0, {"paymentId": "x1"}) == (done.code, json.loads(done.out)["output"])
+    assert [({"account": "a1"}, "canary-shop")] * 2 == given
+    assert [{"amount": 3.0}] == [each.fields for each in shop.sent]

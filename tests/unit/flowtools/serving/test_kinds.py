@@ -47,6 +47,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a claim of a service": ({"services": {"n": {"subjects": {"global": "t:{sub}"}}}}, "there are none"),
     "a folder without entities": ({"entities": ["nowhere"]}, "nowhere"),
     "mail without TLS": ({"mail": "smtp://mail.example?from=a@b.example"}, "no mail server"),
+    "a payment without its adapter": ({"payments": {"stripe": {"settings": {}}}}, "adapter: missing"),
+    "a secret of an adapter as plain text": ({"sms": {"adapter": "a", "secret": "pw"}}, "secret as plain text"),
     "a password as plain text": ({"database": "postgresql://u:pw@h/d"}, "secret as plain text"),
     "an unknown field": ({"entites": []}, "entities"),
 }
