@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from oauthbroker.flowtools.expressions import (
     DYNAMIC,
@@ -22,7 +22,7 @@ from oauthbroker.flowtools.graph import graph_of, order, paths
 from oauthbroker.flowtools.policies import Policy, policies_by_name
 from oauthbroker.flowtools.rules import RED, YELLOW, FlowFinding, concurrency_of, findings, risk_of
 from oauthbroker.flowtools.source import Flaw, Keys, nearest
-from oauthbroker.flowtools.spec import EXTERNAL, FlowTool, Node, lower_camel
+from oauthbroker.flowtools.spec import EXTERNAL, FlowTool, Node, lower_camel, read_name
 
 MOST_EXPRESSIONS: Final = 2000
 _WANTED: Final = {"if": TRUTH, "assert": TRUTH}
@@ -92,9 +92,9 @@ def _check_expressions(tool: FlowTool, checked: dict[Keys, Expression]) -> Itera
     given = names_of_schema(tool.input, "input")
     if tool.idempotency_key is not None:
         yield from _checked(tool, ("idempotencyKey",), tool.idempotency_key, Scope(given), TEXT, checked, {}, given)
-    entities = {lower_camel(str(entity)) for node in tool.nodes.values() for entity in [_read_of(node)] if entity}
+    entities = {lower_camel(name) for node in tool.nodes.values() if (name := read_name(node))}
     for node in tool.nodes.values():
-        if folded(node.id) in entities and lower_camel(str(_read_of(node) or "")) != node.id:
+        if folded(node.id) in entities and lower_camel(read_name(node)) != node.id:
             todo = "rename the node: a read binds its entity by this name"
             yield source.flaw((*node.path, "id"), "the name of an entity that the flow reads", todo)
     binds: dict[str, Names] = {}
@@ -129,7 +129,7 @@ def _bound_by(node: Node, result: str) -> Names:
         case "transform":
             return Names(types={f"{node.id}.result": result if result in _KEPT else DYNAMIC})
         case "read":
-            return Names(types=dict.fromkeys((node.id, lower_camel(str(_read_of(node)))), DYNAMIC))
+            return Names(types=dict.fromkeys((node.id, lower_camel(read_name(node))), DYNAMIC))
         case "write" | "httpRequest" | "payment" | "email" | "sms":
             return Names(types={f"{node.id}.result": DYNAMIC})
     return NO_NAMES
@@ -197,7 +197,3 @@ def _where_bound(name: str, tool: FlowTool) -> str:
     if name in tool.nodes:
         return "let every path run its node before this one, and read `.result` of it"
     return "let every path read the entity before this node"
-
-
-def _read_of(node: Node) -> Any:
-    return node.config.get("entity", node.config.get("composite")) if node.type == "read" else None

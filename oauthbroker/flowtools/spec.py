@@ -166,6 +166,11 @@ def lower_camel(name: str) -> str:
     return name[:1].lower() + name[1:]
 
 
+def read_name(node: Node) -> str:
+    """Return the entity or composite that a read node names; empty for another node."""
+    return str(node.config.get("entity") or node.config.get("composite") or "") if node.type == "read" else ""
+
+
 def refuse_changed(tool: FlowTool, known_digest: str | None) -> None:
     """Refuse other bytes under a version that is known. A version is immutable. Raises FlowRefused."""
     if known_digest not in {None, tool.source.digest}:

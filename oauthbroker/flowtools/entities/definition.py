@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -49,6 +50,19 @@ class RowPolicy:
     all_rows: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompositePart:
+    """Rows beside a row: the one whose id is the row's `key`, or at most `limit` whose field `of` is the row's id."""
+
+    entity: str
+    key: str | None = None
+    of: str | None = None
+    limit: int = 100
+
+
+Parts = Mapping[str, CompositePart]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entity:
     """A declared entity. `written` is the document, by which a change of the schema is planned."""
@@ -58,6 +72,7 @@ class Entity:
     status: StatusMachine | None = None
     invariants: tuple[Mapping[str, str], ...] = ()
     row_policy: RowPolicy | None = None
+    composites: Mapping[str, Parts] = field(default_factory=dict)
     written: Mapping[str, Any] = field(repr=False)
 
     @cached_property
@@ -99,6 +114,10 @@ def load_entity(raw: bytes, file: str) -> Entity:
         status=status and StatusMachine(initial=status["initial"], transitions=moves),
         invariants=tuple(data.get("invariants", ())),
         row_policy=RowPolicy(field=policy["field"], all_rows=frozenset(policy.get("allRows", ()))) if policy else None,
+        composites={
+            name: {part: CompositePart(**each) for part, each in parts.items()}
+            for name, parts in data.get("composites", {}).items()
+        },
         written=data,
     )
     flaws = [source.flaw(*each) for each in _flaws(entity)]
@@ -113,12 +132,32 @@ def load_entity(raw: bytes, file: str) -> Entity:
 
 
 def entities_by_name(entities: Iterable[Entity]) -> dict[str, Entity]:
-    """Return entities by name. Raises ValueError for a name that two of them have."""
-    found: dict[str, Entity] = {}
+    """Return entities by name. Raises ValueError for a name that two of them or their composites have, and for a part
+    of a composite that leads nowhere."""
+    entities = list(entities)
+    found = {each.name: each for each in entities}
+    names = Counter(name.lower() for each in entities for name in (each.name, *each.composites))
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise ValueError(f"two entities are named {twice[0]}")
     for each in entities:
-        if found.setdefault(each.name.lower(), each) is not each:
-            raise ValueError(f"two entities are named {each.name}")
-    return {each.name: each for each in found.values()}
+        for name, part in ((name, part) for name, parts in each.composites.items() for part in parts.values()):
+            there = found.get(part.entity)
+            if there is None or (part.of is not None and not _is_id(there, part.of)):
+                raise ValueError(f"{name}: no entity {part.entity}, or no field {part.of} of it with the id of a row")
+    return found
+
+
+def read_from(entities: Mapping[str, Entity], config: Mapping[str, Any]) -> tuple[Entity | None, Parts]:
+    """Return the entity whose rows a read node reads, and the parts of its composite; None for an unknown name."""
+    if "composite" not in config:
+        return entities.get(config["entity"]), {}
+    found = next((each for each in entities.values() if config["composite"] in each.composites), None)
+    return found, found.composites[config["composite"]] if found else {}
+
+
+def _is_id(entity: Entity, name: str) -> bool:
+    """Tell whether a field can have the id of a row."""
+    return name in entity.fields and entity.fields[name].type in {"string", "uuid"}
 
 
 def _flaws(entity: Entity) -> Iterator[tuple[Keys, str, str]]:
@@ -139,7 +178,20 @@ def _flaws(entity: Entity) -> Iterator[tuple[Keys, str, str]]:
                 if target not in known:
                     todo = "list it in transitions, with [] if it is final"
                     yield ("status", "transitions", source), "leads to an unknown status", todo
+    yield from _composite_flaws(entity)
     if entity.row_policy is not None:
         owner = entity.fields.get(entity.row_policy.field)
         if owner is None or owner.type not in {"string", "uuid"} or not owner.required:
             yield ("rowPolicy", "field"), "no required field with a text", "name the field with the id of the owner"
+
+
+def _composite_flaws(entity: Entity) -> Iterator[tuple[Keys, str, str]]:
+    for name, parts in entity.composites.items():
+        for part, each in parts.items():
+            place: Keys = ("composites", name, part)
+            if part in entity.fields or part in {*OWN_FIELDS, "status"}:
+                yield place, "a name that is taken", "rename the part"
+            if (each.key is None) == (each.of is None):
+                yield place, "not exactly one of key and of", "write which field has the id"
+            elif each.key is not None and not _is_id(entity, each.key):
+                yield (*place, "key"), "no field with a text", "name the field with the id of the row"

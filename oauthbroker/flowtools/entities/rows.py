@@ -7,13 +7,14 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, and_, false, insert, select, true, update
 
-from oauthbroker.flowtools.entities.definition import Entity, judge_of
+from oauthbroker.flowtools.entities.definition import Entity, Parts, judge_of
 from oauthbroker.flowtools.entities.tables import table_of
 from oauthbroker.flowtools.expressions import EvaluationFailed
 from oauthbroker.flowtools.failures import Actor, FlowFailed
 from oauthbroker.flowtools.spec import lower_camel
 
 MOST_ROWS: Final = 1000  # of one read or write without a limit of its own
+MOST_COMPOSITES: Final = 100  # of one read: each of them reads its parts
 Values = Mapping[str, Any]
 
 
@@ -31,6 +32,18 @@ class Rows:
         """Return the first rows by id that fit. `lock` keeps other transactions from changing them."""
         found = self._select(name, filter_, limit, lock=lock)
         self.touched += len(found)
+        return found
+
+    def read_with(self, name: str, parts: Parts, filter_: Values, limit: int, *, lock: bool) -> list[dict[str, Any]]:
+        """Return rows with the parts of a composite as more members. The row policy holds for each part, too."""
+        found = self.read(name, filter_, limit, lock=lock)
+        for row in found:
+            for member, part in parts.items():
+                if part.of is not None:
+                    row[member] = self.read(part.entity, {part.of: row["id"]}, part.limit, lock=lock)
+                else:
+                    one = row[str(part.key)]
+                    row[member] = next(iter(self.read(part.entity, {"id": one}, 1, lock=lock) if one else ()), None)
         return found
 
     def create(self, name: str, fields: Values, row_id: str) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from oauthbroker.flowtools.entities.definition import Entity
-from oauthbroker.flowtools.entities.rows import known_fields
+from oauthbroker.flowtools.entities.definition import Entity, read_from
+from oauthbroker.flowtools.entities.rows import MOST_COMPOSITES, known_fields
 from oauthbroker.flowtools.expressions import EvaluationFailed, Expression
 from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.judging import FlowVerdict, judge
@@ -84,15 +84,13 @@ def _node_flaws(tool: FlowTool, node: Node, entities: Mapping[str, Entity], port
         missing = "no configured provider of payments"
     elif node.type == "httpRequest" and ports.requests is None:
         missing = "requests are not configured: they need a broker"
-    elif "composite" in config:
-        missing = "composites cannot be read yet"
     if missing:
         yield tool.source.flaw(node.path, missing, "configure an adapter where there is one, or remove the node")
     if node.type == "httpRequest" and ports.requests is not None:
         why = ports.requests.flaw(config["oauthAppRef"], config.get("method", "GET"), sample_url(config["url"]))
         if why:
             yield tool.source.flaw((*node.path, "config", "url"), why, "add it to the `api` of the app, or correct it")
-    if node.type in {"read", "write"} and "entity" in config:
+    if node.type in {"read", "write"} and "sql" not in config:
         yield from _entity_flaws(tool, node, entities)
 
 
@@ -101,8 +99,9 @@ def _mapped(tool: FlowTool, edge: Edge, entities: Mapping[str, Entity]) -> Itera
     node = tool.nodes[edge.target]
     if node.type == "payment" or (node.type == "httpRequest" and has_effect(node)):
         return  # its provider or API knows the fields
-    entity = entities.get(node.config.get("entity", ""))
-    known = frozenset[str]()
+    entity, known = None, frozenset[str]()
+    if node.type in {"read", "write"} and "sql" not in node.config:
+        entity, _ = read_from(entities, node.config)
     if entity is not None and node.operation != "softDelete":
         known = known_fields(entity) if node.type == "read" else frozenset(entity.fields)
     for name in edge.data_mapping.values():
@@ -112,12 +111,15 @@ def _mapped(tool: FlowTool, edge: Edge, entities: Mapping[str, Entity]) -> Itera
 
 def _entity_flaws(tool: FlowTool, node: Node, entities: Mapping[str, Entity]) -> Iterator[Flaw]:
     config, place = node.config, (*node.path, "config")
-    entity = entities.get(config["entity"])
+    entity, parts = read_from(entities, config)
     if entity is None:
-        yield tool.source.flaw(
-            (*place, "entity"), "no declared entity", f"declare it, or name one of {', '.join(sorted(entities))}"
-        )
+        kind = "composite" if "composite" in config else "entity"
+        known = entities if kind == "entity" else [name for each in entities.values() for name in each.composites]
+        todo = f"declare it, or name one of {', '.join(sorted(known)) or 'those that you declare'}"
+        yield tool.source.flaw((*place, kind), f"no declared {kind}", todo)
         return
+    if parts and config.get("limit", 0) > MOST_COMPOSITES:
+        yield tool.source.flaw((*place, "limit"), "too many composites at once", f"write at most {MOST_COMPOSITES}")
     for member, names in (("filter", known_fields(entity)), ("fields", frozenset(entity.fields))):
         for name in config.get(member, {}):
             if name not in names:

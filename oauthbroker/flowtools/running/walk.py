@@ -14,8 +14,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from oauthbroker.flowtools.entities.database import Database, is_lost_race, iso
-from oauthbroker.flowtools.entities.definition import Entity
-from oauthbroker.flowtools.entities.rows import MOST_ROWS, Rows
+from oauthbroker.flowtools.entities.definition import Entity, read_from
+from oauthbroker.flowtools.entities.rows import MOST_COMPOSITES, MOST_ROWS, Rows
 from oauthbroker.flowtools.failures import FlowFailed, RefusedConsent
 from oauthbroker.flowtools.running.approvals import approved
 from oauthbroker.flowtools.running.charges import failure_of, unrefunded
@@ -36,7 +36,7 @@ from oauthbroker.flowtools.running.journal import (
 )
 from oauthbroker.flowtools.running.policing import Facts, judge_policies
 from oauthbroker.flowtools.running.ports import ASK_SECONDS, AnswerLost, ConsentNeeded, Effect, EffectRefused, NotSent
-from oauthbroker.flowtools.spec import EXTERNAL, Node, lower_camel
+from oauthbroker.flowtools.spec import EXTERNAL, Node, lower_camel, read_name
 
 MOST_TRIES: Final = 8  # of a transaction that lost a race against another one
 
@@ -140,7 +140,7 @@ class Walk:
         label = None
         match node.type:
             case "read":
-                self._values |= dict.fromkeys((node.id, lower_camel(node.config["entity"])), value)
+                self._values |= dict.fromkeys((node.id, lower_camel(read_name(node))), value)
                 self.output = value
             case "if" | "switch":
                 label = value if (node.id, value) in self.flow.edges else "default"
@@ -191,9 +191,11 @@ class Walk:
 
     def _read(self, node: Node) -> Any:
         config = node.config
+        entity, parts = read_from(self.entities, config)
+        assert entity is not None  # noqa: S101  (ready has found it)
         filter_ = self.flow.values(node, "filter", self._values) | self._fields
-        lock = self.flow.verdict.concurrency == "pessimistic"
-        found = self._rows.read(config["entity"], filter_, config.get("limit", MOST_ROWS), lock=lock)
+        lock, most = self.flow.verdict.concurrency == "pessimistic", MOST_COMPOSITES if parts else MOST_ROWS
+        found = self._rows.read_with(entity.name, parts, filter_, config.get("limit", most), lock=lock)
         if _is_one(config):
             return found[0] if found else None
         return found

@@ -156,8 +156,13 @@ def test_the_service_of_a_configuration_brings_entities_and_adapters_of_packages
 ) -> None:
     shop = Remembering({"paymentId": "x1"}, takes_keys=True)
     given: list[Any] = []
+
+    def made(settings: Any, secret: Any) -> Remembering:
+        given.append((settings, secret.reveal()))
+        return shop
+
     point = metadata.EntryPoint("acme", "acme:shop", GROUPS["payments"])
-    vars(point)["load"] = lambda: lambda settings, secret: given.append((settings, secret.reveal())) or shop
+    vars(point)["load"] = lambda: made
     rooms = metadata.entry_points(group="oauthbroker.rooms")
     monkeypatch.setattr(metadata, "entry_points", metadata.EntryPoints([*rooms, point]).select)
     monkeypatch.setenv("SHOP_SECRET", "canary-shop")

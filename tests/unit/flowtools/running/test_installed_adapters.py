@@ -38,7 +38,7 @@ class Acme:
 
     def _is_valid(self, effect: Effect) -> bool:
         if effect.operation == "refund":
-            return self.answers.get(effect.fields["chargeKey"]) == effect.fields["charge"]
+            return bool(self.answers.get(effect.fields["chargeKey"]) == effect.fields["charge"])
         return any(isinstance(effect.fields.get(name), float | str) for name in ("amount", "to"))
 
 

@@ -195,7 +195,6 @@ def test_payment_sms_and_mail_get_their_fields_and_bind_their_answers(world):
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "an unknown entity": (("read", {"entity": "Nothing", "limit": 1}), "no declared entity"),
-    "a composite": (("read", {"composite": "Order", "limit": 1}), "composites cannot be read yet"),
     "a filter by an unknown field": (
         ("read", {"entity": "Order", "filter": {"totals": "1"}, "limit": 1}),
         "no field of Order",
