@@ -18,8 +18,9 @@ from oauthbroker.flowtools.judging import FlowVerdict, judge
 from oauthbroker.flowtools.rules import findings
 from oauthbroker.flowtools.running_commands import approve, decline, plan, run, runs
 from oauthbroker.flowtools.secret_commands import secret
+from oauthbroker.flowtools.shapes import published_schema
 from oauthbroker.flowtools.source import FlowRefused
-from oauthbroker.flowtools.spec import FlowTool, load_tool, published_schema, refuse_changed
+from oauthbroker.flowtools.spec import FlowTool, load_tool, refuse_changed
 
 _WORDS: Final = {"no": "not deployable", "acknowledge": "deployable with acknowledgement", "yes": "deployable"}
 Tools = Annotated[list[Path], typer.Argument(help="JSON or YAML files, or folders of them.")]

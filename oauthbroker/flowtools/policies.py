@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from oauthbroker.flowtools.expressions import DYNAMIC, NUMBER, TEXT, TRUTH, Expression, ExpressionRefused, Names, Scope
+from oauthbroker.flowtools.shapes import shape_flaws
 from oauthbroker.flowtools.source import FlowRefused, read_source
-from oauthbroker.flowtools.spec import shape_flaws
 
 # What a condition can read, beside `parameters`.
 FACTS: Final = Names(

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import urlsplit
-from zoneinfo import available_timezones
 
-from oauthbroker.flowtools.source import Flaw, FlowRefused, FlowSource, Keys, nearest, printable, read_source
+from oauthbroker.flowtools.shapes import schema_judge, shape_flaws
+from oauthbroker.flowtools.source import FlowRefused, FlowSource, Keys, nearest, read_source
+from oauthbroker.flowtools.triggers import Trigger, trigger_flaws, trigger_of
 
-SCHEMA_FILE: Final = "flow-tool.schema.json"
 EXTERNAL: Final = frozenset({"payment", "email", "sms", "httpRequest"})
 _NODE_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _HOST = re.compile(r"(?=.{4,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9]")
@@ -29,18 +26,6 @@ RESERVED: Final = frozenset((
     "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "input", "let",
     "loop", "namespace", "null", "package", "parameters", "return", "true", "var", "void", "while",
 ))  # fmt: skip
-_ONLY_FOR: Final = {
-    "method": "http",
-    "path": "http",
-    "schedule": "cron",
-    "timeZone": "cron",
-    "missed": "cron",
-    "webhookSecret": "webhook",
-    "signature": "webhook",
-    "agent": "queue",
-}
-_NEEDED: Final = frozenset({"schedule", "webhookSecret"})
-_REGEX_SIZE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,19 +48,6 @@ class Edge:
     target: str
     label: str | None = None
     data_mapping: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trigger:
-    type: str
-    method: str | None = None
-    path: str | None = None
-    schedule: str | None = None
-    webhook_secret: str | None = None
-    signature: str = "standard"
-    time_zone: str = "UTC"
-    missed: str = "once"
-    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +83,7 @@ def load_tool(raw: bytes, file: str) -> FlowTool:
     source = read_source(raw, file)
     flaws = list(shape_flaws(source, ""))
     data = source.data if isinstance(source.data, dict) else {}
-    flaws += [source.flaw(*each) for each in _trigger_flaws(data.get("trigger"))]
+    flaws += [source.flaw(*each) for each in trigger_flaws(data.get("trigger"))]
     for member in ("input", "output"):
         if isinstance(data.get(member), dict):
             flaws += [source.flaw((member,), *each) for each in _schema_flaws(data[member])]
@@ -121,22 +93,12 @@ def load_tool(raw: bytes, file: str) -> FlowTool:
     flaws += [source.flaw(*each) for each in _graph_flaws(nodes, data.get("flow"))]
     if flaws:
         raise FlowRefused(flaws)
-    auth, trigger = data.get("auth", {}), data["trigger"]
+    auth = data.get("auth", {})
     return FlowTool(
         name=data["name"],
         version=int(data["version"]),
         description=data["description"],
-        trigger=Trigger(
-            type=trigger["type"],
-            method=trigger.get("method"),
-            path=trigger.get("path"),
-            schedule=trigger.get("schedule"),
-            webhook_secret=trigger.get("webhookSecret"),
-            signature=trigger.get("signature", "standard"),
-            time_zone=trigger.get("timeZone", "UTC"),
-            missed=trigger.get("missed", "once"),
-            agent=trigger.get("agent"),
-        ),
+        trigger=trigger_of(data["trigger"]),
         input=data["input"],
         output=data["output"],
         nodes={node.id: node for node in nodes},
@@ -176,104 +138,6 @@ def refuse_changed(tool: FlowTool, known_digest: str | None) -> None:
     if known_digest not in {None, tool.source.digest}:
         todo = f"write version {tool.version + 1}"
         raise FlowRefused([tool.source.flaw(("version",), "this version exists with other bytes", todo)])
-
-
-@cache
-def published_schema() -> Mapping[str, Any]:
-    """Return the JSON Schema that editors and `load_tool` use."""
-    loaded: Mapping[str, Any] = json.loads(files(__package__).joinpath(SCHEMA_FILE).read_text("utf-8"))
-    return loaded
-
-
-@cache
-def _judge(definition: str) -> Any:
-    whole = dict(published_schema())
-    if definition:
-        whole = {"$schema": whole["$schema"], "$ref": f"#/$defs/{definition}", "$defs": whole["$defs"]}
-    return schema_judge(whole)
-
-
-def schema_judge(schema: Mapping[str, Any]) -> Any:
-    """Return a validator without remote references, and with regexes of linear time. Raises ValueError."""
-    import jsonschema_rs as engine
-
-    linear = engine.RegexOptions(size_limit=_REGEX_SIZE, dfa_size_limit=_REGEX_SIZE)
-    return engine.Draft202012Validator(
-        dict(schema), offline=True, validate_formats=True, ignore_unknown_formats=False, pattern_options=linear
-    )
-
-
-def shape_flaws(source: FlowSource, definition: str) -> Iterator[Flaw]:
-    """Yield the flaws by the published schema, or by one of its definitions. No text of the values is shown."""
-    for error in _judge(definition).iter_errors(source.data):
-        keyword, facts, path = error.kind.name, error.kind.as_dict(), tuple(error.instance_path)
-        if keyword == "required":
-            yield source.flaw((*path, facts["property"]), "missing", "write it")
-        elif keyword == "additionalProperties":
-            known = _known(list(error.schema_path)[:-1])
-            for name in facts["unexpected"]:
-                todo = nearest(name, known) or f"known here: {', '.join(sorted(known))}"
-                yield source.flaw((*path, name), "unknown field", todo)
-        else:
-            yield source.flaw(path, *_words(keyword, facts))
-
-
-def _known(path: list[str | int]) -> list[str]:
-    """Return the members that the published schema knows at a schema path, which steps through references."""
-    whole: Any = published_schema()
-    found = whole
-    for step in path:
-        found = found if step == "$ref" else found[step]
-        while "$ref" in found:
-            found = whole["$defs"][str(found["$ref"]).rpartition("/")[2]]
-    return list(found["properties"])
-
-
-def _words(keyword: str, facts: Mapping[str, Any]) -> tuple[str, str]:
-    match keyword:
-        case "type":
-            return "of another type", f"write {' or '.join(map(str, facts['types']))}"
-        case "enum":
-            options = facts["options"]
-            options = json.loads(options) if isinstance(options, str) else options
-            return "not one of the words known here", f"write one of {', '.join(map(str, options))}"
-        case "pattern":
-            return "not in the form that is asked for", f"it has to match {facts['pattern']}"
-        case "minimum" | "exclusiveMinimum" | "minLength" | "minItems" | "minProperties":
-            return "too small or too short", f"the bound is {keyword} {facts['limit']}"
-        case "maximum" | "exclusiveMaximum" | "maxLength" | "maxItems" | "maxProperties":
-            return "too large or too long", f"the bound is {keyword} {facts['limit']}"
-        case "not":
-            return "not allowed here", "write a path without . and .. as segments"
-        case "propertyNames":
-            return "a name of another form", "use letters, digits and _"
-    return "not valid here", "correct it, or remove it"
-
-
-def _trigger_flaws(trigger: Any) -> Iterator[tuple[Keys, str, str]]:
-    if not isinstance(trigger, dict) or not isinstance(kind := trigger.get("type"), str):
-        return
-    for member, owner in _ONLY_FOR.items():
-        if member in trigger and kind != owner:
-            what = f"not for the trigger {printable(kind[:16])}"
-            yield ("trigger", member), what, f"remove it, or write type: {owner}"
-        elif owner == kind and member in _NEEDED and member not in trigger:
-            yield ("trigger", member), "missing", f"a {kind} trigger requires it"
-    if kind == "cron" and isinstance(schedule := trigger.get("schedule"), str) and not _is_schedule(schedule):
-        yield ("trigger", "schedule"), "no cron expression that ever fires", "write five fields, such as 0 */6 * * *"
-    if kind == "cron" and isinstance(zone := trigger.get("timeZone", "UTC"), str) and zone not in available_timezones():
-        yield ("trigger", "timeZone"), "no IANA time zone known here", "write one such as Europe/Berlin"
-
-
-def _is_schedule(text: str) -> bool:
-    from datetime import UTC, datetime
-
-    from cronsim import CronSim, CronSimError
-
-    try:
-        return len(text.split()) == 5 and bool(next(CronSim(text, datetime(2026, 1, 1, tzinfo=UTC))))
-    except (CronSimError, StopIteration):
-        return False
 
 
 def _schema_flaws(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:

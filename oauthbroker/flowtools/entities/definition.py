@@ -9,8 +9,9 @@ from functools import cache, cached_property
 from typing import Any, Final
 
 from oauthbroker.flowtools.expressions import NUMBER, TEXT, TRUTH, Expression, ExpressionRefused, Names, Scope
+from oauthbroker.flowtools.shapes import schema_judge, shape_flaws
 from oauthbroker.flowtools.source import FlowRefused, Keys, read_source
-from oauthbroker.flowtools.spec import RESERVED, lower_camel, schema_judge, shape_flaws
+from oauthbroker.flowtools.spec import RESERVED, lower_camel
 
 # Fields that every entity has. A flow reads them and does not write them.
 OWN_FIELDS: Final = ("id", "version", "deletedAt")

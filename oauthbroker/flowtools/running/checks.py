@@ -33,6 +33,12 @@ def authorise(flow: ReadyFlow, actor: Actor | None) -> None:
         raise FlowFailed("forbidden", "the caller has none of the allowed roles")
 
 
+def who(actor: Actor | None) -> tuple[Any, ...]:
+    """Return what makes two calls those of one caller: the id, and the subjects whose links an answer may have."""
+    turn = actor.turn if actor else None
+    return (actor and actor.id, dict(turn.auth.subjects) if turn and turn.auth else {})
+
+
 def idempotency_key(flow: ReadyFlow, data: Any, call: str | None) -> str | None:
     """Return the hash of a call's idempotency key; for a tool without one, of the id of the call, if it has one."""
     if flow.tool.idempotency_key is not None:

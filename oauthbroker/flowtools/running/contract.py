@@ -17,7 +17,7 @@ from oauthbroker.flowtools.entities.tables import plan
 from oauthbroker.flowtools.failures import Actor, FlowFailed, RefusedConsent
 from oauthbroker.flowtools.policies import Policy
 from oauthbroker.flowtools.running import approvals, journal
-from oauthbroker.flowtools.running.checks import authorise, idempotency_key, normalised, validate_input
+from oauthbroker.flowtools.running.checks import authorise, idempotency_key, normalised, validate_input, who
 from oauthbroker.flowtools.running.flow import ReadyFlow, ready
 from oauthbroker.flowtools.running.journal import (
     ESCALATED,
@@ -31,7 +31,7 @@ from oauthbroker.flowtools.running.journal import (
 )
 from oauthbroker.flowtools.running.policing import Escalated, Facts, judge_policies
 from oauthbroker.flowtools.running.ports import ConsentNeeded, Ports
-from oauthbroker.flowtools.running.refunds import refund
+from oauthbroker.flowtools.running.refunds import owed_notes, refund
 from oauthbroker.flowtools.running.walk import MOST_TRIES, EffectUnknown, Walk
 from oauthbroker.flowtools.spec import FlowTool
 
@@ -152,7 +152,7 @@ class FlowRuns:
                 if parked is not None:
                     return parked
             if key is not None and (first := journal.find_run(connection, tool=tool.name, key=key)):
-                if (first.input, _who(first.actor)) != (data, _who(actor)):
+                if (first.input, who(first.actor)) != (data, who(actor)):
                     raise FlowFailed("idempotencyConflict", "the key belongs to another call")
                 return first
             now = self._database.now(connection)
@@ -243,7 +243,7 @@ class FlowRuns:
 
         A failed run of which nothing was committed gives its key free, so that the call can be made again.
         """
-        notes = [*walk.notes, *self._of_failure(walk)]
+        notes = [*walk.notes, *owed_notes(walk)]
         end: dict[str, Any] = {"state": FAILED, "output": None, "notes": notes, "lease_until": 0.0}
         end |= {"code": error.code, "message": error.message, "key": walk.run.key if walk.committed else None}
         return self._end(walk, end)
@@ -253,21 +253,11 @@ class FlowRuns:
         on: after the consent, or with the repeated call."""
         asked = pause.asked if isinstance(pause, ConsentNeeded) else None
         state = PARKED if asked else UNKNOWN if isinstance(pause, EffectUnknown) else ESCALATED
-        notes = [*walk.notes, *(self._of_failure(walk) if state == UNKNOWN else ())]
+        notes = [*walk.notes, *(owed_notes(walk) if state == UNKNOWN else ())]
         lease = journal.PARKED_LEASE if asked else 0.0
         end: dict[str, Any] = {"state": state, "message": str(pause), "notes": notes, "lease_until": lease}
         stop = pause.policy if isinstance(pause, Escalated) else None
         return replace(self._end(walk, end, stop), authorization=asked)
-
-    def _of_failure(self, walk: Walk) -> list[str]:
-        """Return what the policies say about the payments of a run that did not succeed."""
-        facts = walk.facts(failing=True)
-        if not facts.payments_to_roll_back:
-            return []
-        try:
-            return judge_policies(walk.flow, facts, walk.flow.tool.policies, may_stop=False)
-        except FlowFailed as error:
-            return [error.message]
 
     def _end(self, walk: Walk, end: dict[str, Any], stop: str | None = None) -> RunResult:
         """Write how a run ends or pauses, with the audit entry. `stop` is the policy that asks for a decision."""
@@ -306,12 +296,6 @@ class FlowRuns:
                     raise
                 self._sleep(0.005 * 2**tries)
         raise AssertionError
-
-
-def _who(actor: Actor | None) -> tuple[Any, ...]:
-    """Return what makes two calls those of one caller: the id, and the subjects whose links an answer may have."""
-    turn = actor.turn if actor else None
-    return (actor and actor.id, dict(turn.auth.subjects) if turn and turn.auth else {})
 
 
 def _told(run: RunRecord) -> RunResult:

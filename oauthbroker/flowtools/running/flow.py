@@ -13,8 +13,9 @@ from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.judging import FlowVerdict, judge
 from oauthbroker.flowtools.policies import Policy, check_condition, policies_by_name
 from oauthbroker.flowtools.running.ports import Ports
+from oauthbroker.flowtools.shapes import schema_judge
 from oauthbroker.flowtools.source import Flaw, FlowRefused, Keys, printable
-from oauthbroker.flowtools.spec import Edge, FlowTool, Node, has_effect, sample_url, schema_judge
+from oauthbroker.flowtools.spec import Edge, FlowTool, Node, has_effect, sample_url
 
 _WRITES: Final = frozenset({"create", "update", "transition", "softDelete"})
 

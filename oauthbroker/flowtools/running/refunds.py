@@ -12,6 +12,7 @@ from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.running.charges import REFUND, charges, unrefunded
 from oauthbroker.flowtools.running.effects import adapter_of, effect_key
 from oauthbroker.flowtools.running.journal import DONE, RETRY, SENT, UNKNOWN, RunStep
+from oauthbroker.flowtools.running.policing import judge_policies
 from oauthbroker.flowtools.running.ports import AnswerLost, Effect, EffectRefused, NotSent
 from oauthbroker.flowtools.running.walk import Walk
 from oauthbroker.flowtools.spec import Node
@@ -33,6 +34,17 @@ def refund(walk: Walk, failure: FlowFailed) -> list[str]:
         _refund(walk, node, why)
     steps = {node.id: walk.steps.get(node.id + REFUND) for node in charges(walk.flow.tool)}
     return [f"{name}: the charge was refunded" for name, step in steps.items() if step and step.state == DONE]
+
+
+def owed_notes(walk: Walk) -> list[str]:
+    """Return what the policies say about the payments that a run without success still owes."""
+    facts = walk.facts(failing=True)
+    if not facts.payments_to_roll_back:
+        return []
+    try:
+        return judge_policies(walk.flow, facts, walk.flow.tool.policies, may_stop=False)
+    except FlowFailed as error:
+        return [error.message]
 
 
 def _refund(walk: Walk, node: Node, why: Any) -> None:

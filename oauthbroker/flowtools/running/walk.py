@@ -19,7 +19,7 @@ from oauthbroker.flowtools.entities.rows import MOST_COMPOSITES, MOST_ROWS, Rows
 from oauthbroker.flowtools.failures import FlowFailed, RefusedConsent
 from oauthbroker.flowtools.running.approvals import approved
 from oauthbroker.flowtools.running.charges import failure_of, unrefunded
-from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, repeatable, row_id
+from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, is_one, repeatable, row_id
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import (
     DONE,
@@ -196,7 +196,7 @@ class Walk:
         filter_ = self.flow.values(node, "filter", self._values) | self._fields
         lock, most = self.flow.verdict.concurrency == "pessimistic", MOST_COMPOSITES if parts else MOST_ROWS
         found = self._rows.read_with(entity.name, parts, filter_, config.get("limit", most), lock=lock)
-        if _is_one(config):
+        if is_one(config):
             return found[0] if found else None
         return found
 
@@ -216,7 +216,7 @@ class Walk:
         else:
             at = iso(self.database.now(self.connection))
             found = self._rows.soft_delete(name, filter_, at, limit)
-        if not _is_one(config):
+        if not is_one(config):
             return found
         if not found:
             raise FlowFailed("notFound", f"no row of {name} fits the filter of {node.id}")
@@ -298,8 +298,3 @@ class Walk:
         """Journal a step in the open transaction."""
         write_step(self.connection, self.run.id, name, step, new=name not in self.steps)
         self.steps[name] = step
-
-
-def _is_one(config: Mapping[str, Any]) -> bool:
-    """Tell whether a read or write means one row: by id alone, or a limit of 1."""
-    return set(config.get("filter", ())) == {"id"} or config.get("limit") == 1

@@ -24,7 +24,8 @@ from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import META, RunRecord
 from oauthbroker.flowtools.serving.service import FlowService, event_key
-from oauthbroker.flowtools.spec import FlowTool, Trigger
+from oauthbroker.flowtools.spec import FlowTool
+from oauthbroker.flowtools.triggers import Trigger
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 SCHEDULE_SECONDS: Final = 5.0  # between two looks

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from oauthbroker import BrokerError
 from oauthbroker.flowtools import commands
-from oauthbroker.flowtools.spec import published_schema
+from oauthbroker.flowtools.shapes import published_schema
 from tests.unit.flowtools.kit import EXAMPLES, example, written
 
 POLICY = {"name": "p", "version": 1, "description": "", "type": "custom", "condition": "rows > 1", "action": "warn"}

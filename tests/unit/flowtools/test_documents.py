@@ -10,7 +10,8 @@ import pytest
 
 from oauthbroker.flowtools.judging import judge
 from oauthbroker.flowtools.rules import findings
-from oauthbroker.flowtools.spec import load_tool, published_schema
+from oauthbroker.flowtools.shapes import published_schema
+from oauthbroker.flowtools.spec import load_tool
 from tests.unit.flowtools.kit import example, tool_of, written
 
 PRINTED = json.loads(example("printed-schemas.json"))

@@ -13,7 +13,7 @@ from oauthbroker import check_config
 from oauthbroker.flowtools.commands import app
 from oauthbroker.flowtools.expressions import _FUNCTIONS
 from oauthbroker.flowtools.policies import FACTS, PRODUCT_POLICIES, load_policy
-from oauthbroker.flowtools.spec import published_schema
+from oauthbroker.flowtools.shapes import published_schema
 from tests.kit.docs import code_blocks, page_text
 from tests.unit.flowtools.entity_kit import sqlite_url
 from tests.unit.flowtools.kit import tool_of

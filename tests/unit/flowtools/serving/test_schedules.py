@@ -19,7 +19,8 @@ from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.serving.schedules import fire, latest_firing
-from oauthbroker.flowtools.spec import Trigger, load_tool
+from oauthbroker.flowtools.spec import load_tool
+from oauthbroker.flowtools.triggers import Trigger
 from tests.kit import postgres
 from tests.kit.flow_bundle import LOG, note_tool
 
