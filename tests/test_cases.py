@@ -21,7 +21,7 @@ from tests.kit.action_rules import ACTION_RULES
 from tests.kit.base_tool_rules import BASE_TOOL_RULES
 from tests.kit.case_numbers import CASES, OPEN, RULES
 from tests.kit.changeset_rules import CHANGESET_RULES
-from tests.kit.flow_rules import FLOW_OPEN, FLOW_RULES
+from tests.kit.flow_rules import FLOW_RULES
 from tests.kit.tool_rules import TOOL_RULES
 from tests.kit.turn_rules import TURN_RULES
 
@@ -138,12 +138,6 @@ def page(found: Sequence[Mark]) -> str:
             "Each row ends with its verdict, as above.",
             "",
             *rows("rule", table, FLOW_RULES),
-            "",
-            "### Not built yet",
-            "",
-            "| sentences | demand, and the state today |",
-            "|---|---|",
-            *(f"| {number} | {what} |" for number, what in FLOW_OPEN.items()),
             "",
         ]
     )

@@ -2,7 +2,7 @@
 and 001 (what a tool is, risk levels), and the guide beside them (risk patterns, policies, expressions).
 
 "As written" needs no further words. "Decided" says how an open place is filled, "stricter" where more is refused than the
-sentence says. `FLOW_OPEN` has the sentences that need a running flow.
+sentence says.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ FLOW_RULES = {
     "000-node-2": "positions have no effect: as written",
     "000-types-read": "read takes an entity or a composite: as written; decided: exactly one, `filter` and `limit` beside it",
     "000-types-write": "write creates, updates, moves the status, deletes softly: as written; decided: `operation` or `action`, a transition has `to`",
+    "000-types-retry": "retry tries the nodes below it again, with a number and a backoff: decided: the next external node, behind what certainly had no effect; "
+    "the rest of a flow is tried again by the repeated call",
+    "000-types-timeout": "timeout bounds the nodes below it: decided: the next external node; other nodes are bounded by rows and by the expressions' budget",
+    "000-types-composite": "a read reads a composite: as written; decided: an entity declares it, its rows together with the row that a field names or the rows that name it; the row "
+    "policy holds for each part, and at most 100 rows are read so",
     "000-types-rest": "the other 12 types: as printed; decided: their config members",
     "000-edge-1": "an edge has from, to, label, dataMapping: as printed; both ends are nodes",
     "000-edge-2": "labels are `true` and `false` for if, cases for switch: as written; decided: `default` for the rest; stricter: other nodes have no label "
@@ -37,6 +42,7 @@ FLOW_RULES = {
     "000-edge-3": "`dataMapping` maps output fields to input fields: as printed; stricter: no two to one field",
     "000-auth-1": "`auth.required` is true by default: as written",
     "000-auth-2": "`allowedRoles` empty or absent is every authenticated role: as written, loaded as the empty list",
+    "000-rules-0": "each graph is validated by these rules before a deployment: as written; decided: a deployed version is judged again when it is used",
     "000-rules-1": "rule 1, no cycle, red: as written",
     "000-rules-2": "rule 2, one startNode that is a node: as written; decided: red",
     "000-rules-3": "rule 3, every path reaches a terminal node: as written; decided: red, and each outcome of a branch has an edge",
@@ -58,6 +64,7 @@ FLOW_RULES = {
     "001-risk-1": "green has safe patterns only: as written, with the guide's list",
     "001-risk-2": "yellow has warning patterns and is deployable with acknowledgement: as written; the verdict is `acknowledge`",
     "001-risk-3": "red has unsafe patterns and is blocked: as written; the verdict is `no`",
+    "001-risk-5": "a finding has a suggestion: as written, beside the path that leads to it",
     "001-risk-4": "a red tool cannot be deployed under any circumstances: as written; no option changes a verdict",
     "001-acknowledge": "an acknowledgement is logged: as written, who, when, which findings of which bytes; decided: in files that are only added beside the "
     "versions, each yellow finding has to be named; stricter: changed bytes ask again",
@@ -69,9 +76,16 @@ FLOW_RULES = {
     "001-example-2": "the write stands inside the transaction: as printed",
     "001-example-3": "the payment stands behind the commit: as written; inside the transaction it is red",
     "001-example-4": "`paymentRollback` makes the payment yellow and not red: decided: it counts as compensation",
+    "001-rollback": "a charged payment cannot be undone automatically by a rollback: decided: with `paymentRollback`, the charges of a run that fails later are refunded, the last one "
+    "first, each once; what cannot be refunded is told in the run's notes, and a person decides",
+    "001-example-6": "the key prevents a second charge of one reservation and amount: as written",
+    "001-concurrency": "the strategy says how concurrent invocations are handled: decided: transactions are serializable in each of them, and one that lost a race starts again; "
+    "pessimistic also locks the rows that are read",
     "001-example-5": "the key has reservation and amount: as printed",
     "policy-1": "a policy has name, version, description, type, condition, action, message, parameters: as written; decided: the facts that a condition reads",
     "policy-2": "`maxRowLimit`, `requireTransaction` and `paymentRollback` come with the product: as written",
+    "000-contract-0": "each execution takes the nine steps in exactly this order, without exception: as written, for each trigger",
+    "000-contract-10": "no model takes part in a step, and all is deterministic: as written; rows, keys and ids follow from the call; the database gives the time and the run's id",
     "000-contract-1": "step 1, the input is validated by its schema: as written; a refusal names places and no values",
     "000-contract-2": "step 2, authorisation: as written for roles and rows; decided: the row policy of an entity names the field with its owner's id; the caller is "
     "authenticated before the call",
@@ -84,12 +98,14 @@ FLOW_RULES = {
     "000-contract-9": "step 9, the normalised output: as written; decided: the result of the last node that has one, with the members of the schema; stricter: an output "
     "that does not fit is refused before the last commit",
     "000-auth-roles": "a caller is authenticated and has an allowed role: as written",
+    "001-auth-3": "an unauthorised request is rejected before any business logic runs: as written",
     "001-auth-2": "`allowedRoles` name the roles: as 000; stricter: a tool with roles needs a caller, also with `required: false`",
     "000-types-effects": "what each node does: as written for read, write, transform, if, switch, retry, timeout, transaction, policyCheck and assert; payment, email and "
     "sms are ports. Decided: a create without fields takes the input's members of the same names, a payment without fields the input",
     "000-types-http": "httpRequest calls an external API: as written; decided: it names an OAuthApp, whose hosts and methods it may call; the broker adds the token, which no flow "
     "gets. Stricter: a literal https URL whose values are whole segments; an error of the server behind an effect counts as a lost answer",
-    "000-edge-data": "`dataMapping` moves data along an edge: as written; decided: into the fields of a write or payment and the filter of a read; a written field wins",
+    "000-edge-data": "`dataMapping` moves data along an edge: as written; decided: into the fields of a write or payment, the body of a request and the filter of a read; a written "
+    "field wins; stricter: a field that the node does not take is refused, such as the status of an entity",
     "policy-run": "a policy is evaluated at run time and by policyCheck nodes, and blocks, warns or escalates: as written; decided: an escalated run stops before its next commit",
     "001-deduplicate": "a repeated call gets the first answer: as written; decided: a failed run without a commit frees its key; stricter: another caller or input is refused",
     "run-kills": "a killed run is finished by the repeated call, nothing half and nothing twice: as the guide asks; an effect whose answer was lost is unknown and not repeated, "
@@ -98,6 +114,10 @@ FLOW_RULES = {
     "lists have no inputs and results",
     "policy-approval": "a policy escalates to a person: as the guide names it; decided: the person approves or declines the run, once, on the record; an approval lets this run pass this policy",
     "flow-plan": "changes of the schema are planned, shown, and refused where data would be lost: as the user asked; `oauthbroker flow plan` shows them, `flow run --apply` makes them",
+    "000-types-providers": "payment and sms call a provider, such as Stripe or Toss: as written; decided: adapters are entry points of packages, with a contract to test them; a "
+    "sandbox plays a provider where the configuration says so",
+    "000-deploy-ready": "what is not configured is refused at deploy time: as the issue asks; `flow deploy` takes the entities and the adapters by options or by the FlowService",
+    "hostile": "a hostile specification is refused with a reason, in bounded time: as the issue asks",
     "000-types-mail": "email sends an email: as written, by SMTP; decided: TLS outside of loopback, all recipients or none, a message whose answer was lost is never sent again",
     "flow-tools": "a deployed flow is a tool of an agent with its input schema and its risk: as the user asked; decided: `flow__` and the name in small letters; "
     "the runtime says who calls; a consent resumes the agent's own turn, and the repeated call goes on with the parked run of the same caller and input",
@@ -116,8 +136,4 @@ FLOW_RULES = {
     "are findings, and the broker serves",
     "run-parks": "a run whose user has to consent waits durably and goes on after `auth.granted`: as the user asked; decided: nothing was sent before, the link is not stored, "
     "a declined or expired consent ends the run",
-}
-FLOW_OPEN = {
-    "000-types-providers": "adapters for providers of SMS and payments. There is a sandbox; others are passed in",
-    "000-types-composite": "the read of a composite. It is refused before it runs",
 }

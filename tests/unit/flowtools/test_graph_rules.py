@@ -182,6 +182,7 @@ def test_a_start_that_is_no_node_is_red():
     assert [("2", "red", "")] == told({"a": "transform"}, [], start="b")
 
 
+@pytest.mark.rule("001-risk-5")
 def test_every_finding_says_what_to_do_and_its_path_leads_through_the_graph():
     for row, _ in FOUND.values():
         tool = tool_of(*row)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import oauthbroker.flowtools
+from oauthbroker.flowtools.entities.rows import Rows
 from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.ports import EffectRefused
 from tests.unit.flowtools.kit import chain
@@ -37,7 +41,7 @@ def test_1_an_input_that_breaks_the_schema_is_refused_before_anything_else(world
     assert [] == world.texts()
 
 
-@pytest.mark.rule("000-contract-2", "000-auth-roles", "001-auth-2")
+@pytest.mark.rule("000-contract-2", "000-auth-roles", "001-auth-2", "001-auth-3")
 @pytest.mark.parametrize(
     ("auth", "actor", "code"),
     [
@@ -176,6 +180,63 @@ def test_8_each_end_of_a_call_is_an_audit_entry(world):
     world.runs.call(good, CALL, None)
     expected = [("s1", "succeeded", None), ("s1", "failed", "assertFailed"), (None, "refused", "unauthenticated")]
     assert [("tool", *each) for each in expected] == world.audit()
+
+
+@pytest.mark.rule("000-contract-0")
+def test_a_call_with_several_faults_ends_at_the_first_step_that_has_one(tmp_path):
+    world = world_in(tmp_path, policies=[policy()])
+    world.add("Order", "a", customerId="ann", total=1)
+    change = {"operation": "update", "filter": {"id": "input.id"}, "fields": {"total": "input.n"}}
+    nodes = {
+        "a": BEGIN,
+        "b": ("write", {"entity": "Order", **change}),
+        "c": ("assert", {"expression": "input.n != -1"}),
+    }
+    flow = world.flow(nodes, chain(*nodes), policies=["p"], output={"type": "object", "required": ["none"]})
+    faults: list[tuple[Any, Actor | None, str]] = [
+        ({"amount": 9, "n": -1}, None, "inputInvalid"),
+        ({**CALL, "amount": 9, "n": -1}, None, "unauthenticated"),
+        ({**CALL, "amount": 9, "n": -1}, STAFF, "policyBlocked"),
+        ({**CALL, "n": -1}, STAFF, "assertFailed"),
+        ({**CALL, "n": -2}, STAFF, "invariantBroken"),
+        ({**CALL, "n": 2}, STAFF, "outputInvalid"),
+    ]
+    assert [code for _, _, code in faults] == [world.runs.call(flow, data, actor).code for data, actor, _ in faults]
+    assert [1] == [row["total"] for row in world.rows("Order")]
+
+
+@pytest.mark.rule("000-contract-10")
+def test_the_same_call_does_the_same_on_another_database(tmp_path):
+    ends = []
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        world = world_in(tmp_path / name)
+        nodes = {"a": BEGIN, "b": log("x"), "c": COMMIT, "d": MAIL, "e": ("transform", {"expression": "input.id"})}
+        result = world.runs.call(world.flow(nodes, chain(*nodes), idempotencyKey="input.id"), CALL, STAFF)
+        ends.append((result.output, result.notes, [(each.key, each.fields) for each in world.mail.sent], world.texts()))
+        world.database.engine.dispose()
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.rule("000-contract-10")
+def test_no_file_of_the_room_uses_a_model_or_chance():
+    folder = Path(oauthbroker.flowtools.__file__).parent
+    for file in folder.rglob("*.py"):
+        used = re.findall(r"^\s*(?:from|import) ([\w.]+)", file.read_text("utf-8"), re.MULTILINE)
+        known = {"random", "secrets", "openai", "anthropic", "pydantic_ai", "langchain", "litellm", "google"}
+        assert not known & {name.partition(".")[0] for name in used}, file
+
+
+@pytest.mark.rule("001-concurrency")
+@pytest.mark.parametrize(("strategy", "locks"), [("none", False), ("optimistic", False), ("pessimistic", True)])
+def test_pessimistic_locks_the_rows_that_are_read(world, monkeypatch, strategy, locks):
+    seen, read = [], Rows.read
+    monkeypatch.setattr(Rows, "read", lambda *given, lock=False: (seen.append(lock), read(*given, lock=lock))[1])
+    flow = world.flow(
+        {"r": ("read", {"entity": "Order", "filter": {"id": "input.id"}})}, [], concurrencyStrategy=strategy
+    )
+    assert None is world.runs.call(flow, CALL, STAFF).code
+    assert [locks] == seen
 
 
 OUTPUTS: list[tuple[Any, Any, Any]] = [

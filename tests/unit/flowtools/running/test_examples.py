@@ -35,7 +35,7 @@ BOOKING = {
 }
 
 
-@pytest.mark.rule("001-example-1", "001-example-2", "001-example-3", "001-example-5", "001-binding")
+@pytest.mark.rule("001-example-1", "001-example-2", "001-example-3", "001-example-5", "001-example-6", "001-binding")
 def test_001_runs_as_printed(tmp_path):
     ports = Ports(payments={"stripe": SandboxAdapter()}, sandbox=True)
     world = world_in(tmp_path, RESERVATION, PAYMENT, ports=ports)

@@ -145,6 +145,7 @@ RETRIES: dict[str, tuple[list[Any], dict[str, Any], str | None, int, list[float]
 }
 
 
+@pytest.mark.rule("000-types-retry")
 @pytest.mark.parametrize("name", RETRIES)
 def test_a_retry_node_repeats_the_external_node_behind_it(world, name):
     answers, retry, code, sent, waits = RETRIES[name]
@@ -155,6 +156,7 @@ def test_a_retry_node_repeats_the_external_node_behind_it(world, name):
     assert ({7.0}, 1) == ({each.seconds for each in world.mail.sent}, len({each.key for each in world.mail.sent}))
 
 
+@pytest.mark.rule("000-types-retry", "000-types-timeout")
 def test_wrappers_hold_for_the_next_external_node_only(world):
     nodes = {"r": ("retry", {"attempts": 3}), "t": ("timeout", {"seconds": 7}), "m": MAIL, "n": MAIL}
     world.mail.answers = [{}, NotSent("x")]
