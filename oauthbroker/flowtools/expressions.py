@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,6 +17,7 @@ from math import isfinite
 from typing import Any, Final
 
 LONGEST_TEXT: Final = 65_536
+MOST_IN_RESULT: Final = 100_000  # values of a list or map
 _MOST_PROPERTIES: Final = 500
 _FUNCTIONS: Final = (
     "all", "concat", "contains", "diffDays", "double", "endsWith", "exists", "exists_one", "filter", "length",
@@ -118,10 +120,13 @@ class Expression:
     type: str
     _compiled: Any = field(repr=False)
     _names: Names = field(repr=False)
+    _uses: Mapping[str, int] = field(repr=False)  # how often each name can stand in the value
 
     def value(self, values: Mapping[str, Any]) -> Any:
         """Return its value for JSON values by root name. Raises EvaluationFailed."""
         data = {folded(name): _looked_up(values, name) for name in self._names.types}
+        if self.type in {DYNAMIC, "LIST", "MAP"} and self._size(data) > MOST_IN_RESULT:
+            raise EvaluationFailed("its value could be too large")
         try:
             result = self._compiled.eval(data=data)
             found = result.plain_value()
@@ -134,6 +139,10 @@ class Expression:
         if isinstance(found, str) and len(found) > LONGEST_TEXT:
             raise EvaluationFailed(f"a text of more than {LONGEST_TEXT} characters")
         return found
+
+    def _size(self, data: Mapping[str, Any]) -> int:
+        """Return a bound on the size of the value: no function builds more than what stands in the text."""
+        return sum(count * _size(data[name]) for name, count in self._uses.items() if name in data)
 
 
 class Scope:
@@ -161,7 +170,9 @@ class Scope:
         if wanted and kind not in {wanted, DYNAMIC}:
             words = {TEXT: "a text", NUMBER: "a number", TRUTH: "true or false"}
             raise ExpressionRefused(f"its value is not {words[wanted]}", f"write one that is {words[wanted]}")
-        return Expression(type=kind, _compiled=compiled, _names=self._names)
+        words = Counter(re.findall(r"\w+", rewritten))
+        uses = {folded(name): words[folded(name).rpartition(".")[2]] for name in self._names.types}
+        return Expression(type=kind, _compiled=compiled, _names=self._names, _uses=uses)
 
 
 def folded(name: str) -> str:
@@ -190,6 +201,14 @@ def _looked_up(values: Mapping[str, Any], name: str) -> Any:
     for step in name.split("."):
         found = found.get(step) if isinstance(found, Mapping) else None
     return _as_doubles(found)
+
+
+def _size(value: Any) -> int:
+    """Return how many values JSON has, 32 characters of a text counted as one."""
+    if isinstance(value, str):
+        return 1 + len(value) // 32
+    inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    return 1 + sum(_size(each) for _, each in inner)
 
 
 def _as_doubles(value: Any) -> Any:

@@ -10,8 +10,17 @@ from typing import Any, Final
 
 from oauthbroker.flowtools.source import Flaw, FlowSource, nearest
 
+Place = tuple[str, ...]
 _SCHEMA_FILE: Final = "flow-tool.schema.json"
 _REGEX_SIZE: Final = 1 << 20
+_MOST_DEFINITIONS: Final = 200
+_MOST_REFERENCES: Final = 1000
+_REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor", "$id"})
+_DATA: Final = frozenset({"$defs", "definitions", "enum", "const", "default", "examples"})
+_INSIDE: Final = frozenset((
+    "additionalProperties", "contains", "items", "prefixItems", "propertyNames", "unevaluatedItems",
+    "unevaluatedProperties",
+))  # fmt: skip
 
 
 @cache
@@ -84,3 +93,60 @@ def _words(keyword: str, facts: Mapping[str, Any]) -> tuple[str, str]:
         case "propertyNames":
             return "a name of another form", "use letters, digits and _"
     return "not valid here", "correct it, or remove it"
+
+
+def slow_references(schema: Mapping[str, Any]) -> str:
+    """Return why judging an input could take time that multiplies along the references of a schema; empty if not.
+
+    Only `#` and `#/$defs/NAME` are known. Without recursion they unfold to a bounded number, and a recursive one stands
+    for itself at most once in each place of an input.
+    """
+    named = {f"#/$defs/{name}": part for name, part in schema.get("$defs", {}).items()}
+    bodies = {"#": schema, **named}
+    leads = {name: list(_references(part, ())) for name, part in bodies.items()}
+    if len(bodies) > _MOST_DEFINITIONS or any(to not in bodies for refs in leads.values() for _, to in refs):
+        return f"write at most {_MOST_DEFINITIONS} $defs, and $ref as # or #/$defs/NAME alone"
+    reached = {name: _reached(name, leads) for name in leads}
+    counts = dict[str, int]()
+
+    def unfolded(name: str) -> int:
+        if name not in counts:
+            onward = [to for _, to in leads[name] if name not in reached[to]]
+            counts[name] = min(1 + sum(map(unfolded, onward)), _MOST_REFERENCES + 1)
+        return counts[name]
+
+    for name, refs in leads.items():
+        back = [place for place, to in refs if name in reached[to]]
+        if () in back or any(_meet(one, other) for at, one in enumerate(back) for other in back[:at]):
+            return "a definition that refers to itself twice in one place takes too long"
+    return "" if unfolded("#") <= _MOST_REFERENCES else f"references unfold to more than {_MOST_REFERENCES}"
+
+
+def _reached(name: str, leads: Mapping[str, list[tuple[Place, str]]]) -> set[str]:
+    """Return the definitions to which one refers, directly or by others; itself only if it is recursive."""
+    found, waiting = set[str](), [name]
+    while waiting:
+        new = {to for _, to in leads[waiting.pop()]} - found
+        found |= new
+        waiting += new
+    return found
+
+
+def _meet(one: Place, other: Place) -> bool:
+    """Tell whether two places of an input can be one, or one inside the other; `*` is any member."""
+    return all(here == there or "*" in {here, there} for here, there in zip(one, other, strict=False))
+
+
+def _references(part: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    """Yield the references of a schema, each with the place in an input at which it applies."""
+    for each in part if isinstance(part, list) else ():
+        yield from _references(each, place)
+    for key, each in part.items() if isinstance(part, dict) else ():
+        if key in _REFERENCES:
+            yield place, each if key == "$ref" else key
+        elif key in {"properties", "patternProperties", "dependentSchemas"} and isinstance(each, dict):
+            for name, inner in each.items():
+                step = {"properties": (name,), "patternProperties": ("*",)}.get(key, ())
+                yield from _references(inner, (*place, *step))
+        elif key not in _DATA:
+            yield from _references(each, (*place, "*") if key in _INSIDE else place)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from oauthbroker.flowtools.shapes import schema_judge, shape_flaws
+from oauthbroker.flowtools.shapes import schema_judge, shape_flaws, slow_references
 from oauthbroker.flowtools.source import FlowRefused, FlowSource, Keys, nearest, read_source
 from oauthbroker.flowtools.triggers import Trigger, trigger_flaws, trigger_of
 
@@ -145,6 +145,9 @@ def _schema_flaws(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
         schema_judge(schema)
     except ValueError:
         yield "not a usable JSON Schema 2020-12", "correct it: known formats, no other documents, linear regexes"
+        return
+    if why := slow_references(schema):
+        yield "a JSON Schema whose references multiply", why
 
 
 def _nodes(data: Mapping[str, Any]) -> list[Node]:

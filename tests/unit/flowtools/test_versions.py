@@ -153,7 +153,7 @@ def test_an_acknowledgement_that_is_there_is_not_recorded_twice_and_none_is_ever
     assert before.items() < tree(tmp_path).items()
 
 
-@pytest.mark.rule("001-risk-3", "001-risk-4")
+@pytest.mark.rule("000-rules-0", "001-risk-3", "001-risk-4")
 @pytest.mark.parametrize(
     "nodes", [{"a": "write"}, {"a": "transaction", "b": "transaction"}, {"a": ("transform", {"expression": "none.at"})}]
 )
