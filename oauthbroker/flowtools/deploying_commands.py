@@ -70,8 +70,8 @@ def deploy(  # noqa: PLR0913  (options)
     sandbox: Sandbox = False,
     as_json: AsJson = False,
 ) -> None:
-    """Deploy a version. Red is refused, yellow needs `acknowledge`, and what it uses is configured: the entities, and
-    an adapter for each external node. The first version of a tool serves at once."""
+    """Deploy a version. Red is refused, yellow needs `acknowledge`. Its entities, and an adapter for each external
+    node, are configured. The first version of a tool serves at once."""
     kept, world = (
         _versions(flows),
         GivenWorld(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password),

@@ -63,17 +63,12 @@ class GivenWorld:
 
     def _with_options(self, ports: Ports) -> Ports:
         from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
-        from oauthbroker.flowtools.running.ports import SandboxAdapter
-        from oauthbroker.flowtools.serving.adapters import EveryProvider
+        from oauthbroker.flowtools.running.ports import with_sandbox
 
         if self.mail:
             password = Secret(self.mail_password) if self.mail_password else None
             ports = replace(ports, email=SmtpAdapter(mail_server(self.mail, password)))
-        if self.sandbox:
-            ports = replace(
-                ports, sms=ports.sms or SandboxAdapter(), payments=EveryProvider(ports.payments), sandbox=True
-            )
-        return ports
+        return with_sandbox(ports) if self.sandbox else ports
 
 
 def _ports(broker: Broker, resources: RoomResources) -> Ports:

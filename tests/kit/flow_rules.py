@@ -116,7 +116,7 @@ FLOW_RULES = {
     "flow-plan": "changes of the schema are planned, shown, and refused where data would be lost: as the user asked; `oauthbroker flow plan` shows them, `flow run --apply` makes them",
     "000-types-providers": "payment and sms call a provider, such as Stripe or Toss: as written; decided: adapters are entry points of packages, with a contract to test them; a "
     "sandbox plays a provider where the configuration says so",
-    "000-deploy-ready": "what is not configured is refused at deploy time: as the issue asks; `flow deploy` takes the entities and the adapters by options or by the FlowService",
+    "000-deploy-ready": "a version is refused at deploy time whose entities or adapters are not configured: as the issue asks; `flow deploy` takes them by options or by the FlowService",
     "hostile": "a hostile specification is refused with a reason, in bounded time: as the issue asks",
     "000-types-mail": "email sends an email: as written, by SMTP; decided: TLS outside of loopback, all recipients or none, a message whose answer was lost is never sent again",
     "flow-tools": "a deployed flow is a tool of an agent with its input schema and its risk: as the user asked; decided: `flow__` and the name in small letters; "

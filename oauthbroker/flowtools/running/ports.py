@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from oauthbroker import AuthorizationRequired, Turn
@@ -103,3 +103,18 @@ class SandboxAdapter:
         name = f"sandbox-{hashlib.sha256(effect.key.encode()).hexdigest()[:24]}"
         about = {"paymentId": name} if effect.kind == "payment" else {"messageId": name}
         return {**about, "status": "succeeded", "processedAt": effect.at}
+
+
+class _EveryProvider(dict[str, Adapter]):
+    """Payments with the sandbox: each provider that has no adapter is played."""
+
+    def __contains__(self, _provider: object) -> bool:
+        return True
+
+    def __missing__(self, _provider: str) -> SandboxAdapter:
+        return SandboxAdapter()
+
+
+def with_sandbox(ports: Ports) -> Ports:
+    """Return ports that play the payments and SMS without an adapter."""
+    return replace(ports, sms=ports.sms or SandboxAdapter(), payments=_EveryProvider(ports.payments), sandbox=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from oauthbroker import RoomResource
 from oauthbroker.flowtools.running.installed_adapters import installed_adapter
 from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
-from oauthbroker.flowtools.running.ports import Adapter, Ports, SandboxAdapter
+from oauthbroker.flowtools.running.ports import Adapter, Ports, with_sandbox
 from oauthbroker.flowtools.running.requests import BrokerRequests
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 
@@ -27,23 +27,9 @@ def ports_of(resource: RoomResource, broker: Broker) -> Ports:
         )
         for name, each in spec.payments.items()
     }
-    sms: Adapter | None = SandboxAdapter() if spec.sandbox else None
+    sms = None
     if spec.sms is not None:
         sms = installed_adapter("sms", spec.sms.adapter, spec.sms.settings, resource.secrets.get(("sms", "secret")))
-    return Ports(
-        email=SmtpAdapter(mail_server(spec.mail, password)) if spec.mail is not None else None,
-        sms=sms,
-        payments=EveryProvider(payments) if spec.sandbox else payments,
-        requests=BrokerRequests(broker),
-        sandbox=spec.sandbox,
-    )
-
-
-class EveryProvider(dict[str, Adapter]):
-    """Payments with the sandbox: each provider that a flow names and that has no adapter is played."""
-
-    def __contains__(self, _provider: object) -> bool:
-        return True
-
-    def __missing__(self, _provider: str) -> SandboxAdapter:
-        return SandboxAdapter()
+    email = SmtpAdapter(mail_server(spec.mail, password)) if spec.mail is not None else None
+    ports = Ports(email=email, sms=sms, payments=payments, requests=BrokerRequests(broker))
+    return with_sandbox(ports) if spec.sandbox else ports

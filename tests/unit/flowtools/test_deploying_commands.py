@@ -45,7 +45,7 @@ UNCONFIGURED: dict[str, tuple[tuple[str, ...], str]] = {
 
 @pytest.mark.rule("000-deploy-ready")
 @pytest.mark.parametrize("name", UNCONFIGURED)
-def test_a_version_that_uses_what_is_not_configured_is_not_deployed(name):
+def test_a_version_is_not_deployed_without_its_entities_and_adapters(name):
     words, why = UNCONFIGURED[name]
     assert 0 == run("acknowledge", PAYMENT, "--by", "alice").exit_code
     refused = run("deploy", PAYMENT, *words)

@@ -115,8 +115,8 @@ def written_by(**config: Any) -> dict[str, Any]:
     )
 
 
-def schema(part: dict[str, Any], *, member: str = "input") -> dict[str, Any]:
-    return written({"a": "transform"}, [], idempotencyKey=None, **{member: part})
+def schema(part: dict[str, Any]) -> dict[str, Any]:
+    return written({"a": "transform"}, [], idempotencyKey=None, input=part)
 
 
 def referring(count: int, body: Any) -> dict[str, Any]:

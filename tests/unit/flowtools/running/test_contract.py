@@ -230,8 +230,13 @@ def test_no_file_of_the_room_uses_a_model_or_chance():
 @pytest.mark.rule("001-concurrency")
 @pytest.mark.parametrize(("strategy", "locks"), [("none", False), ("optimistic", False), ("pessimistic", True)])
 def test_pessimistic_locks_the_rows_that_are_read(world, monkeypatch, strategy, locks):
-    seen, read = [], Rows.read
-    monkeypatch.setattr(Rows, "read", lambda *given, lock=False: (seen.append(lock), read(*given, lock=lock))[1])
+    seen, read = list[bool](), Rows.read
+
+    def watched(*given: Any, lock: bool = False) -> Any:
+        seen.append(lock)
+        return read(*given, lock=lock)
+
+    monkeypatch.setattr(Rows, "read", watched)
     flow = world.flow(
         {"r": ("read", {"entity": "Order", "filter": {"id": "input.id"}})}, [], concurrencyStrategy=strategy
     )
