@@ -170,8 +170,8 @@ class Scope:
         if wanted and kind not in {wanted, DYNAMIC}:
             words = {TEXT: "a text", NUMBER: "a number", TRUTH: "true or false"}
             raise ExpressionRefused(f"its value is not {words[wanted]}", f"write one that is {words[wanted]}")
-        words = Counter(re.findall(r"\w+", rewritten))
-        uses = {folded(name): words[folded(name).rpartition(".")[2]] for name in self._names.types}
+        counted = Counter(re.findall(r"\w+", rewritten))
+        uses = {folded(name): counted[folded(name).rpartition(".")[2]] for name in self._names.types}
         return Expression(type=kind, _compiled=compiled, _names=self._names, _uses=uses)
 
 
