@@ -237,13 +237,15 @@ class Walk:
             found = self._judged(facts, self.flow.tool.policies)
             self.notes |= dict.fromkeys(found)
         self.enforce()
-        attempt = before.attempts if before else 0
+        attempt, doubtful = before.attempts if before else 0, before is not None and before.state == SENT
         while True:
             attempt += 1
             try:
                 value = self._send(node, effect, attempt)
             except (NotSent, EffectRefused, AnswerLost) as error:
-                self._failed_attempt(node, error, attempt, repeatable=again)
+                refused = isinstance(error, EffectRefused) and not error.again
+                doubtful = isinstance(error, AnswerLost) or (doubtful and not refused)
+                self._failed_attempt(node, error, attempt, doubtful=doubtful, repeatable=again)
             except ConsentNeeded as pause:
                 waits = {"session": pause.asked.auth_session_id, "app": effect.fields["app"]}
                 self.record(node.id, RunStep(state=WAITS, value=waits, attempts=attempt - 1))
@@ -263,17 +265,17 @@ class Walk:
         self.commit(seconds=effect.seconds)
         return requests.send(effect) if requests is not None else adapter_of(self.flow, node).send(effect)
 
-    def _failed_attempt(self, node: Node, error: Exception, attempt: int, *, repeatable: bool) -> None:
-        """Wait before another attempt, or raise. A lost answer is an unknown end, unless it can be asked for again."""
-        lost = isinstance(error, AnswerLost)
-        again = repeatable if lost else not isinstance(error, EffectRefused) or error.again
-        if lost and (not repeatable or attempt >= self._wrappers.attempts):
+    def _failed_attempt(self, node: Node, error: Exception, attempt: int, *, doubtful: bool, repeatable: bool) -> None:
+        """Wait before another attempt, or raise. After a lost answer, the effect stays `doubtful` until the other side
+        answers; it is an unknown end, unless it can be asked for again."""
+        again = repeatable if doubtful else not isinstance(error, EffectRefused) or error.again
+        if doubtful and (not repeatable or attempt >= self._wrappers.attempts):
             self._unknown(node, attempt)
         if not again or attempt >= self._wrappers.attempts:
             self.record(node.id, RunStep(state=RETRY, value=None, attempts=0))
             raise FlowFailed("externalFailed", f"{node.id}: {error}")
         wait = min(self._wrappers.backoff * 2 ** (attempt - 1), 3600.0)
-        self.record(node.id, RunStep(state=SENT if lost else RETRY, value=None, attempts=attempt), wait)
+        self.record(node.id, RunStep(state=SENT if doubtful else RETRY, value=None, attempts=attempt), wait)
         self.sleep(wait)
 
     def _unknown(self, node: Node, attempts: int) -> NoReturn:

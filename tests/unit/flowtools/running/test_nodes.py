@@ -173,6 +173,24 @@ def test_a_lost_answer_is_unknown_and_asked_for_again_only_by_key(world, takes_k
     assert ([state] * 2, sent) == ([each.state for each in results], len(world.mail.sent))
 
 
+DOUBTFUL: dict[str, tuple[list[Any], str]] = {
+    "lost, then not sent": ([AnswerLost(), NotSent("x")], "unknown"),
+    "lost, then refused for now": ([AnswerLost(), EffectRefused("x", again=True)], "unknown"),
+    "lost, then refused": ([AnswerLost(), EffectRefused("x")], "failed"),
+    "lost, then done": ([AnswerLost(), {}], "succeeded"),
+    "not sent, then lost": ([NotSent("x"), AnswerLost()], "unknown"),
+}
+
+
+@pytest.mark.rule("run-kills")
+@pytest.mark.parametrize("name", DOUBTFUL)
+def test_an_effect_whose_answer_was_lost_is_doubtful_until_the_other_side_answers(world, name):
+    answers, state = DOUBTFUL[name]
+    world.mail.answers, world.mail.takes_keys = list(answers), True
+    nodes = {"r": ("retry", {"attempts": 2}), "m": MAIL}
+    assert state == world.runs.call(world.flow(nodes, chain(*nodes)), CALL, STAFF).state
+
+
 def test_a_policy_sees_the_amount_of_a_payment_before_it_is_sent(tmp_path):
     world = world_in(tmp_path, policies=[policy(condition="amount > 5")])
     nodes = {"p": ("payment", {"provider": "stripe", "fields": {"amount": "input.n * 2"}})}

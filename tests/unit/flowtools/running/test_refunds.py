@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.running.ports import AnswerLost, EffectRefused, NotSent, Ports
+from oauthbroker.flowtools.running.walk import Walk
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import STAFF, Remembering, World, world_in
 
@@ -47,6 +49,21 @@ def test_charges_are_refunded_in_the_other_order_and_refunds_are_not(tmp_path):
     nodes = {"p": PAY, "b": back, "q": PAY, "c": FAILS}
     world.runs.call(world.flow(nodes, chain(*nodes)), CALL, STAFF)
     assert [{"n": 2}, {"n": 0}] == [each.fields["charge"] for each in world.shop.sent[3:]]
+
+
+def test_a_charge_that_may_not_have_happened_is_told_and_not_refunded(tmp_path, monkeypatch):
+    world = world_of(tmp_path, Died())
+    flow = world.flow({"p": PAY}, [], idempotencyKey="input.id")
+    with pytest.raises(Died):
+        world.runs.call(flow, CALL, STAFF)
+    world.shop.answers = []
+    monkeypatch.setattr(Walk, "enforce", lambda _: refuse())
+    result = world.runs.call(flow, CALL, STAFF)
+    assert ("failed", (ESCALATED,), 1) == (result.state, result.notes, len(world.shop.sent))
+
+
+def refuse() -> None:
+    raise FlowFailed("invariantBroken", "no")
 
 
 def test_a_charge_that_was_refused_is_not_refunded(tmp_path):
