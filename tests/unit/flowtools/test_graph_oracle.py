@@ -25,7 +25,14 @@ KINDS: list[Any] = [
     "write",
     ("write", {"entity": "Order", "operation": "transition", "to": "paid", "filter": {"id": "input.id"}}),
     ("write", {"entity": "Order", "operation": "update"}),
+    ("write", {"entity": "Order", "operation": "update", "filter": {"note": "'x'"}}),
+    ("write", {"entity": "Order", "operation": "update", "filter": {"note": "'x'"}, "limit": 100}),
+    ("write", {"entity": "Order", "operation": "softDelete", "filter": {"note": "'x'"}, "limit": 101}),
+    ("write", {"entity": "Order", "operation": "delete", "filter": {"id": "input.id"}}),
     ("write", {"sql": "DELETE FROM orders"}),
+    ("read", {"entity": "Order", "filter": {"note": "'x'"}}),
+    ("read", {"entity": "Order", "limit": 5}),
+    ("httpRequest", {"url": "https://api.example.com/v1", "oauthAppRef": "OAuthApp/mail", "method": "DELETE"}),
     "transaction",
     ("transaction", {"action": "begin"}),
     ("transaction", {"action": "commit"}),
@@ -80,7 +87,7 @@ def judged_by_paths(tool: FlowTool, graph: nx.DiGraph) -> set[tuple[str, str, st
         if end.type == "transaction" and is_open == (end.operation != "commit"):
             found.add(("4", "red", end.id))
         if end.type in CALLS:
-            reads = end.type == "httpRequest"
+            reads = end.type == "httpRequest" and end.config.get("method", "GET") == "GET"
             if is_open:
                 found.add(("external-in-transaction", "yellow" if reads else "red", end.id))
             before = [nodes[name].type for name in reversed(path[:-1])]
@@ -95,18 +102,27 @@ def judged_by_paths(tool: FlowTool, graph: nx.DiGraph) -> set[tuple[str, str, st
 
 
 def judged_by_nodes(tool: FlowTool, reached: set[str]) -> set[tuple[str, str, str]]:
+    """What 001 and the list of risk patterns say about a node by itself."""
     found = set()
     for name in reached:
         node = tool.nodes[name]
+        config, changes = node.config, node.operation in {"update", "transition", "softDelete", "delete"}
+        one_row = list(config.get("filter", {})) == ["id"]
         if node.type == "payment" and tool.policies == ():
             found.add(("payment-without-rollback", "red", name))
-        acts = node.type in {"write", "payment", "email", "sms"}
+        acts = node.type in {"write", "payment", "email", "sms"} or config.get("method") == "DELETE"
         if acts and tool.idempotency_key is None:
             found.add(("no-idempotency-key", "yellow", name))
         if "sql" in node.config:
             found.add(("raw-sql", "red", name))
-        if node.type == "write" and node.operation == "update":
+        if node.operation == "delete":
+            found.add(("hard-delete", "red", name))
+        if changes and not config.get("filter"):
             found.add(("unbounded-update", "red", name))
+        if changes and config.get("filter") and not one_row and not config.get("limit", 1000) <= 100:
+            found.add(("many-rows", "yellow", name))
+        if node.type == "read" and not one_row and "limit" not in config:
+            found.add(("read-without-limit", "yellow", name))
     return found
 
 
