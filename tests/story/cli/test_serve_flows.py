@@ -141,6 +141,10 @@ class Flows:
 
         asyncio.run(work())
 
+    def agree(self, idp: IdentityProvider, link: str) -> None:
+        page = asyncio.run(connect_through(Browser(canaries=self.desk.canaries), idp, link, "alice"))
+        assert 200 == page.status
+
     def problems(self) -> set[str]:
         with closing(HTTPConnection("127.0.0.1", self.desk.port, timeout=30)) as line:
             line.request("GET", "/healthz")
@@ -273,28 +277,52 @@ def test_a_schedule_fires_once_for_all_workers_and_again_for_none(flows: Flows) 
     assert (["msg"], {"service:nightly"}) == (flows.texts(), {run.actor and run.actor.id for run in flows.runs()})
 
 
-@pytest.mark.rule("run-parks")
-@pytest.mark.parametrize("flows", ["sqlite"], indirect=True)
-def test_a_run_that_waits_for_a_consent_goes_on_in_the_broker_that_serves_it(
-    flows: Flows, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def inbox(flows: Flows, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A node that asks the API of the app. `inbox` is called by HTTP, and `polled` by a webhook, both for Alice."""
     monkeypatch.setattr("oauthbroker.flowtools.spec.is_public_url", lambda _: True)  # the API is on loopback
     with (flows.folder / "mail.yaml").open("a", encoding="utf-8") as app:
         app.write(f'  api: {{hosts: ["{idp.issuer}"], methods: [GET]}}\n')
+    services = {"nightly": {"roles": ["staff"], "subjects": {"user": f"idp:user:{idp.account('alice').sub}"}}}
     issuer = {**SERVICE["issuers"][0], "subjects": {"user": "idp:user:{sub}"}}
-    bundle(flows.folder, issuers=[issuer])
-    request = ("httpRequest", {"url": f"{idp.issuer}/api/messages", "oauthAppRef": "OAuthApp/mail"})
-    deploy(flows.folder, note_tool("inbox", {"type": "http"}, before={"r": request}))
+    bundle(flows.folder, issuers=[issuer], services=services)
+    flows.secret("set", "shop", stdin=SECRET)
+    request = {"r": ("httpRequest", {"url": f"{idp.issuer}/api/messages", "oauthAppRef": "OAuthApp/mail"})}
+    deploy(flows.folder, note_tool("inbox", {"type": "http"}, before=request))
+    deploy(flows.folder, note_tool("polled", {"type": "webhook", "webhookSecret": "shop"}, before=request, **NIGHTLY))
+    return request
+
+
+@pytest.mark.rule("run-parks")
+@pytest.mark.parametrize("flows", ["sqlite"], indirect=True)
+@pytest.mark.usefixtures("inbox")
+def test_a_run_that_waits_for_a_consent_goes_on_in_the_broker_that_serves_it(
+    flows: Flows, idp: IdentityProvider
+) -> None:
     alice = jwt(idp.account("alice").sub)
     with serving(flows.desk, prelude=LOOPBACK, **flows.env):
         status, said = flows.call("POST", "tools/inbox", {"text": "msg"}, token=alice, Idempotency_Key="k1")
         assert (202, "parked") == (status, said["state"])
-        link = said["authorization"]["authorizationUrl"]
-        page = asyncio.run(connect_through(Browser(canaries=flows.desk.canaries), idp, link, "alice"))
-        assert 200 == page.status
+        flows.agree(idp, said["authorization"]["authorizationUrl"])
         until(lambda: ["succeeded"] == [run.state for run in flows.runs()])
         again = flows.call("POST", "tools/inbox", {"text": "msg"}, token=alice, Idempotency_Key="k1")
     assert ((200, {"text": "msg"}), ["msg"], 1) == (again, flows.texts(), idp.count("resource"))
+
+
+@pytest.mark.rule("run-parks")
+@pytest.mark.parametrize("flows", ["sqlite"], indirect=True)
+@pytest.mark.usefixtures("inbox")
+def test_an_operator_gets_the_link_of_a_run_that_no_caller_waits_for(flows: Flows, idp: IdentityProvider) -> None:
+    flows.desk.canaries.may_show("ticket")
+    with serving(flows.desk, prelude=LOOPBACK, **flows.env):
+        said = flows.hook("polled", "msg_1", SECRET)[1]
+        until(lambda: ["parked"] == [run.state for run in flows.runs()])
+        words = ("--resume", said["run"], "--config", "config", "--flows", "config/flows", "--database", flows.url)
+        done = flows.desk.type("flow", "run", "polled", *words, "--json")
+        assert 75 == done.code
+        flows.agree(idp, json.loads(done.out)["authorization"]["authorizationUrl"])
+        until(lambda: ["succeeded"] == [run.state for run in flows.runs()])
+    assert (["msg"], 1) == (flows.texts(), idp.count("resource"))
 
 
 @pytest.mark.parametrize("flows", ["sqlite"], indirect=True)
