@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -27,10 +29,12 @@ from tests.kit import postgres
 from tests.kit.cli import BROKER, Desk, Done, serving
 from tests.kit.flow_bundle import LOG, NIGHTLY, SERVICE, STAFF, bundle, deploy, jwt, note_tool
 from tests.kit.served_api import Service, make_key, until
+from tests.unit.flowtools.serving.jwt_kit import key_set
 from tests.unit.flowtools.serving.webhook_kit import OLD, SECRET, standard
 
 pytestmark = [pytest.mark.slow, pytest.mark.rule("000-trigger-http", "run-serves")]
 Answer = tuple[int, Any]
+LIMITED = "  rooms: [flowtools]\n  limits: {requestsPerMinute: 4}\n"
 MORE = "  rooms: [flowtools]\n  limits: {queueAttempts: 2}\n"
 KILLS = """
 import os, signal
@@ -345,6 +349,48 @@ def test_a_secret_that_does_not_fit_the_form_and_a_consumer_that_stops_are_findi
         deploy(flows.folder, note_tool("shipped", {"type": "queue", "agent": "shipping"}, **NIGHTLY))
         until(lambda: {"flowtools.webhookSecretMissing", "flowtools.queueStopped"} == flows.problems())
         assert 500 == flows.hook("paid", "msg_1", SECRET)[0]
+
+
+@pytest.mark.parametrize("flows", ["sqlite"], indirect=True)
+def test_callers_are_judged_by_the_key_set_that_their_issuer_serves_and_are_limited(flows: Flows) -> None:
+    with key_server(key_set("rsa")) as url:
+        issuer = {name: value for name, value in SERVICE["issuers"][0].items() if name != "jwks"} | {"jwksUrl": url}
+        bundle(flows.folder, issuers=[issuer])
+        flows.desk.write("broker", BROKER.format(base=flows.desk.base, port=flows.desk.port) + LIMITED)
+        deploy(flows.folder, note_tool("note", {"type": "http"}))
+        with serving(flows.desk, **flows.env):
+            assert (401, "unauthenticated") == refusal(
+                flows.call("POST", "tools/note", {"text": "x"}, token=jwt()[:-8])
+            )
+            answers = [flows.call("POST", "tools/note", {"text": "x"}, token=jwt())[0] for _ in range(8)]
+            assert (200, {200, 429}) == (answers[0], set(answers))
+            assert 200 == flows.call("POST", "tools/note", {"text": "x"}, token=jwt("another"))[0]
+    assert ["x"] * (answers.count(200) + 1) == flows.texts()
+
+
+@contextmanager
+def key_server(keys: dict[str, Any]) -> Iterator[str]:
+    """Serve a key set, and yield its URL."""
+
+    class Keys(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(keys).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Keys) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/keys"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def refusal(answer: Answer) -> tuple[int, str]:
