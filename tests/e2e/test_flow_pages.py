@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -37,7 +38,11 @@ async def office(
 ) -> AsyncIterator[Office]:
     door, runs = served.free_port(), await furnish(tmp_path)
     home = f"http://127.0.0.1:{door.getsockname()[1]}"
-    more = {"settings": public(home), "rooms": {"flowtools": resources_of(tmp_path)}, "clock": test_clock}
+    more: dict[str, Any] = {
+        "settings": public(home),
+        "rooms": {"flowtools": resources_of(tmp_path)},
+        "clock": test_clock,
+    }
     with door:
         async with (
             running(identity_provider, [at(identity_provider, home, user_app(identity_provider))], **more) as harness,
@@ -68,7 +73,9 @@ async def test_an_operator_goes_from_the_tools_to_the_reason_why_a_run_failed(of
     node = await drawing.locator("g.yellow text").first.bounding_box()
     assert node is not None
     assert node["height"] > 10, "it can be read"
-    assert "rgb(254, 243, 199)" == await drawing.locator("g.yellow rect").first.evaluate("it => getComputedStyle(it).fill")
+    assert "rgb(254, 243, 199)" == await drawing.locator("g.yellow rect").first.evaluate(
+        "it => getComputedStyle(it).fill"
+    )
     await page.locator(".actions a[href*='/runs?tool=note']").click()
     await page.wait_for_url("**/runs?tool=note")
     await page.locator("#tool").select_option("")

@@ -76,4 +76,3 @@ async def furnish(folder: Path) -> dict[str, str]:
 def written_values(folder: Path) -> str:
     """Return the bytes of the database as text: the marker is there."""
     return "".join(each.read_bytes().decode("latin-1") for each in folder.glob("flows.db*"))
-

@@ -11,7 +11,17 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from oauthbroker.flowtools.running import approvals
-from oauthbroker.flowtools.running.journal import AUDIT, ESCALATED, FAILED, PARKED, RUN, RUNNING, STEP, SUCCEEDED, UNKNOWN
+from oauthbroker.flowtools.running.journal import (
+    AUDIT,
+    ESCALATED,
+    FAILED,
+    PARKED,
+    RUN,
+    RUNNING,
+    STEP,
+    SUCCEEDED,
+    UNKNOWN,
+)
 
 STATES: Final = (RUNNING, SUCCEEDED, FAILED, UNKNOWN, ESCALATED, PARKED)
 _SHOWN: Final = ("id", "tool", "version", "state", "code", "message", "notes", "actor", "started")
@@ -49,8 +59,8 @@ def run_lines(connection: Connection, *, limit: int, offset: int = 0, **where: A
     wanted = sa.select(*(RUN.c[name] for name in _SHOWN)).filter_by(**where)
     rows = connection.execute(wanted.order_by(RUN.c.started.desc(), RUN.c.id).limit(limit).offset(offset)).all()
     ids = [row.id for row in rows if row.state in _OVER]
-    last = sa.select(AUDIT.c.run, sa.func.max(AUDIT.c.at)).where(AUDIT.c.run.in_(ids)).group_by(AUDIT.c.run)
-    ended = {run: at for run, at in connection.execute(last)} if ids else {}
+    last = sa.select(AUDIT.c.run, sa.func.max(AUDIT.c.at).label("at")).where(AUDIT.c.run.in_(ids))
+    ended = {each.run: each.at for each in connection.execute(last.group_by(AUDIT.c.run))} if ids else {}
     return [_line(row, ended.get(row.id)) for row in rows]
 
 

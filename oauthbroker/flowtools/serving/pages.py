@@ -28,8 +28,13 @@ PAGES: Final = Path(__file__).parents[1] / "pages"
 LINES: Final = 50
 _RUN, _PAGE = re.compile(r"[0-9a-f]{32}"), re.compile(r"[1-9][0-9]{0,5}")
 _LOOKS: Final = {
-    **{"green": "good", "yellow": "warn", "red": "bad"},
-    **{journal.SUCCEEDED: "good", journal.FAILED: "bad", journal.UNKNOWN: "bad", journal.DONE: "good"},
+    "green": "good",
+    "yellow": "warn",
+    "red": "bad",
+    journal.SUCCEEDED: "good",
+    journal.FAILED: "bad",
+    journal.UNKNOWN: "bad",
+    journal.DONE: "good",
     **dict.fromkeys((journal.ESCALATED, journal.PARKED, journal.SENT, journal.RETRY, journal.WAITS), "warn"),
 }
 _TEN_SECONDS: Final = 10
@@ -163,7 +168,7 @@ def _view(template: str, title: str, visit: RoomVisit, **values: Any) -> RoomVie
         return _LOOKS.get(state, ""), getattr(visit.words, f"{kind}_{state}", state)
 
     def lasted(seconds: float) -> str:
-        return visit.words.seconds.format(count=f"{seconds:.{2 if seconds < _TEN_SECONDS else 0}f}")
+        return str(visit.words.seconds).format(count=f"{seconds:.{2 if seconds < _TEN_SECONDS else 0}f}")
 
     shown = {"badge": badge, "lasted": lasted, "moment": _moment}
     return RoomView(template=template, title=title, values=shown | values)
