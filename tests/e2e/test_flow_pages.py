@@ -20,7 +20,7 @@ from tests.kit.running_broker import at, public, running, user_app
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.slow,
-    pytest.mark.rule("flow-tools"),
+    pytest.mark.rule("flow-pages"),
     pytest.mark.asyncio(loop_scope="session"),
 ]
 

@@ -22,7 +22,7 @@ from tests.kit.running_broker import Harness, running, user_app
 from tests.story.signed_in import ADMIN, ADMIN_LOGIN, operator_browser
 from tests.unit.web.kit import Document
 
-pytestmark = pytest.mark.rule("flow-tools")
+pytestmark = pytest.mark.rule("flow-pages")
 HOME = f"{ADMIN}/rooms/flowtools"
 
 
