@@ -36,7 +36,7 @@ def pages_bundle(folder: Path) -> None:
     """Deploy the tools: three that serve, an older version, one that cannot run here, and one with hostile names."""
     bundle(folder)
     deploy(folder, note_tool("note", HTTP))
-    deploy(folder, {**note_tool("note", HTTP, "concat(input.text, '!')"), "version": 2}, activate=True)
+    deploy(folder, {**note_tool("note", HTTP, "concat(input.text, '!')"), "version": 2}, activate=True, by="Bea")
     never = ("assert", {"expression": "input.n == 1", "message": "the number must be 1"})
     deploy(folder, steps_tool("checked", middle=never))
     deploy(folder, steps_tool("computed", middle=("transform", {"expression": "double(input.text)"})))
