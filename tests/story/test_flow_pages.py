@@ -125,17 +125,19 @@ async def test_runs_are_listed_newest_first_and_filtered_by_tool_and_state(offic
     text = await office.shown("/runs")
     order = [text.index(f"{name} {office.runs[name][:12]}") for name in ("hostile", "computed", "checked", "note")]
     assert sorted(order) == order
-    failed = await office.shown("/runs?state=failed&tool=checked")
+    failed = await office.shown("/runs?status=failed&tool=checked")
     shown = {name for name, run in office.runs.items() if run[:12] in failed}
     assert {"checked"} == shown
     assert "failed assertFailed 1 HTTP" in failed
-    assert "No runs match" in await office.shown("/runs?state=parked")
-    assert office.runs["note"][:12] in await office.shown("/runs?state=%00&tool=nothing&page=x")
+    assert "No runs match" in await office.shown("/runs?status=parked")
+    assert office.runs["note"][:12] in await office.shown("/runs?status=%00&tool=nothing&page=x")
 
 
 async def test_runs_are_paged(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oauthbroker.flowtools.serving.pages.LINES", 3)
     first, second = await office.open("/runs"), await office.open("/runs?page=2")
+    monkeypatch.setattr("oauthbroker.flowtools.serving.pages.LINES", 2)
+    assert f"{HOME}/runs?page=2&status=failed" in (await office.open("/runs?status=failed")).document.links
     assert ("Older runs" in first.text, "Newer runs" in first.text) == (True, False)
     assert ("Older runs" in second.text, "Newer runs" in second.text) == (False, True)
     assert office.runs["note"][:12] not in first.text

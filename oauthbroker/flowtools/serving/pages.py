@@ -73,8 +73,8 @@ class FlowPages:
 
     async def runs(self, visit: RoomVisit) -> RoomView:
         names, asked = await self._read(self._versions.names), visit.query
-        known = {"tool": names, "state": STATES}
-        where = {name: asked[name] for name, words in known.items() if asked.get(name) in words}
+        known = {"tool": ("tool", names), "status": ("state", STATES)}
+        where = {column: asked[name] for name, (column, words) in known.items() if asked.get(name) in words}
         page = int(asked["page"]) if _PAGE.fullmatch(asked.get("page", "")) else 1
 
         def read() -> tuple[list[RunLine], Mapping[str, str]]:
