@@ -112,12 +112,12 @@ async def test_a_version_shows_its_findings_who_acknowledged_them_and_the_drawin
     text = await office.shown("/tools/note@2")
     assert "State serves Deployed by Bea" in text
     assert "deployed, does not serve" in await office.shown("/tools/note@1")
-    assert "a \u2192 b" in text
-    assert "no-idempotency-key b Yellow" in text
+    assert "t \u2192 u" in text
+    assert "no-idempotency-key u Yellow" in text
     page = await office.open("/tools/note@2")
     drawing = Document(page.source)
     assert ["note, version 2"] * 2 == [each.text for each in drawing.all("title") if "version" in each.text]
-    assert {"a", "b", "c"} <= {each.text for each in drawing.all("text")}
+    assert {"t", "u", "v"} <= {each.text for each in drawing.all("text")}
     assert (2, 0) == (page.text.count("Bea"), page.text.count("Ada")), "deployed and acknowledged"
 
 
