@@ -12,7 +12,7 @@ from oauthbroker.core.words import read_words
 from oauthbroker.flowtools.running import approvals, journal
 from oauthbroker.flowtools.running.overview import STATES
 from oauthbroker.flowtools.serving.pages import PAGES
-from oauthbroker.flowtools.spec import published_schema
+from oauthbroker.flowtools.shapes import published_schema
 
 ROOM = Path(oauthbroker.flowtools.__file__).parent
 ENGLISH = read_words(PAGES / "words")["en"]["pages"]
@@ -50,14 +50,14 @@ def words_of_data() -> set[str]:
 
 
 def codes() -> set[str]:
-    """Return the codes of all failures that the room's code raises. Each call has its code as its first argument."""
+    """Return the codes of all failures that the room's code raises. One that is stored is raised again."""
     found = set()
     for file in ROOM.rglob("*.py"):
         for call in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "FlowFailed":
                 code = call.args[0]
-                assert isinstance(code, ast.Constant), f"{file.name}:{call.lineno}"
-                found.add(str(code.value))
+                assert isinstance(code, ast.Constant) or ast.unparse(code).endswith("['code']"), file.name
+                found |= {str(code.value)} if isinstance(code, ast.Constant) else set()
     return found
 
 
