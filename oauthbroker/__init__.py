@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from oauthbroker.operations.room_state import RoomState
     from oauthbroker.rooms.declaration import ResourceKind, Room, RoomCommand, WrittenResource, WrittenResources
     from oauthbroker.rooms.open_room import Background, OpenRoom, RoomCall, RoomFinding, RoomRoute
+    from oauthbroker.rooms.room_pages import RoomPage, RoomPages, RoomView, RoomVisit
     from oauthbroker.web.api.fields import RequestModel
     from oauthbroker.wiring import open_broker
     from oauthbroker.wiring.mcp_server_facts import McpServerFacts, look_at_mcp_server
@@ -54,10 +55,14 @@ __all__ = [
     "RoomCommand",
     "RoomEntry",
     "RoomFinding",
+    "RoomPage",
+    "RoomPages",
     "RoomResource",
     "RoomResources",
     "RoomRoute",
     "RoomState",
+    "RoomView",
+    "RoomVisit",
     "Secret",
     "SecretSource",
     "Strict",
@@ -105,10 +110,14 @@ __getattr__ = lazily(
         "RoomCommand": "oauthbroker.rooms.declaration",
         "RoomEntry": "oauthbroker.audit.room_entry",
         "RoomFinding": "oauthbroker.rooms.open_room",
+        "RoomPage": "oauthbroker.rooms.room_pages",
+        "RoomPages": "oauthbroker.rooms.room_pages",
         "RoomResource": "oauthbroker.model.room_resources",
         "RoomResources": "oauthbroker.model.room_resources",
         "RoomRoute": "oauthbroker.rooms.open_room",
         "RoomState": "oauthbroker.operations.room_state",
+        "RoomView": "oauthbroker.rooms.room_pages",
+        "RoomVisit": "oauthbroker.rooms.room_pages",
         "Secret": "oauthbroker.core.secret",
         "SecretSource": "oauthbroker.config.client_spec",
         "Strict": "oauthbroker.config.fields",

@@ -31,6 +31,18 @@ _TOKEN = re.compile(
     r"""|(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*)|(?P<sign>&&|\|\||[=!<>]=|.)""",
     re.DOTALL,
 )
+_NO_DATES, _NO_TEXTS = "diffDays takes dates of ISO 8601", "concat takes texts and numbers"
+_FAILURES: Final = {
+    **{each: each for each in (_NO_DATES, _NO_TEXTS, "cannot convert string to double")},
+    "a text of more than": f"a text of more than {LONGEST_TEXT} characters",
+    "Key not found": "no such key",
+    "Index error": "no such index",
+    "Applying SELECT": "a member of a value that is no object",
+    "Iteration budget": "more iterations than are allowed",
+    "can't subtract": "diffDays takes two times with a zone, or two without one",
+    "No matching overloads": "a value of a type that the operator or function does not take",
+    "invalid regular expression": "a pattern that cannot be read",
+}
 _PROBLEM = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _UNDECLARED = re.compile(r"undeclared reference to '([^']*)'.*")
 _TYPES: Final = {
@@ -131,9 +143,9 @@ class Expression:
             result = self._compiled.eval(data=data)
             found = result.plain_value()
         except RuntimeError as error:
-            raise EvaluationFailed(_first_line(str(error))) from None
+            raise EvaluationFailed(_told(str(error))) from None
         if str(result.type()) == "ERROR":
-            raise EvaluationFailed(_first_line(str(found)))
+            raise EvaluationFailed(_told(str(found)))
         if isinstance(found, float) and not isfinite(found):
             raise EvaluationFailed("not a finite number")
         if isinstance(found, str) and len(found) > LONGEST_TEXT:
@@ -301,7 +313,7 @@ def _concat(parts: Sequence[Any]) -> str:
     words = []
     for each in parts:
         if isinstance(each, bool) or not isinstance(each, str | int | float):
-            raise ValueError("concat takes texts and numbers")  # noqa: TRY004  (of the expression's author)
+            raise ValueError(_NO_TEXTS)  # noqa: TRY004  (of the expression's author)
         words.append(str(int(each)) if isinstance(each, float) and each.is_integer() else str(each))
     if sum(map(len, words)) > LONGEST_TEXT:
         raise ValueError(f"a text of more than {LONGEST_TEXT} characters")
@@ -310,7 +322,10 @@ def _concat(parts: Sequence[Any]) -> str:
 
 def _diff_days(start: str, end: str) -> float:
     """Return the days between two ISO 8601 times, as a double; negative if the second is earlier."""
-    first, second = datetime.fromisoformat(start), datetime.fromisoformat(end)
+    try:
+        first, second = datetime.fromisoformat(start), datetime.fromisoformat(end)
+    except ValueError:
+        raise ValueError(_NO_DATES) from None
     return (second - first).total_seconds() / 86_400
 
 
@@ -332,6 +347,12 @@ def _refusal(text: str, places: list[tuple[int, int]], ids: Mapping[str, str]) -
         return ExpressionRefused(f"{shown} is not bound here", "correct the name", column=column, unknown=shown)
     words = _first_line(found[3]).replace("found no matching overload for", "no operator fits")
     return ExpressionRefused(words, "correct the expression", column=column)
+
+
+def _told(text: str) -> str:
+    """Return why an expression failed. The library's own words may quote a value."""
+    words = text.partition(": ")[2]
+    return next((said for sign, said in _FAILURES.items() if words.startswith(sign)), "it cannot be evaluated")
 
 
 def _first_line(text: str) -> str:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from oauthbroker.capability import OAuthCapability
@@ -14,6 +15,7 @@ from oauthbroker.core.errors import Code
 from oauthbroker.model.room_resources import RoomResources
 from oauthbroker.model.settings import Who
 from oauthbroker.model.turn import Turn
+from oauthbroker.rooms.room_pages import RoomPage, RoomPages
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -174,6 +176,7 @@ class OpenRoom:
     background: Sequence[Background] = ()
     findings: Finds | None = None
     on_reload: Follows | None = None
+    pages: RoomPages | None = None
 
 
 def flaw_of(opened: object) -> str | None:
@@ -196,7 +199,15 @@ def flaw_of(opened: object) -> str | None:
             return "background work has a text for its name, a number of seconds and a function"
     if not all(each is None or callable(each) for each in (opened.findings, opened.on_reload)):
         return "`findings` and `on_reload` are functions"
+    if opened.pages is not None and not _are_pages(opened.pages):
+        return "`pages` is a RoomPages, with a folder and a list of RoomPage"
     return None
+
+
+def _are_pages(given: object) -> bool:
+    if not isinstance(given, RoomPages) or not isinstance(given.folder, Path) or not _are(given.pages, RoomPage):
+        return False
+    return all(isinstance(each.path, str) and callable(each.handler) for each in given.pages)
 
 
 def _are(given: Any, kind: type, many: type = Sequence) -> bool:

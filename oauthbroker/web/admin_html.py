@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from oauthbroker.audit import AuditEntry
 from oauthbroker.audit.lines import AuditLine
@@ -18,11 +18,13 @@ from oauthbroker.operations.overview import AppState, AuditEntries
 from oauthbroker.records import AuthSession
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.use import GrantUse
+from oauthbroker.rooms.room_pages import RoomView
 from oauthbroker.web.connections_html import Desk, render_end
 from oauthbroker.web.readable_times import field_of, stamp_element
 from oauthbroker.web.rendering import Page
+from oauthbroker.web.room_pages import PagesOfRoom
 from oauthbroker.web.scope_sentences import scope_line
-from oauthbroker.web.shown_names import plain_phrase
+from oauthbroker.web.shown_names import plain_phrase, shown
 from oauthbroker.web.words import ADMIN, Words
 
 HOME = "/admin"
@@ -36,6 +38,7 @@ class Office(Desk):
     """The common words of all pages of an operator's visit."""
 
     done: str = ""
+    rooms: tuple[PagesOfRoom, ...] = ()
 
     @property
     def text(self) -> Words:
@@ -45,9 +48,10 @@ class Office(Desk):
         """`place` is where the page stands in the navigation."""
         text = self.text
         labels = (text.overview, text.grants, text.waiting, text.queues, text.circuits, text.audit)
-        places = [(HOME + path, label, path == place) for path, label in zip(_PLACES, labels, strict=True)]
+        paths = [*zip(_PLACES, labels, strict=True), *((each.home, each.words[self.locale].nav) for each in self.rooms)]
+        places = [(HOME + path, label, path == place) for path, label in paths]
         words: dict[str, Any] = {"done": self._done_words(), "places": places, "badge": self._badge}
-        return super().page(f"admin_{template}", title, **words | more)
+        return super().page(template if "/" in template else f"admin_{template}", title, **words | more)
 
     def _badge(self, state: str) -> tuple[str, str]:
         """Return (its look, its words) of a light or a grant's state."""
@@ -140,9 +144,28 @@ def render_audit(
     )
 
 
+def render_room(office: Office, room: PagesOfRoom, view: RoomView) -> Page:
+    """Render a page of an add-on room. Its template has `view`, `words`, and `here` for addresses of its own pages."""
+
+    def here(path: str = "", **query: str) -> str:
+        return office.url(_asking(room.home + quote(path, safe="/@:", errors="replace"), **query))
+
+    return office.page(
+        f"room/{view.template}",
+        shown(view.title, 200),
+        room.home,
+        view=view.values,
+        words=room.words[office.locale],
+        here=here,
+        stamp=stamp_element,
+        folder=room.folder,
+    )
+
+
 def _asking(place: str, **words: str) -> str:
     """Return a path below HOME with a query."""
-    return f"{HOME}{place}?" + urlencode({name: word for name, word in words.items() if word}, errors="replace")
+    query = urlencode({name: word for name, word in words.items() if word}, errors="replace")
+    return f"{HOME}{place}?{query}" if query else HOME + place
 
 
 def _details(line: AuditLine) -> list[tuple[str, str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -13,6 +15,7 @@ from oauthbroker.operations.admin_actions import Admin
 from oauthbroker.operations.dead_letters import MOST_SHOWN, agent_of
 from oauthbroker.operations.grant_pages import GrantFilter
 from oauthbroker.operations.overview import AuditEntries
+from oauthbroker.rooms.room_pages import RoomPage, RoomPages
 from oauthbroker.web import admin_html as views
 from oauthbroker.web import csrf
 from oauthbroker.web.admin_html import HOME, Office
@@ -20,6 +23,7 @@ from oauthbroker.web.form_routes import Handler, route
 from oauthbroker.web.forwarded import is_local
 from oauthbroker.web.rate_limits import failed_logins
 from oauthbroker.web.readable_times import end_of_second, moment_of
+from oauthbroker.web.room_pages import PagesOfRoom, pages_of_rooms
 from oauthbroker.web.visitor_cookies import Visitor, VisitorHandler, Visitors
 
 LINES = 200
@@ -35,6 +39,11 @@ class AdminPages:
         self._visitors = Visitors(pages="admin", visits=admin.visits, settings=settings, mac=mac, clock=clock)
         self._loopback = settings.admin_loopback
         self._failures = failed_logins(clock)
+        self._rooms: tuple[PagesOfRoom, ...] = ()
+
+    def open(self, rooms: Mapping[str, RoomPages | None]) -> None:
+        """Add the pages of the open rooms. Raises `configInvalid`."""
+        self._rooms = pages_of_rooms(rooms)
 
     def routes(self) -> list[BaseRoute]:
         only = self._only
@@ -57,6 +66,11 @@ class AdminPages:
             route(HOME + "/queues/drop", only(self.drop), "POST"),
             route(HOME + "/circuits", only(self.circuits), "GET"),
             route(HOME + "/audit", only(self.audit), "GET"),
+            *(
+                route(HOME + room.home + page.path, only(self._of_room(room, page)), "GET")
+                for room in self._rooms
+                for page in room.pages
+            ),
         ]
 
     # coming and going
@@ -147,6 +161,13 @@ class AdminPages:
         office = self._office(request, visitor.key)
         return views.render_audit(office, lines, known, entries, apps=self._survey.app_names).response()
 
+    def _of_room(self, room: PagesOfRoom, page: RoomPage) -> VisitorHandler:
+        async def show(request: Request, visitor: Visitor) -> Response:
+            office = self._office(request, visitor.key)
+            return views.render_room(office, room, await room.view(page, request, office.locale)).response()
+
+        return show
+
     # doing
 
     async def ask_revoke(self, request: Request, visitor: Visitor) -> Response:
@@ -225,6 +246,7 @@ class AdminPages:
             url=visitors.url,
             token=lambda path: visitors.field(key, path),
             done=request.query_params.get("done", ""),
+            rooms=self._rooms,
         )
 
 

@@ -36,7 +36,7 @@ class Desk:
 
     def page(self, template: str, title: str, *, status: int = 200, **more: Any) -> Page:
         text = CONNECTIONS[self.locale]
-        words = {
+        words: dict[str, Any] = {
             "kind": "desk",
             "done": "",
             "skip": text.skip,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from oauthbroker.core.errors import Locale
@@ -43,9 +44,11 @@ class Page:
 
 
 @cache
-def _environment() -> Environment:
+def _environment(folder: Path | None) -> Environment:
+    """`folder` has the templates of an add-on room, which are found as `room/<name>`."""
+    rooms = [] if folder is None else [PrefixLoader({"room": FileSystemLoader(folder)})]
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=ChoiceLoader([FileSystemLoader(TEMPLATES), *rooms]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -59,9 +62,15 @@ def _environment() -> Environment:
 
 
 def page(
-    template: str, locale: Locale, *, status: int = 200, referrer_policy: ReferrerPolicy = "no-referrer", **words: Any
+    template: str,
+    locale: Locale,
+    *,
+    status: int = 200,
+    referrer_policy: ReferrerPolicy = "no-referrer",
+    folder: Path | None = None,
+    **words: Any,
 ) -> Page:
     """Return the page of one template; `text` are the words of the language unless it is given."""
     common = {"text": PAGES[locale], "brand": BRAND.get(), "support": PAGES[locale].support}
-    html = _environment().get_template(template).render(locale=locale, **{**common, **words})
+    html = _environment(folder).get_template(template).render(locale=locale, **{**common, **words})
     return Page(html=html, status=status, locale=locale, referrer_policy=referrer_policy)

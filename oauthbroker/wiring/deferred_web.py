@@ -3,11 +3,11 @@ page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from oauthbroker.rooms.open_room import RoomRoute
+from oauthbroker.rooms.open_room import OpenRoom
 from oauthbroker.wiring.parts import Parts
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ class DeferredWeb:
     def both(self) -> Starlette:
         return self._web.both
 
-    def open(self, rooms: Mapping[str, Sequence[RoomRoute]]) -> None:
-        """Serve the routes of the open rooms. Raises `configInvalid`."""
-        if any(rooms.values()):
-            self._apps.routes.open(rooms)
+    def open(self, rooms: Mapping[str, OpenRoom]) -> None:
+        """Serve the routes and pages of the open rooms. Raises `configInvalid`."""
+        if any(each.routes or each.pages for each in rooms.values()):
+            self._apps.open(rooms)
             self.follow()
 
     def follow(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,7 +19,7 @@ from oauthbroker.observability.logging import Log
 from oauthbroker.observability.transcript_scrubber import Scrubber
 from oauthbroker.rooms.declaration import Room
 from oauthbroker.rooms.discovery import declared, named
-from oauthbroker.rooms.open_room import Background, OpenRoom, OpensRoom, RoomFinding, RoomRoute, flaw_of
+from oauthbroker.rooms.open_room import Background, OpenRoom, OpensRoom, RoomFinding, flaw_of
 
 OPEN_SECONDS, RELOAD_SECONDS, CLOSE_SECONDS = 30.0, 10.0, 5.0  # the last for all rooms together
 CANCEL_SECONDS = 2.0
@@ -134,14 +134,14 @@ class OpenRooms:
     _seats: list[Seat] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def open(self, broker: object) -> Mapping[str, Sequence[RoomRoute]]:
-        """Open the rooms in their order. Return the routes of each. Raises a code with a note that names the room."""
+    async def open(self, broker: object) -> Mapping[str, OpenRoom]:
+        """Open the rooms in their order. Return what each adds. Raises a code with a note that names the room."""
         for room in map(declared, self.config.bundle.settings.rooms):
             if room.audit_types:
                 self.types.take(room.name, named(room, room.audit_types))
             if room.open:
                 await self._open(room, broker)
-        return {seat.name: seat.opened.routes for seat in self._seats}
+        return {seat.name: seat.opened for seat in self._seats}
 
     def begin(self) -> None:
         """Begin the background work."""

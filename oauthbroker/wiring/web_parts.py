@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from starlette.routing import BaseRoute
 
+from oauthbroker.rooms.open_room import OpenRoom
 from oauthbroker.web.access_log import RequestLog
 from oauthbroker.web.admin_pages import AdminPages
 from oauthbroker.web.api.authentication import Callers
@@ -16,6 +18,7 @@ from oauthbroker.web.branding import logo_routes
 from oauthbroker.web.browsers import Browsers
 from oauthbroker.web.connections_pages import ConnectionsPages
 from oauthbroker.web.consent_pages import ConsentPages
+from oauthbroker.web.csrf import Mac
 from oauthbroker.web.form_routes import Routes
 from oauthbroker.web.metrics_page import Scrape, metrics_routes, operators_only
 from oauthbroker.web.rate_limits import RequestLimits
@@ -30,13 +33,20 @@ class WebParts:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._limits = RequestLimits(parts.clock, parts.limits.requests_per_minute)
-        self.routes = ApiRoutes(parts.services, parts.settings, self._limits)
+        self._routes = ApiRoutes(parts.services, parts.settings, self._limits)
+        self._mac: Mac = lambda message: parts.mac("csrf", message.hex())
+        self._admin = AdminPages(admin=parts.admin, settings=parts.settings, mac=self._mac, clock=parts.clock)
+
+    def open(self, rooms: Mapping[str, OpenRoom]) -> None:
+        """Add the routes and pages of the open rooms. Raises `configInvalid`."""
+        self._routes.open({name: room.routes for name, room in rooms.items()})
+        self._admin.open({name: room.pages for name, room in rooms.items()})
 
     def web(self) -> Web:
-        parts, routes = self._parts, self.routes
+        parts, routes = self._parts, self._routes
         probes = _probes(parts)
         return build_web(
-            pages=[*_pages(parts), probes, routes.metadata],
+            pages=[*self._pages(), probes, routes.metadata],
             api=[probes, routes.calls, routes.metadata],
             settings=parts.settings,
             clock=parts.clock,
@@ -55,22 +65,17 @@ class WebParts:
             log=RequestLog(parts.clock, parts.log, parts.metrics),
         )
 
-
-def _pages(parts: Parts) -> list[Routes]:
-    """Return the pages for people, and for operators."""
-    settings, clock = parts.settings, parts.clock
-
-    def mac(message: bytes) -> bytes:
-        return parts.mac("csrf", message.hex())
-
-    browsers = Browsers(settings, mac, clock)
-    retry = RetryPages(retrying=parts.retry_service, browsers=browsers)
-    return [
-        ConsentPages(consent=parts.pages_service, retry=retry, browsers=browsers).routes,
-        ConnectionsPages(connections=parts.connections, settings=settings, mac=mac, clock=clock).routes,
-        AdminPages(admin=parts.admin, settings=settings, mac=mac, clock=clock).routes,
-        partial(logo_routes, settings),
-    ]
+    def _pages(self) -> list[Routes]:
+        """Return the pages for people, and for operators."""
+        parts, settings, mac, clock = self._parts, self._parts.settings, self._mac, self._parts.clock
+        browsers = Browsers(settings, mac, clock)
+        retry = RetryPages(retrying=parts.retry_service, browsers=browsers)
+        return [
+            ConsentPages(consent=parts.pages_service, retry=retry, browsers=browsers).routes,
+            ConnectionsPages(connections=parts.connections, settings=settings, mac=mac, clock=clock).routes,
+            self._admin.routes,
+            partial(logo_routes, settings),
+        ]
 
 
 def _probes(parts: Parts) -> Routes:

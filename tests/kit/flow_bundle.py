@@ -50,16 +50,16 @@ def bundle(folder: Path, **service: Any) -> None:
     (folder / "flows.yaml").write_text(json.dumps(document))
 
 
-def deploy(folder: Path, document: dict[str, Any], *, activate: bool = False) -> None:
+def deploy(folder: Path, document: dict[str, Any], *, activate: bool = False, by: str = "Ada") -> None:
     versions, raw = FlowVersions(folder / "flows", SystemClock()), json.dumps(document).encode()
     from oauthbroker.flowtools.judging import judge
     from oauthbroker.flowtools.spec import load_tool
 
     tool = load_tool(raw, "tool.json")
-    versions.acknowledgements.record(tool, judge(tool), by="Ada")
-    versions.deploy(raw, "tool.json", by="Ada")
+    versions.acknowledgements.record(tool, judge(tool), by=by)
+    versions.deploy(raw, "tool.json", by=by)
     if activate:
-        versions.activate(document["name"], document["version"], by="Ada")
+        versions.activate(document["name"], document["version"], by=by)
 
 
 def jwt(sub: str = "ada", roles: tuple[str, ...] = ("staff",), **more: Any) -> str:

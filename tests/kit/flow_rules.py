@@ -121,6 +121,7 @@ FLOW_RULES = {
     "000-types-mail": "email sends an email: as written, by SMTP; decided: TLS outside of loopback, all recipients or none, a message whose answer was lost is never sent again",
     "flow-tools": "a deployed flow is a tool of an agent with its input schema and its risk: as the user asked; decided: `flow__` and the name in small letters; "
     "the runtime says who calls; a consent resumes the agent's own turn, and the repeated call goes on with the parked run of the same caller and input",
+    "flow-pages": "operators see versions, risk, runs and their steps, and why one failed: as the issue asks; decided: pages of `/admin` that only read, and show no value of a call",
     "000-trigger-http": "an http tool is called with `tool.call(name, payload)` and by its own method and path: as written; decided: `POST /v1/flowtools/tools/NAME`, and "
     "the path below one prefix; the query of a GET or DELETE is the input; a run that is not over is answered with 202; two serving tools with one method and path are refused",
     "000-trigger-jwt": "step 2 verifies a JWT: as written; decided: of configured issuers, algorithms with pairs of keys only, `iss`, `aud`, `exp` and `nbf`; API keys of the broker "

@@ -19,6 +19,7 @@ from tests.kit.docs import code_blocks, page_text
 from tests.kit.rooms_installed import distribution, on_path
 from tests.kit.running_broker import ALICE, BOB, Harness, running, turn, user_app
 from tests.story.api.kit import Callers
+from tests.story.signed_in import ADMIN, operator_browser
 
 BROKER, SHELF = code_blocks("docs/rooms.md", "yaml")
 APP = """\
@@ -53,6 +54,11 @@ def package(tmp_path: Path) -> Path:
         place, _, text = block.removeprefix("# ").partition("\n")
         folder.joinpath(place).parent.mkdir(exist_ok=True)
         folder.joinpath(place).write_text(text, "utf-8")
+    pages = folder / "library_room" / "pages"
+    pages.joinpath("words").mkdir(parents=True)
+    for name, language in {"shelves.html": "html", "words/en.json": "json"}.items():
+        (text,) = code_blocks("docs/rooms.md", language)
+        pages.joinpath(name).write_text(text, "utf-8")
     return folder
 
 
@@ -116,6 +122,13 @@ async def test_the_route_of_the_page_lends_as_the_user_of_the_turn(harness: Harn
     assert ["library.BookLent"] == [type(it).type_name() for it in harness.audit.entries if isinstance(it, RoomEntry)]
     assert "requestInvalid" == (await tool.post("/v1/library/loans", {"shelf": "novels"})).code
     assert 403 == (await api.runtime.post("/v1/library/loans", loan)).status
+
+
+async def test_the_page_for_operators_shows_its_shelves(harness: Harness):
+    person = await operator_browser(harness)
+    page = await person.open(f"{ADMIN}/rooms/library")
+    assert (200, True) == (page.status, "Shelves 0 books lent Shelf novels" in page.text)
+    assert f"{ADMIN}/rooms/library?shelf=novels" in page.document.links
 
 
 async def test_the_loans_of_the_page_go_with_their_reader(harness: Harness):

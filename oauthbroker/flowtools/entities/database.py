@@ -33,6 +33,12 @@ class Database:
         with self.engine.begin() as connection:
             yield connection
 
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Open a transaction that only reads. It does not wait for those that write to SQLite, nor they for it."""
+        with self.engine.execution_options(only_reads=True, postgresql_readonly=True).begin() as connection:
+            yield connection
+
     def now(self, connection: Connection) -> float:
         """Return the database's time in seconds since 1970."""
         return float(connection.exec_driver_sql(_NOW[self.engine.dialect.name]).scalar_one())
@@ -77,4 +83,5 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    only_reads = connection.get_execution_options().get("only_reads")
+    connection.exec_driver_sql("BEGIN" if only_reads else "BEGIN IMMEDIATE")

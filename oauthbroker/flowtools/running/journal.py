@@ -40,7 +40,8 @@ AUDIT = Table(
     META,
     Column("number", Integer, primary_key=True),
     *(Column(name, Text, nullable=False) for name in ("tool", "outcome")),
-    *(Column(name, Text) for name in ("run", "actor", "code")),
+    Column("run", Text, index=True),
+    *(Column(name, Text) for name in ("actor", "code")),
     Column("version", Integer, nullable=False),
     Column("at", Double, nullable=False),
 )

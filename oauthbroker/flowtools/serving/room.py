@@ -27,6 +27,7 @@ async def open_room(broker: Broker, resources: RoomResources) -> AsyncIterator[O
         return
     from oauthbroker.flowtools.serving.callers import FlowCallers
     from oauthbroker.flowtools.serving.http_calls import HttpCalls
+    from oauthbroker.flowtools.serving.pages import FlowPages
     from oauthbroker.flowtools.serving.queue_events import QueueEvents
     from oauthbroker.flowtools.serving.schedules import SCHEDULE_SECONDS, Schedules
     from oauthbroker.flowtools.serving.webhooks import Webhooks
@@ -53,6 +54,7 @@ async def open_room(broker: Broker, resources: RoomResources) -> AsyncIterator[O
             ],
             findings=lambda: [*following.findings(), *webhooks.problems, *events.problems],
             on_reload=following.follow,
+            pages=FlowPages(service).declared(),
         )
 
 

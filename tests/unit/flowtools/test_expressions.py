@@ -114,6 +114,26 @@ def test_an_expression_without_a_value_or_beyond_a_bound_fails_soon(text):
     assert time.process_time() - begun < 5  # of CPU time: unbounded, the nested loops take minutes
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{'a': 1}[input.text]", "no such key"),
+        ("input[input.text]", "no such key"),
+        ("[1, 2][input.n]", "no such index"),
+        ("diffDays(input.text, input.text)", "diffDays takes dates of ISO 8601"),
+        ("input.text.matches(input.text)", "a pattern that cannot be read"),
+        ("double(input.text)", "cannot convert string to double"),
+        ("input.text + 1", "a value of a type that the operator or function does not take"),
+        ("{input.text: 1, input.text: 2}", "it cannot be evaluated"),
+    ],
+)
+@pytest.mark.parametrize("value", ["s3cret(", "No such key: s3cret(", "concat takes texts and numbers s3cret("])
+def test_the_reason_of_a_failure_quotes_no_value(text, why, value):
+    with pytest.raises(EvaluationFailed) as failed:
+        Scope(Names(types={"input": "DYN"})).compile(text).value({"input": {"text": value, "n": -7777}})
+    assert why == str(failed.value)
+
+
 @pytest.mark.rule("000-dsl-4")
 @pytest.mark.parametrize(
     "text",

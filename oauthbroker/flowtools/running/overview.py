@@ -1,0 +1,81 @@
+"""Runs and their steps as operators see them. No query reads an input, an output, a step's value or a key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from oauthbroker.flowtools.running import approvals
+from oauthbroker.flowtools.running.journal import (
+    AUDIT,
+    ESCALATED,
+    FAILED,
+    PARKED,
+    RUN,
+    RUNNING,
+    STEP,
+    SUCCEEDED,
+    UNKNOWN,
+)
+
+STATES: Final = (RUNNING, SUCCEEDED, FAILED, UNKNOWN, ESCALATED, PARKED)
+_SHOWN: Final = ("id", "tool", "version", "state", "code", "message", "notes", "actor", "started")
+_OVER: Final = frozenset({SUCCEEDED, FAILED, UNKNOWN})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLine:
+    """A run. `seconds` is the time from its start to its end; None before the end."""
+
+    id: str
+    tool: str
+    version: int
+    state: str
+    code: str | None
+    message: str | None
+    notes: tuple[str, ...]
+    caller: str | None
+    started: float
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDetail:
+    """A run with its committed steps (node, state, attempts, rows) and the decisions of persons (policy, decision,
+    by, at)."""
+
+    line: RunLine
+    steps: Sequence[Any]
+    decisions: Sequence[Any]
+
+
+def run_lines(connection: Connection, *, limit: int, offset: int = 0, **where: Any) -> list[RunLine]:
+    """Return runs, the newest first."""
+    wanted = sa.select(*(RUN.c[name] for name in _SHOWN)).filter_by(**where)
+    rows = connection.execute(wanted.order_by(RUN.c.started.desc(), RUN.c.id).limit(limit).offset(offset)).all()
+    ids = [row.id for row in rows if row.state in _OVER]
+    last = sa.select(AUDIT.c.run, sa.func.max(AUDIT.c.at).label("at")).where(AUDIT.c.run.in_(ids))
+    ended = {each.run: each.at for each in connection.execute(last.group_by(AUDIT.c.run))} if ids else {}
+    return [_line(row, ended.get(row.id)) for row in rows]
+
+
+def run_detail(connection: Connection, run: str) -> RunDetail | None:
+    """Return one run; None if there is none."""
+    found = run_lines(connection, limit=1, id=run)
+    if not found:
+        return None
+    steps = sa.select(STEP.c.node, STEP.c.state, STEP.c.attempts, STEP.c.rows).where(STEP.c.run == run)
+    decisions = approvals.decisions(connection, run)
+    return RunDetail(line=found[0], steps=connection.execute(steps).all(), decisions=decisions)
+
+
+def _line(row: Any, ended: float | None) -> RunLine:
+    actor = json.loads(row.actor) if row.actor else None
+    shown = {name: getattr(row, name) for name in ("id", "tool", "version", "state", "code", "message", "started")}
+    seconds = None if ended is None else max(0.0, ended - row.started)
+    return RunLine(**shown, notes=tuple(json.loads(row.notes)), caller=actor and actor["id"], seconds=seconds)

@@ -1,0 +1,179 @@
+"""The operators' pages: tools with their versions, one version with its findings and its drawing, runs, and why one
+failed. They only read, and show no input, output, token or secret."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from oauthbroker import BrokerError, Code, RoomPage, RoomPages, RoomView, RoomVisit
+from oauthbroker.flowtools.acknowledgements import finding_key
+from oauthbroker.flowtools.drawing import draw
+from oauthbroker.flowtools.graph import graph_of, order
+from oauthbroker.flowtools.running import journal
+from oauthbroker.flowtools.running.overview import STATES, RunDetail, RunLine, run_detail, run_lines
+from oauthbroker.flowtools.serving.service import FlowService
+from oauthbroker.flowtools.source import FlowRefused
+from oauthbroker.flowtools.spec import FlowTool
+from oauthbroker.flowtools.versions import DeployedFlow
+
+PAGES: Final = Path(__file__).parents[1] / "pages"
+LINES: Final = 50
+_RUN, _PAGE = re.compile(r"[0-9a-f]{32}"), re.compile(r"[1-9][0-9]{0,5}")
+_LOOKS: Final = {
+    "green": "good",
+    "yellow": "warn",
+    "red": "bad",
+    journal.SUCCEEDED: "good",
+    journal.FAILED: "bad",
+    journal.UNKNOWN: "bad",
+    journal.DONE: "good",
+    **dict.fromkeys((journal.ESCALATED, journal.PARKED, journal.SENT, journal.RETRY, journal.WAITS), "warn"),
+}
+_TEN_SECONDS: Final = 10
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolLine:
+    """A tool of the list. `flow` is the version that serves, unless it cannot run here; then `trouble` says why."""
+
+    name: str
+    serves: int | None
+    others: list[int]
+    flow: Any
+    trouble: str
+
+
+class FlowPages:
+    """The pages of one service. One page at a time is read: runs need the other connections of the database."""
+
+    def __init__(self, service: FlowService) -> None:
+        self._service, self._versions = service, service.versions
+        self._reading = asyncio.Lock()
+
+    def declared(self) -> RoomPages:
+        handlers = {"": self.tools, "/tools/{version}": self.version, "/runs": self.runs, "/runs/{run}": self.run}
+        return RoomPages(folder=PAGES, pages=[RoomPage(path=path, handler=each) for path, each in handlers.items()])
+
+    async def tools(self, visit: RoomVisit) -> RoomView:
+        lines = await self._read(lambda: [self._tool_line(name) for name in self._versions.names()])
+        return _view("tools", visit.words.tools, visit, tools=lines)
+
+    async def version(self, visit: RoomVisit) -> RoomView:
+        name, _, number = visit.path["version"].partition("@")
+        return await self._read(lambda: self._version(visit, name, number))
+
+    async def runs(self, visit: RoomVisit) -> RoomView:
+        names, asked = await self._read(self._versions.names), visit.query
+        known = {"tool": ("tool", names), "status": ("state", STATES)}
+        where = {column: asked[name] for name, (column, words) in known.items() if asked.get(name) in words}
+        page = int(asked["page"]) if _PAGE.fullmatch(asked.get("page", "")) else 1
+
+        def read() -> tuple[list[RunLine], Mapping[str, str]]:
+            with self._service.database.reading() as connection:
+                lines = run_lines(connection, limit=LINES + 1, offset=(page - 1) * LINES, **where)
+            used = {(line.tool, line.version) for line in lines}
+            tools = {f"{name}@{number}": self._tool(name, number) for name, number in used}
+            return lines, {reference: tool.trigger.type for reference, tool in tools.items() if tool}
+
+        lines, triggers = await self._read(read)
+        more: dict[str, Any] = {"names": names, "states": STATES, "where": where, "page": page, "triggers": triggers}
+        return _view("runs", visit.words.runs, visit, runs=lines[:LINES], more=len(lines) > LINES, **more)
+
+    async def run(self, visit: RoomVisit) -> RoomView:
+        run = visit.path["run"]
+
+        def read() -> tuple[RunDetail | None, FlowTool | None]:
+            with self._service.database.reading() as connection:
+                detail = run_detail(connection, run)
+            return detail, self._tool(detail.line.tool, detail.line.version) if detail else None
+
+        detail, tool = await self._read(read) if _RUN.fullmatch(run) else (None, None)
+        if detail is None:
+            raise BrokerError(Code.NOT_FOUND)
+        line, places = detail.line, {name: at for at, name in enumerate(order(graph_of(tool)))} if tool else {}
+        steps = sorted(detail.steps, key=lambda step: places.get(step.node, len(places)))
+        advice = getattr(visit.words, f"advice_{line.code or line.state}", "")
+        more: dict[str, Any] = {"tool": tool, "steps": steps, "decisions": detail.decisions, "advice": advice}
+        return _view("run", visit.words.run_title.format(tool=line.tool), visit, run=line, **more)
+
+    def _tool_line(self, name: str) -> ToolLine:
+        flow, found, serves = self._service.serving.get(name), self._service.problems, self._serves(name)
+        others = [each for each in reversed(self._versions.numbers(name)) if each != serves]
+        trouble = "" if flow else next((each.text for each in found if each.text.startswith(f"{name}: ")), "")
+        return ToolLine(name=name, serves=serves, others=others, flow=flow, trouble=trouble)
+
+    def _serves(self, name: str) -> int | None:
+        """Return the version that serves; None if there is none, or if its record is damaged."""
+        try:
+            return self._versions.serving(name)
+        except FlowRefused:
+            return None
+
+    def _version(self, visit: RoomVisit, name: str, number: str) -> RoomView:
+        flaws, flow = list[str](), None
+        try:
+            flow = self._versions.deployed(f"{name}@{number}")
+        except FlowRefused as refused:
+            flaws = [str(flaw) for flaw in refused.flaws]
+        except BrokerError as error:
+            if error.code is not Code.REQUEST_INVALID:
+                raise
+        if flow is None and not flaws:
+            raise BrokerError(Code.NOT_FOUND)
+        title = visit.words.version_title.format(tool=name, version=number)
+        others = [each for each in reversed(self._versions.numbers(name)) if str(each) != number]
+        more: dict[str, Any] = {"flow": flow, "flaws": flaws, "others": others}
+        if flow is not None:
+            more["serves"] = self._serves(name) == flow.tool.version
+            more["drawing"] = draw(flow.tool, flow.verdict.findings)
+            more["findings"] = list(self._findings(flow))
+        return _view("version", title, visit, name=name, number=number, **more)
+
+    def _findings(self, flow: DeployedFlow) -> Iterator[tuple[Any, Any]]:
+        """Yield each finding with the record of the person who acknowledged it, or None."""
+        digest = flow.tool.source.digest
+        records = [each for each in self._versions.acknowledgements.of(flow.tool.name) if each["digest"] == digest]
+        for found in flow.verdict.findings:
+            yield found, next((each for each in records if finding_key(found) in each["findings"]), None)
+
+    def _tool(self, name: str, number: int) -> FlowTool | None:
+        """Return the specification of a version; None if it cannot run here any more."""
+        try:
+            return self._service.flow(f"{name}@{number}").tool
+        except BrokerError:
+            return None
+
+    async def _read(self, read: Callable[[], T]) -> T:
+        """Read files and database on a thread. Raises `storeUnavailable` for an error of the database."""
+        async with self._reading:
+            try:
+                return await asyncio.to_thread(read)
+            except SQLAlchemyError:
+                pass
+        raise BrokerError(Code.STORE_UNAVAILABLE, note="the database of flows")
+
+
+def _view(template: str, title: str, visit: RoomVisit, **values: Any) -> RoomView:
+    def badge(kind: str, state: str) -> tuple[str, str]:
+        """Return the look and the words of a risk or a state."""
+        return _LOOKS.get(state, ""), getattr(visit.words, f"{kind}_{state}", state)
+
+    def lasted(seconds: float) -> str:
+        return str(visit.words.seconds).format(count=f"{seconds:.{2 if seconds < _TEN_SECONDS else 0}f}")
+
+    shown = {"badge": badge, "lasted": lasted, "moment": _moment}
+    return RoomView(template=template, title=title, values=shown | values)
+
+
+def _moment(at: float | str) -> datetime:
+    """Return a time of the database, or of a record."""
+    return datetime.fromtimestamp(at, UTC) if isinstance(at, float) else datetime.fromisoformat(at)

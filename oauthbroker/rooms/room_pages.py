@@ -1,0 +1,51 @@
+"""Operators' pages of an add-on room, below `/admin/rooms/<room>`. These names are public on `oauthbroker`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomVisit:
+    """One request of a signed-in operator. `path` has the variables of the page's path, `query` the last value of each
+    name, and `words` the room's words in the operator's language, each an attribute."""
+
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    words: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomView:
+    """A page to render: `<template>.html` of the room's folder, which has the values as `view`."""
+
+    template: str
+    title: str
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+class ShowsPage(Protocol):
+    """Return the page for a visit. Raises `BrokerError`, such as `notFound`."""
+
+    def __call__(self, visit: RoomVisit, /) -> Awaitable[RoomView]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomPage:
+    """A path below `/admin/rooms/<room>`, such as `/shelves/{shelf}`. The empty one is the page that the navigation
+    leads to."""
+
+    path: str
+    handler: ShowsPage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomPages:
+    """The pages of a room. `folder` has its templates, and `words/en.json`; the word `nav` is its link in the
+    navigation. The broker signs operators in, and gives each page its layout and its headers."""
+
+    folder: Path
+    pages: Sequence[RoomPage]

@@ -1,0 +1,78 @@
+"""A bundle with deployed tools and their runs, for tests of the operators' pages: one run of each end, with a marker in
+every value that no page may show."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from oauthbroker import RoomResource, RoomResources, Secret
+from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.running.ports import Ports
+from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
+from oauthbroker.flowtools.serving.service import FlowService
+from tests.kit.flow_bundle import INPUT, OUTPUT, SERVICE, STAFF, bundle, deploy, note_tool
+from tests.unit.flowtools.kit import chain, written
+from tests.unit.flowtools.run_kit import BEGIN, COMMIT
+
+MARKER = "M4RKER-of-a-value"
+HOSTILE = "<script>alert('x')</script>"
+HTTP = {"type": "http"}
+ADA = Actor(id="ada", roles=frozenset({"staff"}))
+WRITES = ("write", {"entity": "Log", "operation": "create", "fields": {"text": "input.text"}})
+
+
+def steps_tool(name: str, *, middle: tuple[str, Any], **more: Any) -> dict[str, Any]:
+    """A tool that commits a line, takes a node, and writes another line."""
+    nodes = {"open": BEGIN, "line": WRITES, "close": COMMIT, "middle": middle, "again": BEGIN, "last": WRITES}
+    nodes["end"] = COMMIT
+    given = {"input": INPUT, "output": OUTPUT, "policies": None, "idempotencyKey": "input.text", "trigger": HTTP}
+    return written(nodes, chain(*nodes), "open", name=name, **{**given, **STAFF, **more})
+
+
+def pages_bundle(folder: Path) -> None:
+    """Deploy the tools: three that serve, an older version, one that cannot run here, and one with hostile names."""
+    bundle(folder)
+    deploy(folder, note_tool("note", HTTP))
+    deploy(folder, {**note_tool("note", HTTP, "concat(input.text, '!')"), "version": 2}, activate=True, by="Bea")
+    never = ("assert", {"expression": "input.n == 1", "message": "the number must be 1"})
+    deploy(folder, steps_tool("checked", middle=never))
+    deploy(folder, steps_tool("computed", middle=("transform", {"expression": "double(input.text)"})))
+    deploy(folder, note_tool("mailing", HTTP, auth={"runAs": "weekly"}))
+    refuses = ("assert", {"expression": "false", "message": HOSTILE})
+    deploy(folder, steps_tool("hostile", middle=refuses, description=HOSTILE))
+
+
+def resources_of(folder: Path) -> RoomResources:
+    spec = FlowServiceSpec.model_validate(SERVICE)
+    secrets: dict[Any, Secret] = {("database",): Secret(f"sqlite:///{folder / 'flows.db'}")}
+    return RoomResources((RoomResource("FlowService", "flows", spec, secrets=secrets),), folder)
+
+
+@asynccontextmanager
+async def flow_service(folder: Path) -> AsyncIterator[FlowService]:
+    resources = resources_of(folder)
+    service = FlowService(resources.resources[0], folder, store=folder / "store", ports=Ports())
+    try:
+        await service.look()
+        yield service
+    finally:
+        await service.close()
+
+
+async def furnish(folder: Path) -> dict[str, str]:
+    """Deploy the tools and run them. Return the ids of the runs, by their tool."""
+    pages_bundle(folder)
+    ids = {}
+    async with flow_service(folder) as service:
+        for name, number in (("note", 0), ("checked", 2), ("computed", 1), ("hostile", 0)):
+            result = await service.call(name, {"text": f"{MARKER} {name}", "n": number}, ADA)
+            ids[name] = str(result.run)
+    return ids
+
+
+def written_values(folder: Path) -> str:
+    """Return the bytes of the database as text: the marker is there."""
+    return "".join(each.read_bytes().decode("latin-1") for each in folder.glob("flows.db*"))

@@ -1,0 +1,73 @@
+"""Which pages an add-on room may have. Each flaw stops the start, with a note that names the room."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.rooms.open_room import OpenRoom, flaw_of
+from oauthbroker.rooms.room_pages import RoomPage, RoomPages, RoomView, RoomVisit
+from oauthbroker.web.room_pages import pages_of_rooms
+
+
+async def show(visit: RoomVisit) -> RoomView:
+    raise NotImplementedError
+
+
+def a_folder(folder: Path, words: Any = {"pages": {"nav": "Garden"}}) -> Path:  # noqa: B006
+    (folder / "words").mkdir()
+    text = words if isinstance(words, str) else json.dumps(words)
+    (folder / "words" / "en.json").write_text(text, "utf-8")
+    return folder
+
+
+def pages(folder: Path, *paths: str) -> RoomPages:
+    return RoomPages(folder=folder, pages=[RoomPage(path=path, handler=show) for path in paths])
+
+
+@pytest.mark.parametrize("path", ["/beds", "/beds/{bed}", "/beds/{bed}/dig", "/a-b_c.d"])
+def test_sound_pages_are_taken_with_their_words_in_each_language(tmp_path: Path, path: str) -> None:
+    (room,) = pages_of_rooms({"garden": pages(a_folder(tmp_path), "", path), "orchard": None})
+    assert ("/rooms/garden", ["", path]) == (room.home, [each.path for each in room.pages])
+    assert {"Garden"} == {words.nav for words in room.words.values()}
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [(), ("/beds",), ("", ""), ("", "/beds", "/beds"), ("", "beds"), ("", "/beds/"), ("", "/{bed:path}"), ("", "/a?b")],
+)
+def test_a_flawed_path_is_refused_with_the_name_of_its_room(tmp_path: Path, paths: tuple[str, ...]) -> None:
+    with pytest.raises(BrokerError, match="the pages of the room garden: ") as refused:
+        pages_of_rooms({"garden": pages(a_folder(tmp_path), *paths)})
+    assert Code.CONFIG_INVALID is refused.value.code
+
+
+@pytest.mark.parametrize(
+    "words", [{}, {"pages": {}}, {"pages": {"nav": ""}}, {"pages": 1}, [], "{", {"words": {"nav": "x"}}]
+)
+def test_a_room_without_a_word_for_the_navigation_is_refused(tmp_path: Path, words: Any) -> None:
+    with pytest.raises(BrokerError, match=r"the pages of the room garden: words/en\.json"):
+        pages_of_rooms({"garden": pages(a_folder(tmp_path, words), "")})
+
+
+def test_a_folder_without_words_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BrokerError, match=r"words/en\.json"):
+        pages_of_rooms({"garden": pages(tmp_path, "")})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "pages",
+        RoomPages(folder="/pages", pages=[]),  # type: ignore[arg-type]
+        RoomPages(folder=Path(), pages=["/beds"]),  # type: ignore[list-item]
+        RoomPages(folder=Path(), pages=[RoomPage(path="", handler=None)]),  # type: ignore[arg-type]
+        RoomPages(folder=Path(), pages=[RoomPage(path=1, handler=show)]),  # type: ignore[arg-type]
+    ],
+)
+def test_a_wrong_type_is_told_when_the_room_opens(given: Any) -> None:
+    assert "`pages` is a RoomPages, with a folder and a list of RoomPage" == flaw_of(OpenRoom(pages=given))
