@@ -18,7 +18,7 @@ import pytest
 from httpx2._config import create_ssl_context
 
 from oauthbroker.protocol import transport
-from tests.kit import default_store, forms, installed, postgres
+from tests.kit import default_store, forms, installed, longest, postgres
 from tests.kit import warm_python as warm_python_kit
 
 sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]  # httpx2 looks for it on every disk path at each request
@@ -127,6 +127,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = _left_out(items)
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
+    longest.sort(items)
 
 
 def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
