@@ -15,6 +15,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+import starlette.routing
 from httpx2._config import create_ssl_context
 
 from oauthbroker.protocol import transport
@@ -96,6 +97,15 @@ def one_trust_store() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transport, "tls_context", functools.cache(transport.tls_context))
         patch.setattr("httpx2._transports.default.create_ssl_context", context)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_paths() -> Iterator[None]:
+    """The paths of the pages and the API are compiled once, not for each of thousands of brokers: that took a twelfth of
+    a story."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("starlette.routing.compile_path", functools.cache(starlette.routing.compile_path))
         yield
 
 
