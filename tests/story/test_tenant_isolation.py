@@ -273,7 +273,7 @@ async def test_a_held_lock_holds_up_its_own_grant_and_no_other(
             began = time.monotonic()
             assert isinstance(await harness.ask("mail", of=turn(user=BOB)), Ready)
             await harness.ask_link("files", of=turn(user="idp:user:new"))
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 8  # a held lock is waited for ten seconds
             busy = await stroll(harness, storm, calls=100_000)
             answers = await storm
         assert {(Ready, True)} == {(type(each), getattr(each, "degraded", None)) for each in answers}
