@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 SHORT = 2  # seconds that a token lives
 GENERATIONS = 5
 PROCESSES, TASKS = 6, 10
-KILLS, WORKERS = 12, 3
+KILLS, WORKERS = 20, 3
 
 
 async def replaced(stage: Scene, app: str, old: Ready) -> Ready:
