@@ -15,10 +15,11 @@ from typing import Any
 
 import hypothesis
 import pytest
+import starlette.routing
 from httpx2._config import create_ssl_context
 
 from oauthbroker.protocol import transport
-from tests.kit import default_store, forms, installed, postgres
+from tests.kit import default_store, forms, installed, longest, postgres
 from tests.kit import warm_python as warm_python_kit
 
 sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]  # httpx2 looks for it on every disk path at each request
@@ -99,6 +100,15 @@ def one_trust_store() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compiled_paths() -> Iterator[None]:
+    """The paths of the pages and the API are compiled once, not for each of thousands of brokers: that took a twelfth of
+    a story."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("starlette.routing.compile_path", functools.cache(starlette.routing.compile_path))
+        yield
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Look for no garbage among the tests: they live as long as the run. It took a third of collecting, and a tenth of
@@ -127,6 +137,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = _left_out(items)
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
+    longest.sort(items)
 
 
 def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:

@@ -170,7 +170,7 @@ async def running_python(desk: Desk, env: Mapping[str, str]) -> AsyncIterator[Pr
 @asynccontextmanager
 async def running_typescript(desk: Desk, env: Mapping[str, str]) -> AsyncIterator[Program]:
     [block] = blocks("ts")
-    options = {"rootDir": ".", "outDir": "out", "skipLibCheck": True}
+    options = {"rootDir": ".", "outDir": "out"}
     project = json.dumps({"extends": "../../tsconfig.json", "compilerOptions": options, "include": ["story.ts"]})
     story = typescript.BUILD / "readme" / "out" / "story.js"  # inside the package, where its own name is known
     await typescript.client_built()

@@ -9,7 +9,7 @@ import pytest
 from oauthbroker.testing import Canaries, IdentityProvider
 from tests.faults.kills import run
 
-KILLS = 40
+KILLS = 12
 
 
 @pytest.mark.slow

@@ -20,10 +20,13 @@ from oauthbroker import AuthorizationRequired, open_broker
 from oauthbroker.store.key_encryption_keys import FileKek
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, connect_through
 from tests.kit.cli import BROKER, Desk
+from tests.kit.forms import is_long
 from tests.kit.running_broker import turn
 
 ENV = "BROKER_DATABASE_URL"
 PROCESSES = 3
+ROUNDS = 2 if is_long() else 1
+"""Changes of the seed before the one that is wrapped for the new key alone."""
 DATABASE = "rotation_load"
 
 
@@ -100,7 +103,7 @@ def test_no_call_fails_while_every_key_changes(desk: Desk, idp: IdentityProvider
         for each in workers:
             assert each.stdout is not None
             assert "up" == each.stdout.readline().strip(), Path("worker.log").read_text()[-2000:]
-        for _ in range(2):
+        for _ in range(ROUNDS):
             change(desk, "rotate", "--wait", "60")
             change(desk, "rewrap")
             change(desk, "reseal")
@@ -119,15 +122,15 @@ def test_no_call_fails_while_every_key_changes(desk: Desk, idp: IdentityProvider
             told.update(answer["told"])
             tokens |= set(answer["tokens"])
     assert {"ready"} == set(told), told
-    assert told["ready"] > 100
-    assert len(tokens) > 5, "it was refreshed meanwhile"
+    assert told["ready"] > 50 * ROUNDS
+    assert len(tokens) > 2 * ROUNDS, "it was refreshed meanwhile"
     status = json.loads(change(desk, "status", "--json"))
-    assert [4, 1, 0] == [status["epoch"], len(status["keys"]), status["processesBehind"]]
-    assert ["destroyed"] * 3 + ["active"] == [seed["state"] for seed in status["seeds"]]
-    assert [0, 0, 0] == [seed["records"] for seed in status["seeds"][:-1]]
+    assert [ROUNDS + 2, 1, 0] == [status["epoch"], len(status["keys"]), status["processesBehind"]]
+    assert ["destroyed"] * (ROUNDS + 1) + ["active"] == [seed["state"] for seed in status["seeds"]]
+    assert [0] * (ROUNDS + 1) == [seed["records"] for seed in status["seeds"][:-1]]
     assert "ready" in str(told)
     types = Counter(json.loads(line).get("action") for line in audit_lines(desk) if '"KeysChanged"' in line)
-    assert {"rotate": 3, "rewrap": 3, "reseal": 3, "retire": 3} == dict(types)
+    assert dict.fromkeys(("rotate", "rewrap", "reseal", "retire"), ROUNDS + 1) == dict(types)
 
 
 def audit_lines(desk: Desk) -> list[str]:

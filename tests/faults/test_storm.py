@@ -10,7 +10,7 @@ from tests.faults.storm_rush import rush
 from tests.faults.storm_siege import siege
 
 PROCESSES, TASKS = 8, 10
-KILLS, WORKERS = 40, 4
+KILLS, WORKERS = 24, 4
 
 
 @pytest.mark.slow

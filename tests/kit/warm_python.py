@@ -3,12 +3,13 @@
 Within `warm_starts()`, `subprocess` and `asyncio` start `python -c MAIN ...`, `python -m oauthbroker ...` and the modules
 and files of tests/ so. All other commands, and these with a setting that an interpreter reads while it starts, start as
 always; `cold_starts()` says so for all. The process is a child of the test like any other, with its own descriptors,
-environment and folder; /proc shows the command line of the Python it came from.
+environment, umask and folder; /proc shows the command line of the Python it came from.
 """
 
 from __future__ import annotations
 
 import ctypes
+import inspect
 import json
 import os
 import socket
@@ -29,34 +30,11 @@ MOST_BYTES = 200_000
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 _READ_AT_START = ("LANG", "LC_ALL", "LC_CTYPE")
 _PLAIN: Mapping[str, Any] = {
-    "executable": None, "preexec_fn": None, "pass_fds": (), "startupinfo": None, "shell": False, "gid": None,
-    "gids": None, "uid": None, "umask": -1, "start_new_session": False, "process_group": -1,
+    "executable": None, "preexec_fn": None, "close_fds": True, "pass_fds": (), "startupinfo": None, "shell": False,
+    "restore_signals": True, "gid": None, "gids": None, "uid": None, "umask": -1, "start_new_session": False,
+    "process_group": -1,
 }  # fmt: skip
-_NAMES = [
-    "args",
-    "executable",
-    "preexec_fn",
-    "close_fds",
-    "pass_fds",
-    "cwd",
-    "env",
-    "startupinfo",
-    "creationflags",
-    "shell",
-    "p2cread",
-    "p2cwrite",
-    "c2pread",
-    "c2pwrite",
-    "errread",
-    "errwrite",
-    "restore_signals",
-    "gid",
-    "gids",
-    "uid",
-    "umask",
-    "start_new_session",
-    "process_group",
-]
+_PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 _cold = [False]
 
 
@@ -110,8 +88,15 @@ def _order(asked: Mapping[str, Any]) -> dict[str, Any] | None:
     is_plain = all(asked.get(name, plain) in (plain, None) for name, plain in _PLAIN.items())
     if not (_is_ours(how, what) and is_plain and _starts_alike(env)):
         return None
-    order = {"how": how, "what": what, "words": words, "cwd": os.fspath(asked["cwd"] or Path.cwd()), "env": env}
+    order: dict[str, Any] = {"how": how, "what": what, "words": words, "env": env}
+    order |= {"cwd": os.fspath(asked["cwd"] or Path.cwd()), "umask": _umask()}
     return order if len(json.dumps(order)) < MOST_BYTES else None
+
+
+def _umask() -> int:
+    """Return the mask of this process. os.umask() would change it for other threads."""
+    lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    return int(next(line for line in lines if line.startswith("Umask:")).split()[1], 8)
 
 
 def _is_ours(how: str, what: str) -> bool:
@@ -131,9 +116,10 @@ def _starts_alike(env: Mapping[str, str]) -> bool:
 def warm_starts() -> Iterator[None]:
     """Fork the broker's processes of this block."""
     warm, fresh = WarmPython(), subprocess.Popen._execute_child  # type: ignore[attr-defined]
+    terms = inspect.signature(fresh)
 
     def execute(self: Any, *given: Any) -> None:
-        asked = dict(zip(_NAMES, given, strict=False))
+        asked = terms.bind(self, *given).arguments
         order = _order(asked)
         if order is None:
             fresh(self, *given)
@@ -141,7 +127,7 @@ def warm_starts() -> Iterator[None]:
         ends = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
         self.pid = warm.fork(order, [number if end == -1 else end for number, end in enumerate(ends)])
         self._child_created = True
-        self._close_pipe_fds(*(asked[name] for name in _NAMES[10:16]))
+        self._close_pipe_fds(*(asked[name] for name in _PIPES))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess.Popen, "_execute_child", execute)

@@ -64,6 +64,7 @@ def become(order: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.update(order["env"])
     time.tzset()
     os.chdir(order["cwd"])
+    os.umask(order["umask"])
     sys.stdout.reconfigure(line_buffering=sys.stdout.isatty())  # type: ignore[union-attr]
     if "PYTHONWARNINGS" in order["env"]:
         warnings.simplefilter("ignore")

@@ -72,7 +72,7 @@ async def test_a_paused_run_is_resumed_once_after_its_process_was_killed(agents)
     assert 1 == agents.idp.count("resource")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.case("142")
 async def test_parallel_calls_of_two_apps_ask_once_for_each(agents):
     await agents.start("mail mail files files")
@@ -89,7 +89,7 @@ async def test_parallel_calls_of_two_apps_ask_once_for_each(agents):
     assert 2 == agents.idp.count("authorize")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.case("142")
 async def test_a_run_that_needs_two_consents_pauses_again_after_the_first(agents):
     await agents.start("mail mail files files")
@@ -103,7 +103,7 @@ async def test_a_run_that_needs_two_consents_pauses_again_after_the_first(agents
     assert 2 == agents.idp.count("authorize")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.case("143")
 async def test_a_denied_consent_ends_the_pause_with_a_sentence_and_no_new_link(agents):
     await agents.start("mail mail")
@@ -116,7 +116,7 @@ async def test_a_denied_consent_ends_the_pause_with_a_sentence_and_no_new_link(a
         assert [] == list(await broker.sessions.list(status="pending"))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.case("140", "141")
 async def test_a_run_whose_process_is_killed_while_it_goes_on_goes_on_again(agents):
     await agents.start("mail")

@@ -22,8 +22,11 @@ from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.broker_process import granted_event_ids
 from tests.kit.running_broker import ALICE, BASE, BOB, Harness, file_store, running, turn, user_app
+from tests.kit.waiting import until
 
 WAITING = 100
+SOON = 15.0
+"""Real seconds on a busy machine. What should wake a waiting call and does not leaves it waiting for half a minute or longer."""
 
 
 async def within(seconds: float, work: Awaitable[Any]) -> Any:
@@ -164,7 +167,7 @@ async def test_broker_wait_returns_when_the_person_is_back(harness: Harness) -> 
     await asyncio.sleep(0.05)
     assert not waiting.done()
     await harness.connect(asked)
-    outcome = await within(1, waiting)
+    outcome = await within(SOON, waiting)
     assert ("completed", None) == (outcome.status, outcome.code)
 
 
@@ -173,7 +176,7 @@ async def test_broker_wait_is_pending_when_its_time_is_over(harness: Harness) ->
     waiting = asyncio.create_task(harness.broker.wait(asked.auth_session_id, timeout=60))
     await asyncio.sleep(0.05)
     harness.clock.advance(61)
-    assert "pending" == (await within(1, waiting)).status
+    assert "pending" == (await within(SOON, waiting)).status
 
 
 async def test_broker_wait_tells_of_an_expired_or_unknown_session(harness: Harness) -> None:
@@ -269,8 +272,8 @@ async def test_a_waiting_consumer_is_woken_at_once(harness: Harness, monkeypatch
     outcome = asyncio.create_task(harness.broker.wait(asked.auth_session_id, timeout=3600))
     await asyncio.sleep(0.05)
     await harness.connect(asked)
-    assert asked.auth_session_id in (await within(1, waiting)).id
-    assert "completed" == (await within(1, outcome)).status
+    assert asked.auth_session_id in (await within(SOON, waiting)).id
+    assert "completed" == (await within(SOON, outcome)).status
 
 
 async def test_a_consumer_in_another_process_is_woken_within_a_second(
@@ -287,9 +290,9 @@ async def test_a_consumer_in_another_process_is_woken_within_a_second(
         await asyncio.sleep(0.05)
         await here.connect(asked)
         begin = time.monotonic()
-        assert asked.auth_session_id in (await within(5, waiting)).id
-        assert "completed" == (await within(5, outcome)).status
-        assert time.monotonic() - begin < 4
+        assert asked.auth_session_id in (await within(SOON, waiting)).id
+        assert "completed" == (await within(SOON, outcome)).status
+        assert time.monotonic() - begin < SOON
         assert isinstance(await there.ask(), Ready)
 
 
@@ -297,7 +300,7 @@ async def test_a_ring_between_looking_and_waiting_is_heard() -> None:
     bell = Bell()
     heard = bell.listen()
     bell.ring()
-    await within(1, bell.wait(3600, heard))
+    await within(SOON, bell.wait(3600, heard))
     with pytest.raises(TimeoutError):
         await within(0.05, bell.wait(3600, bell.listen()))
 
@@ -315,11 +318,11 @@ async def test_a_grant_that_comes_while_the_relay_is_busy_is_not_late(harness: H
     monkeypatch.setattr(queues, "enqueue", slow)
     links = [await harness.ask_link(app) for app in ("mail", "files")]
     await harness.connect(links[0])
-    await within(1, busy.wait())
+    await within(SOON, busy.wait())
     await harness.connect(links[1])
     go_on.set()
     for link in links:
-        delivery = await within(2, harness.broker.events.lease("planner", wait=3600))
+        delivery = await within(SOON, harness.broker.events.lease("planner", wait=3600))
         assert link.auth_session_id in delivery.id
         await delivery.ack()
 
@@ -332,7 +335,7 @@ async def test_on_granted_acknowledges_what_the_callback_took(harness: Harness) 
 
     async with harness.broker.on_granted("planner", take):
         await harness.connect(asked)
-        assert asked.auth_session_id in await within(1, heard.get())
+        assert asked.auth_session_id in await within(SOON, heard.get())
         await asyncio.sleep(0.1)
     harness.clock.advance(3600)
     assert [] == await harness.events(count=0)
@@ -349,11 +352,11 @@ async def test_on_granted_gives_back_what_the_callback_refused(harness: Harness)
 
     async with harness.broker.on_granted("planner", refuse_once):
         await harness.connect(asked)
-        assert 1 == await within(1, attempts.get())
+        assert 1 == await within(SOON, attempts.get())
         with pytest.raises(TimeoutError):
             await within(0.5, attempts.get())
         harness.clock.advance(2)
-        assert 2 == await within(2, attempts.get())
+        assert 2 == await within(SOON, attempts.get())
 
 
 async def test_on_granted_outlives_a_store_that_fails_for_a_moment(harness: Harness, monkeypatch) -> None:
@@ -370,10 +373,9 @@ async def test_on_granted_outlives_a_store_that_fails_for_a_moment(harness: Harn
 
     monkeypatch.setattr(queues, "lease", failing)
     async with harness.broker.on_granted("planner", take):
-        await asyncio.sleep(0.05)
-        assert queues.lease is lease
+        await until(lambda: queues.lease is lease)
         await harness.connect(asked)
-        assert asked.auth_session_id in await within(2, heard.get())
+        assert asked.auth_session_id in await within(SOON, heard.get())
 
 
 async def test_a_callback_that_is_cut_off_keeps_its_event_for_later(harness: Harness) -> None:
@@ -385,7 +387,7 @@ async def test_a_callback_that_is_cut_off_keeps_its_event_for_later(harness: Har
 
     async with harness.broker.on_granted("planner", never_ends):
         await harness.connect(asked)
-        await within(1, begun.wait())
+        await within(SOON, begun.wait())
     assert await harness.broker.events.lease("planner") is None
     harness.clock.advance(61)
     delivery = await harness.broker.events.lease("planner")

@@ -1,4 +1,4 @@
-"""One tenant's trouble (case 100): a thousand grants that expire together, a grant that is hammered, a lock that is
+"""One tenant's trouble (case 100): many grants that expire together, a grant that is hammered, a lock that is
 held. A bystander is served as fast as before.
 
 Paces are compared within one run, on the same machine with the same neighbours: idle first, then in the storm. Real
@@ -32,12 +32,14 @@ from oauthbroker.protocol.transport import Transport
 from oauthbroker.records import Grant, Token
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_file_store
+from tests.kit.forms import examples
 from tests.kit.running_broker import ALICE, BOB, SCOPES, Harness, running, turn, user_app
 
 pytestmark = [pytest.mark.slow, pytest.mark.case("100")]
 
 SLOW = 0.2  # the provider's time for one refresh; a bystander who waited for one would take as long
 HOUR = 3600.0
+EXPIRED = examples(1000)
 ROOT = Path(__file__).parents[2]
 
 
@@ -157,19 +159,19 @@ def assert_as_before(idle: Pace, busy: Pace) -> None:
     assert busy.median < max(SLOW / 10, 10 * idle.median)
 
 
-async def test_a_thousand_grants_that_expire_together_are_refreshed_a_few_at_a_time(
+async def test_many_grants_that_expire_together_are_refreshed_a_few_at_a_time(
     identity_provider: IdentityProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = Limits(provider_seconds=60, provider_concurrency=32)
     async with town(identity_provider, tmp_path, monkeypatch, limits) as (harness, provider):
-        subjects = [f"idp:user:T{number}" for number in range(1000)]
+        subjects = [f"idp:user:T{number}" for number in range(EXPIRED)]
         await asyncio.gather(*(plant(harness, "mail", subject, lives=-1) for subject in subjects))
         idle = await stroll(harness)
         storm = asyncio.gather(*(harness.ask("mail", of=turn(user=subject)) for subject in subjects))
         busy = await stroll(harness, storm, calls=100_000)
         assert {Ready} == {type(each) for each in await storm}
-        assert (1000, 32) == (provider.asked, provider.most["mail"])
-        assert 1000 == harness.broker.metrics.value(Metric.RENEWALS, "mail")
+        assert (EXPIRED, 32) == (provider.asked, provider.most["mail"])
+        assert EXPIRED == harness.broker.metrics.value(Metric.RENEWALS, "mail")
         assert_as_before(idle, busy)
 
 
@@ -271,7 +273,7 @@ async def test_a_held_lock_holds_up_its_own_grant_and_no_other(
             began = time.monotonic()
             assert isinstance(await harness.ask("mail", of=turn(user=BOB)), Ready)
             await harness.ask_link("files", of=turn(user="idp:user:new"))
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 8  # a held lock is waited for ten seconds
             busy = await stroll(harness, storm, calls=100_000)
             answers = await storm
         assert {(Ready, True)} == {(type(each), getattr(each, "degraded", None)) for each in answers}

@@ -17,10 +17,12 @@ from oauthbroker.cli import run
 from oauthbroker.tools import Instances
 from tests.kit.agent_bundle import AGENTS, EDITABLE, FILES, LISTS, plan, written
 from tests.kit.cli import environment
+from tests.kit.forms import is_long
 from tests.story.agent_world import turn_of
 from tests.unit.tools.changesets.repositories import bare_repository
 
 pytestmark = pytest.mark.slow
+THREADS = 6 if is_long() else 3
 MAIL = """\
 ---
 apiVersion: agents.example.io/v1alpha1
@@ -112,19 +114,19 @@ async def test_agents_of_a_bundle_in_a_repository_have_its_newest_revision(confi
 
 @pytest.mark.rule("004-12.4-5")
 async def test_a_commit_reaches_all_orchestrators_of_a_repository_and_each_turn_is_taken_once(config, tmp_path):
-    words, threads = repository_of(config, tmp_path, EDITABLE), [f"thread-{number}" for number in range(6)]
+    words, threads = repository_of(config, tmp_path, EDITABLE), [f"thread-{number}" for number in range(THREADS)]
     async with agents(*words), agents(*words):
-        assert ["planner: hello"] * 6 == await answers(config, "hello", threads)
+        assert ["planner: hello"] * THREADS == await answers(config, "hello", threads)
         (opened,) = json.loads(await answer(config, plan(("swarmBundle__openChangeset", {}))))
         changed = LISTS.replace("systemPrompt: planner", "systemPrompt: changed")
         write = ("file-system__write", {"path": f"{opened['workdir']}/agents.yaml", "content": changed})
         assert json.loads(await answer(config, plan(write)))[0]["written"]
         commit = plan(("swarmBundle__commitChangeset", {"changesetId": opened["changesetId"]}), prompt=True)
         assert (await answer(config, commit)).startswith("changed: ")
-        assert ["changed: hello"] * 6 == await answers(config, "hello", threads)
+        assert ["changed: hello"] * THREADS == await answers(config, "hello", threads)
         noted = plan(("notes__add", {"text": "once"}))
-        assert ['["once"]'] * 6 == await answers(config, noted, threads)
-    assert 6 == sum(len(path.read_text().splitlines()) for path in tmp_path.glob("agents/planner/*/notes"))
+        assert ['["once"]'] * THREADS == await answers(config, noted, threads)
+    assert THREADS == sum(len(path.read_text().splitlines()) for path in tmp_path.glob("agents/planner/*/notes"))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,19 @@ ENV = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "NAME": "value"} | {
 }
 
 
-@pytest.mark.parametrize("cold", [False, True])
-def test_it_has_its_words_folder_environment_and_descriptors_and_is_our_child(tmp_path: Path, cold: bool) -> None:
-    with cold_starts() if cold else nullcontext():
+@pytest.mark.parametrize(("cold", "mask"), [(False, 0o077), (False, 0o027), (True, 0o027)])
+def test_it_has_its_words_folder_environment_mask_and_descriptors_and_is_our_child(
+    tmp_path: Path, cold: bool, mask: int
+) -> None:
+    before = os.umask(mask)
+    with ExitStack() as stack:
+        stack.callback(os.umask, before)
+        stack.enter_context(cold_starts() if cold else nullcontext())
         done = subprocess.run(PROGRAM, check=False, cwd=tmp_path, env=ENV, input="in", capture_output=True, text=True)
     told = json.loads(done.stdout)
     assert cold is not told["forked"]
     assert (["one", "two words"], str(tmp_path), os.getpid()) == (told["argv"], told["cwd"], told["parent"])
+    assert mask == told["umask"]
     assert ENV == {name: told["env"].get(name) for name in ENV}
     assert told["env"].keys() <= {*ENV, "LC_CTYPE"}, "an interpreter in the C locale sets this one"
     assert {"0", "1", "2"} == {each for each in told["open"] if int(each) < 3}
@@ -51,6 +57,7 @@ FRESH: dict[str, tuple[list[str], dict[str, Any]]] = {
     "a variable that an interpreter reads": (PROGRAM, {"env": ENV | {"PYTHONHASHSEED": "1"}}),
     "other modules": (PROGRAM, {"env": ENV | {"PYTHONPATH": "/elsewhere"}}),
     "a descriptor more": (PROGRAM, {"pass_fds": (2,)}),
+    "our descriptors": (PROGRAM, {"close_fds": False}),
     "a session of its own": (PROGRAM, {"start_new_session": True}),
 }
 

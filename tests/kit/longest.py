@@ -1,0 +1,36 @@
+"""Begin a run with its longest files: at its end no worker is left alone with one of them.
+
+`--dist worksteal` gives each worker an equal part of the tests in their order, and takes from the end of a part for a worker
+that has none left. `tests/kit/costs.py` tells how long a file takes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LONGEST = (
+    "tests/faults/test_hosts.py",
+    "tests/faults/test_soak.py",
+    "tests/faults/test_rotation_load.py",
+    "tests/e2e/test_typescript_client.py",
+    "tests/e2e/test_typescript_package.py",
+    "tests/e2e/test_agent_runtime_page.py",
+    "tests/e2e/test_team_assistant.py",
+    "tests/faults/test_storm.py",
+    "tests/faults/test_held_locks.py",
+    "tests/faults/test_refresh_disk.py",
+    "tests/faults/test_rotation_database_crash.py",
+    "tests/faults/test_server_kills.py",
+    "tests/story/test_postgres.py",
+    "tests/story/cli/test_serve_workers.py",
+    "tests/story/cli/test_serve_rooms.py",
+)
+
+
+def sort(items: list[pytest.Item]) -> None:
+    """Move the tests of these files to the front, in the order of the list. All others keep theirs."""
+    places = {ROOT / path: place for place, path in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
