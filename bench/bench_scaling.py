@@ -25,7 +25,7 @@ from bench.children import Child, child
 from bench.figures import parser, show, show_failure
 from bench.installation import install, write_config
 from bench.scaling_host import BODY, TASKS
-from oauthbroker.store.postgres import freshness_checks, postgres_store
+from oauthbroker.store.postgres import entry_statements, freshness_checks
 from oauthbroker.store.postgres.queue_statements import STATEMENTS
 from tests.kit import network_hosts, postgres
 from tests.kit.network_hosts import HUB, inside, trusted
@@ -54,7 +54,7 @@ _GIVEN = {
 }
 SCRIPTS = {
     "token": [freshness_checks.ONE],
-    "write": [postgres_store._REPLACE],  # noqa: SLF001  (the statement itself)
+    "write": [entry_statements.REPLACE],
     "event": [STATEMENTS[name] for name in ("enqueue", "lease", "ack")],
 }
 

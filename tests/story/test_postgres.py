@@ -416,7 +416,7 @@ async def test_tokens_that_were_checked_within_the_bound_are_handed_out_while_th
             assert store.degraded
             figures = host.running.parts.gauges.of_process()
             assert (1.0, 1.0) == (figures[Gauge.STORE_DEGRADED, ()], figures[Gauge.STORE_FEEDS, ("off",)])
-            store._monotonic = lambda: real() + 31
+            store._freshness._monotonic = lambda: real() + 31
             away = await host.ask()
             assert ("error", Code.STORE_UNAVAILABLE, True) == (away.status, away.code, away.retryable)
         finally:

@@ -6,96 +6,28 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar
 from functools import partial
-from math import inf
 from typing import Any, Final
 
-from oauthbroker.core.bounded_cache import Bounded
-from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import on_thread, to_its_end
 from oauthbroker.store.entry_names import check_key, check_kinds, check_tags
 from oauthbroker.store.keyring import Keyring
 from oauthbroker.store.live_keyring import LiveKeyring
 from oauthbroker.store.port import Conflict, Entry, Key, Lease, Leases, Reservation, Tag
+from oauthbroker.store.postgres import entry_statements as statements
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
-from oauthbroker.store.postgres.feed import KNOWN, Feed
-from oauthbroker.store.postgres.freshness_checks import FreshnessChecks
+from oauthbroker.store.postgres.feed import Feed
+from oauthbroker.store.postgres.freshness import Freshness
 from oauthbroker.store.postgres.leases import LEASE_SECONDS, LeaseRows
 from oauthbroker.store.postgres.sealed_rows import SealedRows
 from oauthbroker.store.seal import MAX_BODY
 
 _PAGE: Final = 64  # entries that a scan reads at a time
 _MOST_ASIDE: Final = 256
-_COUNTED: Final = "queues"  # holds the last number of events: readers want the newest one, not that of a moment ago
-_AWAY_SECONDS: Final = 1.0  # for one try, and between two, to reach a database without which answers are degraded
 _DAMAGED: Final = {Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN}
 
-_GET = "select generation, version, record from oauthbroker.entry where kind = %(kind)s and name = %(name)s"
-_TAGGED = """, tagged as (
-    insert into oauthbroker.tag (kind, name, label, value)
-    select kind, name, label, value
-    from written, unnest(%(labels)s::text[], %(values)s::bytea[]) as given (label, value)
-    on conflict do nothing
-)
-select version from written
-"""
-_CREATE = f"""
-with written as (
-    insert into oauthbroker.entry (kind, name, generation, record)
-    select %(kind)s, %(name)s, 1, %(record)s from oauthbroker.keyring where epoch = %(epoch)s
-    on conflict do nothing returning kind, name, version
-){_TAGGED}"""  # noqa: S608  (of constants)
-_REPLACE = f"""
-with written as (
-    update oauthbroker.entry
-    set generation = generation + 1, version = nextval('oauthbroker.version'), record = %(record)s
-    from oauthbroker.keyring
-    where kind = %(kind)s and name = %(name)s and generation = %(expect)s and epoch = %(epoch)s
-    returning kind, name, version
-){_TAGGED}"""  # noqa: S608  (of constants)
-_DELETE = """
-delete from oauthbroker.entry where kind = %(kind)s and name = %(name)s and generation = %(expect)s returning true
-"""
-_SET_ASIDE = """
-with gone as (
-    delete from oauthbroker.entry
-    where kind = %(kind)s and name = %(name)s and version = %(version)s
-    and (select count(*) from oauthbroker.set_aside) < %(most)s
-    returning kind, name, record
-)
-insert into oauthbroker.set_aside (kind, name, record) select kind, name, record from gone returning true
-"""
-_SCAN = """
-select name, generation, version, record from oauthbroker.entry
-where kind = %(kind)s and name > %(after)s order by name limit %(limit)s
-"""
-_FIND = """
-select name, generation, version, record from oauthbroker.entry join oauthbroker.tag using (kind, name)
-where kind = %(kind)s and label = %(label)s and value = %(value)s and name > %(after)s order by name limit %(limit)s
-"""
-_RETAG = """
-insert into oauthbroker.tag (kind, name, label, value)
-select kind, name, %(label)s, %(value)s from oauthbroker.entry
-where kind = %(kind)s and name = %(name)s for key share
-on conflict do nothing returning true
-"""
-_UNTAG = """
-with still as (
-    select kind, name from oauthbroker.entry
-    where kind = %(kind)s and name = %(name)s and generation = %(expect)s for update
-)
-delete from oauthbroker.tag using still, unnest(%(labels)s::text[], %(values)s::bytea[]) as given (label, value)
-where tag.kind = still.kind and tag.name = still.name and tag.label = given.label and tag.value = given.value
-"""
-_LEASES = """
-select count(*) filter (where until >= clock_timestamp()), count(*) filter (where until < clock_timestamp())
-from oauthbroker.lease
-"""
-_WRITABLE = "select not pg_is_in_recovery() and current_setting('transaction_read_only') = 'off'"
 
-_holds_lease: ContextVar[bool] = ContextVar("holds_lease", default=False)  # then only the database's word counts
 _log = logging.getLogger("oauthbroker.store")
 
 
@@ -129,10 +61,8 @@ class PostgresStore:
         self._kinds, self._lease_kinds = tuple(kinds), frozenset(lease_kinds)
         self.sealed = SealedRows(connections, self.keyring, kinds=self._kinds, report_damage=self._report_damage)
         self._leases = LeaseRows(connections, seconds=lease_seconds)
-        self._freshness = FreshnessChecks(connections)
         self.feed = feed or Feed(connections.url)
-        self._degraded_seconds, self._monotonic, self._failed_at = degraded_seconds, SystemClock.monotonic, -inf
-        self._checked = Bounded[Key, tuple[object, float]](KNOWN if degraded_seconds else 0)
+        self._freshness = Freshness(connections, self.feed, degraded_seconds=degraded_seconds)
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.keyring!r}, {len(self._kinds)} kinds)"
@@ -160,49 +90,23 @@ class PostgresStore:
 
     async def _get(self, key: Key) -> Entry | None:
         mark = self.feed.mark
-        rows = await self.connections.read(_GET, self._place(key))
+        rows = await self.connections.read(statements.GET, self._place(key))
         entry = self._opened(key, *rows[0]) if rows else None
         if entry is not None:
-            self._learn(entry, mark)
+            self._freshness.learn(entry, mark)
         return entry
 
     def unchanged(self, entry: Entry) -> bool:
-        return entry.key.kind != _COUNTED and not _holds_lease.get() and self.feed.vouches_for(entry)
+        return self._freshness.unchanged(entry)
 
     async def is_current(self, entry: Entry) -> bool:
-        if self.unchanged(entry) or (self.degraded and self._was_checked(entry)):
-            return True
-        mark, place = self.feed.mark, self._place(entry.key)
-        current: bool | None = None
-        try:
-            async with asyncio.timeout(_AWAY_SECONDS if self._was_checked(entry) else None):
-                current = await self._freshness.is_newest(place["kind"], place["name"], entry.stamp)
-        except (BrokerError, TimeoutError) as error:
-            unavailable = isinstance(error, TimeoutError) or error.code is Code.STORE_UNAVAILABLE
-            if not unavailable or self.connections.closed or not self._was_checked(entry):
-                raise
-        if current is None:
-            self._failed_at = self._monotonic()
-            return True
-        if current:
-            self._learn(entry, mark)
-        return current
+        self._place(entry.key)
+        return await self._freshness.is_current(entry)
 
     @property
     def degraded(self) -> bool:
         """Whether the database was away a moment ago, and versions were vouched for without it."""
-        return self._monotonic() - self._failed_at < _AWAY_SECONDS
-
-    def _learn(self, entry: Entry, mark: int) -> None:
-        self.feed.learn(entry.key, entry.stamp, mark)
-        self._checked.keep(entry.key, (entry.stamp, self._monotonic()))
-
-    def _was_checked(self, entry: Entry) -> bool:
-        """Return whether the database called this version current within the bound, for a caller without a lease."""
-        if _holds_lease.get():
-            return False
-        stamp, at = self._checked.get(entry.key) or (None, -inf)
-        return stamp == entry.stamp and self._monotonic() - at < self._degraded_seconds
+        return self._freshness.degraded
 
     async def put(
         self,
@@ -226,7 +130,7 @@ class PostgresStore:
 
     async def _write(self, key: Key, expect: int, body: bytes, values: dict[str, Any]) -> int:
         """Write a version. A damaged entry counts as none, after it was set aside."""
-        self._checked.pop(key)  # also if the answer is lost
+        self._freshness.forget(key)  # also if the answer is lost
         rows = await self._written(key, expect, body, values)
         if not rows and not expect and await self._damage_set_aside(key):
             rows = await self._written(key, expect, body, values)
@@ -241,7 +145,7 @@ class PostgresStore:
             ring = self.keyring.ring
             record = ring.seal(key.kind, key.name, expect + 1, body)
             rows = await self.connections.write(
-                _REPLACE if expect else _CREATE, values | {"record": record, "epoch": ring.epoch}
+                statements.REPLACE if expect else statements.CREATE, values | {"record": record, "epoch": ring.epoch}
             )
             if not rows:
                 await self.take_new_epoch()
@@ -271,13 +175,13 @@ class PostgresStore:
     async def check_writable(self, key: Key) -> None:
         """Raise `storeUnavailable` for a database that does not answer or is read-only. Writes take no lock."""
         self._place(key)
-        if not (await self.connections.read(_WRITABLE))[0][0]:
+        if not (await self.connections.read(statements.WRITABLE))[0][0]:
             raise BrokerError(Code.STORE_UNAVAILABLE, note="the database is read-only, perhaps a standby")
 
     async def delete(self, key: Key, *, expect: int) -> None:
         values = {**self._place(key), "expect": expect}
-        self._checked.pop(key)
-        if not await to_its_end(asyncio.ensure_future(self.connections.write(_DELETE, values))):
+        self._freshness.forget(key)
+        if not await to_its_end(asyncio.ensure_future(self.connections.write(statements.DELETE, values))):
             raise Conflict
 
     async def set_aside(self, key: Key) -> None:
@@ -297,13 +201,13 @@ class PostgresStore:
         skip: Callable[[Key], bool] = lambda _: False,
     ) -> AsyncIterator[Entry]:
         self._check_kind(kind)
-        async for entry in self._pages(_SCAN, {"kind": kind}, after, limit, skip):
+        async for entry in self._pages(statements.SCAN, {"kind": kind}, after, limit, skip):
             yield entry
 
     async def find(self, tag: Tag, *, after: str = "", limit: int | None = None) -> AsyncIterator[Entry]:
         self._check_kind(tag.kind)
         values = {"kind": tag.kind, "label": tag.label, "value": bytes.fromhex(tag.value)}
-        async for entry in self._pages(_FIND, values, after, limit, lambda _: False):
+        async for entry in self._pages(statements.FIND, values, after, limit, lambda _: False):
             yield entry
 
     async def _pages(
@@ -329,7 +233,7 @@ class PostgresStore:
             check_tags(entry.key, tags)
             for tag in tags:
                 values = {**self._place(entry.key), "label": tag.label, "value": bytes.fromhex(tag.value)}
-                if await self.connections.write(_RETAG, values):
+                if await self.connections.write(statements.RETAG, values):
                     lacked.add(entry.key)
         return len(lacked)
 
@@ -338,7 +242,7 @@ class PostgresStore:
         check_tags(entry.key, tags)
         values = {**self._place(entry.key), "expect": entry.generation, **_columns(tags)}
         with suppress(BrokerError):  # a tag too many is harmless
-            await self.connections.write(_UNTAG, values)
+            await self.connections.write(statements.UNTAG, values)
 
     async def count(self, kind: str) -> int:
         self._check_kind(kind)
@@ -352,15 +256,11 @@ class PostgresStore:
         check_key(key, self._lease_kinds)
         self.connections.check_open()
         async with self._leases.hold(f"{key.kind}-{key.name}", wait) as held:
-            outside = _holds_lease.get()
-            _holds_lease.set(True)
-            try:
+            with self._freshness.under_lease():
                 yield held
-            finally:
-                _holds_lease.set(outside)
 
     async def leases(self) -> Leases:
-        return Leases(*(await self.connections.read(_LEASES))[0])
+        return Leases(*(await self.connections.read(statements.LEASES))[0])
 
     async def close(self) -> None:
         await self.feed.close()
@@ -401,7 +301,7 @@ class PostgresStore:
 
     async def _damage(self, key: Key) -> tuple[BrokerError, int] | None:
         """Return why an entry cannot be opened, and its version; None if it can, or is gone."""
-        rows = await self.connections.read(_GET, self._place(key))
+        rows = await self.connections.read(statements.GET, self._place(key))
         try:
             if rows:
                 self._opened(key, *rows[0])
@@ -417,7 +317,7 @@ class PostgresStore:
 
     async def _moved_aside(self, key: Key, version: int) -> bool:
         values = {**self._place(key), "version": version, "most": _MOST_ASIDE}
-        return bool(await self.connections.write(_SET_ASIDE, values))
+        return bool(await self.connections.write(statements.SET_ASIDE, values))
 
 
 def _columns(tags: Collection[Tag]) -> dict[str, list[Any]]:

@@ -1,0 +1,84 @@
+"""Is a version the newest one? The feed knows, or the database says so, or it said so a moment ago and is away now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import inf
+from typing import Final
+
+from oauthbroker.core.bounded_cache import Bounded
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.port import Entry, Key
+from oauthbroker.store.postgres.connection_pool import ConnectionPool
+from oauthbroker.store.postgres.feed import KNOWN, Feed
+from oauthbroker.store.postgres.freshness_checks import FreshnessChecks
+
+_COUNTED: Final = "queues"  # holds the last number of events: readers want the newest one, not that of a moment ago
+_AWAY_SECONDS: Final = 1.0  # for one try, and between two, to reach a database without which answers are degraded
+
+_holds_lease: ContextVar[bool] = ContextVar("holds_lease", default=False)  # then only the database's word counts
+
+
+class Freshness:
+    """What one process knows of versions. Belongs to one event loop."""
+
+    def __init__(self, connections: ConnectionPool, feed: Feed, *, degraded_seconds: float) -> None:
+        self._connections, self._feed, self._checks = connections, feed, FreshnessChecks(connections)
+        self._degraded_seconds, self._monotonic, self._failed_at = degraded_seconds, SystemClock.monotonic, -inf
+        self._checked = Bounded[Key, tuple[object, float]](KNOWN if degraded_seconds else 0)
+
+    @property
+    def degraded(self) -> bool:
+        return self._monotonic() - self._failed_at < _AWAY_SECONDS
+
+    def unchanged(self, entry: Entry) -> bool:
+        return entry.key.kind != _COUNTED and not _holds_lease.get() and self._feed.vouches_for(entry)
+
+    async def is_current(self, entry: Entry) -> bool:
+        """Raises `storeUnavailable` if the database is away and did not vouch for the version within the bound."""
+        if self.unchanged(entry) or (self.degraded and self._was_checked(entry)):
+            return True
+        mark, current = self._feed.mark, None
+        try:
+            async with asyncio.timeout(_AWAY_SECONDS if self._was_checked(entry) else None):
+                current = await self._checks.is_newest(entry.key.kind, bytes.fromhex(entry.key.name), entry.stamp)
+        except (BrokerError, TimeoutError) as error:
+            unavailable = isinstance(error, TimeoutError) or error.code is Code.STORE_UNAVAILABLE
+            if not unavailable or self._connections.closed or not self._was_checked(entry):
+                raise
+        if current is None:
+            self._failed_at = self._monotonic()
+            return True
+        if current:
+            self.learn(entry, mark)
+        return current
+
+    def learn(self, entry: Entry, mark: int) -> None:
+        """Note that a version was the newest one when the feed had this mark."""
+        self._feed.learn(entry.key, entry.stamp, mark)
+        self._checked.keep(entry.key, (entry.stamp, self._monotonic()))
+
+    def forget(self, key: Key) -> None:
+        """Vouch for no version of an entry that is deleted."""
+        self._checked.pop(key)
+
+    @contextmanager
+    def under_lease(self) -> Iterator[None]:
+        """Within the block only the database's word counts, as for a refresh."""
+        outside = _holds_lease.get()
+        _holds_lease.set(True)
+        try:
+            yield
+        finally:
+            _holds_lease.set(outside)
+
+    def _was_checked(self, entry: Entry) -> bool:
+        """Return whether the database called this version current within the bound, for a caller without a lease."""
+        if _holds_lease.get():
+            return False
+        stamp, at = self._checked.get(entry.key) or (None, -inf)
+        return stamp == entry.stamp and self._monotonic() - at < self._degraded_seconds
