@@ -11,7 +11,8 @@ import hashlib
 from collections.abc import Iterable
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.keyring import KeyProvider, Keyring, readable_epoch
+from oauthbroker.store.keyring import KeyProvider, Keyring
+from oauthbroker.store.keyring_document import readable_epoch
 from oauthbroker.store.port import Tag
 
 

@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from oauthbroker.store.entry_names import length_prefixed
 from oauthbroker.store.key_encryption_keys import EnvKek
 from oauthbroker.store.key_wrapping import seal_box
-from oauthbroker.store.keyring import FIRST_FORMAT, FORMAT, Keyring, Seed, SeedState, Upgrades
+from oauthbroker.store.keyring import Keyring, Seed, SeedState, Upgrades
+from oauthbroker.store.keyring_document import FIRST_FORMAT, FORMAT
 from oauthbroker.store.seal import HEADER, SealPlace, derive, seal
 
 Json = dict[str, Any]

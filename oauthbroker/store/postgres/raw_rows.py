@@ -16,7 +16,7 @@ from psycopg import sql
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.store.keyring import readable_epoch
+from oauthbroker.store.keyring_document import readable_epoch
 from oauthbroker.store.move_mark import MoveMark
 from oauthbroker.store.moving.raw import LAST, RawRecord
 from oauthbroker.store.postgres.connection_pool import TERMS, failure
