@@ -38,6 +38,7 @@ OWNING = {
     "flowtools/running/resuming.py": "`to_its_end`, which waits as `on_thread` does",
 }
 OWNING_NOTHING = {
+    "flowtools/serving/pages.py": "reads files and rows; its connection is closed on the thread",
     "flowtools/serving/service.py": "waits for the runs that are under way when the service ends; `to_its_end` for all else",
     "wiring/opening.py": "reads configuration",
     "wiring/parts.py": "reads other processes' circuits; its lock is released on the thread",
