@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -91,10 +92,10 @@ class FlowRuns:
         call, and another id goes on with a parked run of the same caller and input. `key` is a key for such a tool.
         """
         try:
-            run = self.accept(flow, data, actor, call=call, key=key)
+            run, is_taken = self._checked(flow, data, actor, call=call, key=key, claim=None, takes=True)
         except FlowFailed as error:
             return RunResult(run=None, state=FAILED, code=error.code, message=error.message)
-        return self.go_on(flow, run)
+        return self._work(flow, run, None) if is_taken else self.go_on(flow, run)
 
     def accept(
         self,
@@ -111,13 +112,7 @@ class FlowRuns:
         `claim` works in the transaction that stores the run: if it raises, there is no run. Raises FlowFailed for a
         call that is refused, after its audit entry.
         """
-        try:
-            validate_input(flow, data)  # 1
-            authorise(flow, actor)  # 2, and the row policy in each read and write
-            return self._serially(lambda: self._accept(flow, data, actor, call=call, key=key, claim=claim))  # 3
-        except FlowFailed as error:
-            self._refuse(flow, actor, error)
-            raise
+        return self._checked(flow, data, actor, call=call, key=key, claim=claim)[0]
 
     def resume(self, flow: ReadyFlow, run: str, *, refused: RefusedConsent | None = None) -> RunResult:
         """Go on with a run that is parked, or was abandoned by its process. Its version must be the same. It
@@ -139,10 +134,30 @@ class FlowRuns:
             raise ValueError("no run with this id")
         return found
 
+    def _checked(
+        self, flow: ReadyFlow, data: Any, actor: Actor | None, *, takes: bool = False, **of_call: Any
+    ) -> tuple[RunRecord, bool]:
+        try:
+            validate_input(flow, data)  # 1
+            authorise(flow, actor)  # 2, and the row policy in each read and write
+            return self._serially(lambda: self._accept(flow, data, actor, takes=takes, **of_call))  # 3
+        except FlowFailed as error:
+            self._refuse(flow, actor, error)
+            raise
+
     def _accept(
-        self, flow: ReadyFlow, data: Any, actor: Actor | None, *, call: str | None, key: str | None, claim: Claim | None
-    ) -> RunRecord:
-        """Step 3: evaluate the policies, and store the run. Return the stored one for a repeated key."""
+        self,
+        flow: ReadyFlow,
+        data: Any,
+        actor: Actor | None,
+        *,
+        call: str | None,
+        key: str | None,
+        claim: Claim | None,
+        takes: bool,
+    ) -> tuple[RunRecord, bool]:
+        """Step 3: evaluate the policies, and store the run. Return it, or the stored one for a repeated key, and
+        whether it is new and this process has taken it: with `takes`, unless a policy stops it."""
         tool, key = flow.tool, idempotency_key(flow, data, call) or key
         with self._database.transaction() as connection:
             if claim is not None:
@@ -150,11 +165,11 @@ class FlowRuns:
             if call is not None and tool.idempotency_key is None:
                 parked = journal.parked_call(connection, tool.source.digest, data, actor)
                 if parked is not None:
-                    return parked
+                    return parked, False
             if key is not None and (first := journal.find_run(connection, tool=tool.name, key=key)):
                 if (first.input, who(first.actor)) != (data, who(actor)):
                     raise FlowFailed("idempotencyConflict", "the key belongs to another call")
-                return first
+                return first, False
             now = self._database.now(connection)
             facts = Facts(input=data, requests_per_minute=journal.runs_since(connection, tool.name, now - 60) + 1)
             state, message, notes, stop = RUNNING, None, list[str](), None
@@ -169,22 +184,25 @@ class FlowRuns:
             }
             values |= {"digest": tool.source.digest, "key": key, "input": data, "started": now}
             values |= {"state": state, "message": message, "notes": notes}
+            if is_taken := takes and stop is None:
+                values |= {"taken": 1, "lease_until": now + self._lease_seconds}
             journal.insert_run(connection, values, actor)
             if stop is not None:
                 approvals.ask(connection, values["id"], stop)
                 self._audit(connection, flow, actor, (values["id"], state, None))
             found = journal.find_run(connection, id=values["id"])
         assert found is not None  # noqa: S101  (just written)
-        return found
+        return found, is_taken
 
     def go_on(self, flow: ReadyFlow, run: RunRecord, *, refused: RefusedConsent | None = None) -> RunResult:
         """Take steps 4 to 9, behind the last commit of the run. A transaction that lost a race starts again there."""
         taken = self._serially(lambda: self._take(run.id)) if run.digest == flow.tool.source.digest else None
-        try:
-            if taken is not None:
-                return self._serially(lambda: self._attempt(flow, taken, refused))
-        except LeaseLost:
-            pass
+        return self._work(flow, taken, refused) if taken is not None else _told(self.find(run.id))
+
+    def _work(self, flow: ReadyFlow, run: RunRecord, refused: RefusedConsent | None) -> RunResult:
+        """Work on a run that this process has taken."""
+        with suppress(LeaseLost):
+            return self._serially(lambda: self._attempt(flow, run, refused))
         return _told(self.find(run.id))
 
     def _attempt(self, flow: ReadyFlow, run: RunRecord, refused: RefusedConsent | None) -> RunResult:

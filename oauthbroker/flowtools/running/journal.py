@@ -94,7 +94,8 @@ def insert_run(connection: Connection, values: Mapping[str, Any], actor: Actor |
     turn = actor.turn.resume_target.to_json() if actor and actor.turn else None
     told = None if actor is None else json.dumps(_told(actor, turn))
     stored = {name: _stored(name, each) for name, each in values.items()}
-    connection.execute(sa.insert(RUN).values(taken=0, lease_until=values["started"], actor=told, **stored))
+    untaken = {"taken": 0, "lease_until": values["started"]}
+    connection.execute(sa.insert(RUN).values(**untaken | stored, actor=told))
 
 
 def _told(actor: Actor, turn: Any) -> dict[str, Any]:
