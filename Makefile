@@ -67,11 +67,11 @@ help:
 demo: $(if $(filter --agent,$(ARGS)),$(DEV),$(RUN))
 	@$(if $(filter --agent,$(ARGS)),$(BIN)/python examples/team-assistant/assistant.py $(filter-out --agent,$(ARGS)),$(BIN)/oauthbroker demo $(ARGS))
 
-# In one run: tests are collected once, and what waits for a process or a browser waits beside what computes. One worker
+# In one run: tests are collected once, and what waits for a process or a browser waits beside what computes. Two workers
 # more than there are cores, because of these.
 test: $(DEV) node peers
 	@$(BIN)/python -m tests.kit.compiled
-	$(PYTEST) $(SHARED) -n $$(($(WORKERS) + 1)) $(ARGS)
+	$(PYTEST) $(SHARED) -n $$(($(WORKERS) + 2)) $(ARGS)
 	$(if $(ARGS),,$(PYTEST) -q -n $(WORKERS) --dist worksteal --store postgres -m "not slow and not e2e" $(POSTGRES_STORIES))
 
 test-postgres: $(DEV)
