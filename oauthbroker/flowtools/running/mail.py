@@ -6,6 +6,7 @@ open, because SMTP has no way to ask.
 
 from __future__ import annotations
 
+import re
 import smtplib
 import ssl
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ _SCHEMES: Final[dict[str, tuple[Security, int]]] = {
 }
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _MOST_RECIPIENTS: Final = 50
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # a tab ends no line
 _POLICY: Final = SMTP.clone(cte_type="7bit")  # any server takes it
 _TRANSIENT, _PERMANENT, _DONE, _GO_AHEAD = 400, 500, 250, 354
 
@@ -103,6 +105,8 @@ class SmtpAdapter:
             message["Date"] = format_datetime(datetime.fromisoformat(effect.at))
             message["Message-ID"] = f"<{effect.key}@{_addresses(self._server.sender)[0].rpartition('@')[2]}>"
             message.set_content(body)
+            if _CONTROL.search(subject) or _CONTROL.search(message["Subject"]):  # it decodes encoded words (RFC 2047)
+                raise ValueError
         except ValueError:
             raise EffectRefused("an address or the subject of an email is not valid") from None
         return message, recipients
@@ -157,10 +161,13 @@ def _refused(code: int) -> EffectRefused:
 
 def _addresses(text: Any) -> list[str]:
     """Return the addresses of a list with commas, in ASCII. Raises ValueError for one that cannot be read."""
-    if not isinstance(text, str) or not text.isascii() or not text.isprintable():
-        raise ValueError("no address")
-    header: Any = _POLICY.header_factory("To", text)
-    found = [each.addr_spec for each in header.addresses if each.domain]
-    if header.defects or len(found) != len(header.addresses) or not 0 < len(found) <= _MOST_RECIPIENTS:
+    if not isinstance(text, str) or not text.isascii() or not text.isprintable() or "=?" in text:
+        raise ValueError("no address, or an encoded one")
+    try:
+        header: Any = _POLICY.header_factory("To", text)
+        found = [each.addr_spec for each in header.addresses if each.domain]
+    except Exception:  # noqa: BLE001  (the library says in several ways that it cannot read a list)
+        found = []
+    if not found or header.defects or len(found) != len(header.addresses) or len(found) > _MOST_RECIPIENTS:
         raise ValueError("no address")
     return found

@@ -98,6 +98,13 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "no text": {"to": 3},
     "a subject of two lines": {"subject": "Paid\nBcc: eve@example.com"},
     "another alphabet": {"to": "bob@exämple.com"},
+    "an encoded address": {"to": "bob@=?utf-8?q?example=3E?="},
+    "a list that the library cannot read": {"to": "bob@"},
+    "a group that it cannot read": {"to": ":;bob.example"},
+    "a subject that ends its line": {"subject": "Paid\n"},
+    "a subject that returns": {"subject": "Paid\r"},
+    "a second header, encoded": {"subject": "=?utf-8?q?Paid=0d=0aBcc=3A_eve=40example=2Ecom?="},
+    "a second header, in base64": {"subject": "=?utf-8?b?UGFpZApCY2M6IGV2ZUBleGFtcGxlLmNvbQ==?="},
 }
 
 

@@ -95,3 +95,18 @@ async def test_an_end_of_the_loop_leaves_no_caller_waiting(checks, database):
         task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+async def test_a_question_that_comes_as_both_statements_end_is_answered(checks, database):
+    async def twice() -> list[bool]:
+        return [await checks.is_newest("grants", b"name", version) for version in (1, 2)]
+
+    first = asyncio.create_task(twice())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    (second,) = asked(checks, 1)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [1, 1] == database.statements
+    database.go_on.set()
+    assert [[True, False], True] == await asyncio.wait_for(asyncio.gather(first, second), 5)
