@@ -105,8 +105,7 @@ class SmtpAdapter:
             message["Date"] = format_datetime(datetime.fromisoformat(effect.at))
             message["Message-ID"] = f"<{effect.key}@{_addresses(self._server.sender)[0].rpartition('@')[2]}>"
             message.set_content(body)
-            if _CONTROL.search(subject) or _CONTROL.search(message["Subject"]):  # it decodes encoded words (RFC 2047)
-                raise ValueError
+            _check_line(subject, message["Subject"])
         except ValueError:
             raise EffectRefused("an address or the subject of an email is not valid") from None
         return message, recipients
@@ -157,6 +156,12 @@ def _stage(lost: NotSent | AnswerLost) -> Iterator[None]:
 def _refused(code: int) -> EffectRefused:
     """Return the refusal of a reply. A reply below 500 asks for another try (RFC 5321 section 4.2.1)."""
     return EffectRefused(f"the mail server answered {code}", again=code < _PERMANENT)
+
+
+def _check_line(*subjects: str) -> None:
+    """Raise ValueError for a subject that is more than one line, also after the library has decoded its words."""
+    if any(_CONTROL.search(each) for each in subjects):
+        raise ValueError("the subject is more than one line")
 
 
 def _addresses(text: Any) -> list[str]:

@@ -65,7 +65,7 @@ class FreshnessChecks:
                 for each in asked:
                     each.answer.cancel()  # nothing, unless this task was cancelled
         # The callback runs later: a question that comes before it would wait for a task that has ended.
-        self._tasks.discard(asyncio.current_task())  # type: ignore[arg-type]
+        self._tasks.discard(asyncio.current_task())
 
     async def _newest(self, asked: list[_VersionCheck]) -> set[int]:
         """Return the numbers, from 1, of the questions whose answer is yes. One alone is cheaper without arrays."""

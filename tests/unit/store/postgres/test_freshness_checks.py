@@ -109,4 +109,4 @@ async def test_a_question_that_comes_as_both_statements_end_is_answered(checks, 
     await asyncio.sleep(0)
     assert [1, 1] == database.statements
     database.go_on.set()
-    assert [[True, False], True] == await asyncio.wait_for(asyncio.gather(first, second), 5)
+    assert ([True, False], True) == tuple(await asyncio.wait_for(asyncio.gather(first, second), 5))
