@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from oauthbroker import ResourceKind, SecretSource, Strict, WrittenResource, WrittenResources
+from oauthbroker import ResourceKind, Secret, SecretSource, Strict, WrittenResource, WrittenResources
 from oauthbroker.flowtools.running.mail import mail_server
 from oauthbroker.flowtools.source import FlowRefused
 
@@ -25,7 +25,7 @@ Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256
 _USUAL: Final[tuple[Algorithm, ...]] = ("RS256", "ES256")
 _SLOT: Final = re.compile(r"\{([^{}]+)\}")
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
-OWN_IDS: Final = ("key:", "service:")  # how the ids of callers with API keys, and of services, begin
+OWN_IDS: Final = ("key:{name}", "service:{name}")  # of callers with API keys, and of services
 
 
 class IssuerSpec(Strict):
@@ -86,25 +86,38 @@ def filled(template: str, values: Mapping[str, str]) -> str:
     return _SLOT.sub(lambda found: values[found[1]], template)
 
 
+def may_be_one(template: str, other: str) -> bool:
+    """Tell whether two templates can make one id. The text of a claim has no `:`."""
+    parts, others = (_SLOT.sub("\0", each).split(":") for each in (template, other))
+    return len(parts) == len(others) and all(map(_may_be_one_part, parts, others))
+
+
+def _may_be_one_part(part: str, other: str) -> bool:
+    begin, slot, _ = part.partition("\0")
+    other_begin, other_slot, _ = other.partition("\0")
+    known = min(len(begin), len(other_begin))
+    return begin[:known] == other_begin[:known] if slot or other_slot else part == other
+
+
 def _check(service: WrittenResource, resources: WrittenResources) -> None:
     if len(resources.of(service.kind)) > 1:
         service.refuse((), "a second FlowService", "keep one")
-    if service.whole("mail") and service.spec.mail is not None:
+    if service.whole("mail") and service.whole("mailPassword") and service.spec.mail is not None:
         try:
-            mail_server(service.spec.mail, None)
+            mail_server(service.spec.mail, None if service.spec.mail_password is None else Secret("it has one"))
         except ValueError as error:
             service.refuse(("mail",), "no mail server", str(error))
     if service.whole("entities"):
         _check_entities(service, resources.folder)
     if service.whole("issuers"):
-        seen = set[str]()
         for at, each in enumerate(service.spec.issuers):
             _check_issuer(service, at, each)
-            for member, text in (("issuer", each.issuer), ("id", f"form {each.id}")):
-                if text in seen:
-                    todo = "write one that tells the callers of the issuers apart, such as shop-{sub}"
-                    service.refuse(("issuers", at, member), "that of another issuer", todo)
-                seen.add(text)
+            others = service.spec.issuers[:at]
+            if any(each.issuer == other.issuer for other in others):
+                service.refuse(("issuers", at, "issuer"), "that of another issuer", "write each issuer once")
+            if any(may_be_one(each.id, other.id) for other in others):
+                todo = "write one that tells the callers of the issuers apart, such as shop:{sub}"
+                service.refuse(("issuers", at, "id"), "may be that of another issuer", todo)
     _check_identities(service)
 
 
@@ -144,8 +157,8 @@ def _check_issuer(service: WrittenResource, at: int, issuer: IssuerSpec) -> None
     for path, text in templates.items():
         if not slots(text):
             service.refuse((*place, *path), "one text for all callers", "name a claim, such as {sub}")
-    if issuer.id.startswith(OWN_IDS):
-        service.refuse((*place, "id"), "begins as the ids of API keys or services", "begin it with another word")
+    if any(may_be_one(issuer.id, each) for each in OWN_IDS):
+        service.refuse((*place, "id"), "may be one of the ids of API keys or services", "begin it with another word")
 
 
 def _public_keys(jwks: Mapping[str, Any]) -> bool:

@@ -23,8 +23,23 @@ def problems(folder: Path, **service: Any) -> list[str]:
     return list(check_config(folder))
 
 
-def test_a_service_without_a_flaw_has_no_problem(tmp_path: Path) -> None:
-    assert [] == problems(tmp_path)
+@pytest.mark.parametrize(
+    "service",
+    [
+        {},
+        {"mail": "smtps://shop@m.example?from=a@b.example", "mailPassword": {"valueFrom": {"env": "MAIL"}}},
+        {"issuers": [ISSUER, {**ISSUER, "issuer": "https://b.example", "id": "b:{sub}"}]},
+        {
+            "issuers": [
+                {**ISSUER, "id": "shop:{sub}"},
+                {**ISSUER, "issuer": "https://b.example", "id": "shop2:{sub}"},
+            ]
+        },
+    ],
+    ids=["plain", "mail with a login", "ids of two parts", "ids with words of one beginning"],
+)
+def test_a_service_without_a_flaw_has_no_problem(tmp_path: Path, service: dict[str, Any]) -> None:
+    assert [] == problems(tmp_path, **service)
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -38,15 +53,28 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a shared secret as algorithm": ({"issuers": [{**ISSUER, "algorithms": ["HS256"]}]}, "algorithms"),
     "no algorithm": ({"issuers": [{**ISSUER, "algorithms": ["none"]}]}, "algorithms"),
     "one id for all": ({"issuers": [{**ISSUER, "id": "ada"}]}, "one text for all callers"),
-    "the id of a service": ({"issuers": [{**ISSUER, "id": "service:{sub}"}]}, "begins as the ids of"),
+    "the id of a service": ({"issuers": [{**ISSUER, "id": "service:{sub}"}]}, "ids of API keys or services"),
     "two issuers of one id": (
         {"issuers": [ISSUER, {**ISSUER, "issuer": "https://b.example"}]},
         "that of another issuer",
+    ),
+    "an id that the other issuer can make": (
+        {"issuers": [ISSUER, {**ISSUER, "issuer": "https://b.example", "id": "shop-{sub}"}]},
+        "that of another issuer",
+    ),
+    "an id that a claim makes that of an API key": (
+        {"issuers": [{**ISSUER, "id": "{kind}:{sub}"}]},
+        "ids of API keys or services",
     ),
     "one issuer twice": ({"issuers": [ISSUER, {**ISSUER, "id": "b-{sub}"}]}, "that of another issuer"),
     "a claim of a service": ({"services": {"n": {"subjects": {"global": "t:{sub}"}}}}, "there are none"),
     "a folder without entities": ({"entities": ["nowhere"]}, "nowhere"),
     "mail without TLS": ({"mail": "smtp://mail.example?from=a@b.example"}, "no mail server"),
+    "a login without its password": ({"mail": "smtps://shop@m.example?from=a@b.example"}, "no mail server"),
+    "a password without its login": (
+        {"mail": "smtps://m.example?from=a@b.example", "mailPassword": {"valueFrom": {"env": "MAIL"}}},
+        "no mail server",
+    ),
     "a payment without its adapter": ({"payments": {"stripe": {"settings": {}}}}, "adapter: missing"),
     "a secret of an adapter as plain text": ({"sms": {"adapter": "a", "secret": "pw"}}, "secret as plain text"),
     "a password as plain text": ({"database": "postgresql://u:pw@h/d"}, "secret as plain text"),
