@@ -17,6 +17,7 @@ from oauthbroker.flowtools.serving.kinds import IssuerSpec, filled, slots
 LONGEST: Final = 16 * 1024
 LEEWAY: Final = 30.0  # seconds between the clocks of the issuer and of this host
 KEPT_SECONDS, STALE_SECONDS, AGAIN_SECONDS = 600.0, 3600.0, 30.0  # of a key set: refreshed, unusable, asked again
+_BEYOND: Final = 1e18  # seconds: longer integers may be no floats
 _VALUE: Final = re.compile(r"[A-Za-z0-9._@|+=~-]{1,256}")  # without `:`, which parts ids and subjects
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
@@ -71,7 +72,8 @@ class _Issuer:
     async def _current(self, *, unknown_key: bool = False) -> PublicKeys:
         """Return the keys, fetched again if they are old, or if a token names another one; not more often than each
         AGAIN_SECONDS."""
-        if self.spec.jwks_url is None:
+        is_fresh = not unknown_key and self._monotonic() - self._fetched <= KEPT_SECONDS
+        if self.spec.jwks_url is None or is_fresh:  # then it waits for no fetch that another token has caused
             return self._keys
         async with self._fetching:
             now = self._monotonic()
@@ -142,4 +144,5 @@ def _roles(claims: Mapping[str, Any], path: str) -> list[str]:
 
 def _number(value: Any) -> float:
     """Return a number; NaN, which no comparison holds for, in place of anything else."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) < _BEYOND else float("nan")

@@ -96,6 +96,7 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "an end that is a truth": ({"exp": True}, {}),
     "not yet valid": ({"nbf": 31}, {}),
     "a begin that is a text": ({"nbf": "0"}, {}),
+    "a begin beyond all times": ({"nbf": 10**400}, {}),
     "no subject": ({"sub": None}, {}),
     "a subject that could be another id": ({"sub": "service:nightly"}, {}),
     "a subject with a slot": ({"sub": "{tenant}"}, {}),
@@ -209,6 +210,30 @@ async def test_an_issuer_that_is_away_is_no_bad_token_and_its_keys_serve_for_a_w
         assert "providerUnreachable" == await here.refusal(token(here.claims()))
 
 
+async def test_a_token_with_an_unknown_kid_keeps_no_good_one_waiting(test_clock: TestClock, web: PublicWeb) -> None:
+    asked, answers = asyncio.Event(), asyncio.Event()
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await answers.wait()
+        await says(200, json.dumps(key_set("rsa")).encode())(reader, writer)
+
+    async with web, RawServer(slow) as server:
+        here = Here(test_clock, web, jwksUrl=f"http://127.0.0.1:{server.port}/keys")
+        answers.set()
+        await here.actor(token(here.claims()))
+        answers.clear()
+        asked.clear()
+        test_clock.advance(AGAIN_SECONDS + 1)
+        stranger = asyncio.create_task(here.refusal(token(here.claims(), signed_by="rsa-other")))
+        await asyncio.wait_for(asked.wait(), 5)
+        try:
+            assert "ada" == (await asyncio.wait_for(here.actor(token(here.claims())), 2)).id
+        finally:
+            answers.set()
+        assert "unauthenticated" == await stranger
+
+
 def served(answers: list[Any]) -> Handler:
     """Answer with the key set that stands in the list now; 503 for None."""
 
@@ -222,4 +247,4 @@ def served(answers: list[Any]) -> Handler:
 def _from_now(here: Here, claims: dict[str, Any]) -> dict[str, Any]:
     """Claims whose times are counted from now."""
     now = here.clock.now().timestamp()
-    return {n: now + v if n in {"exp", "nbf"} and type(v) is int else v for n, v in claims.items()}
+    return {n: now + v if n in {"exp", "nbf"} and type(v) is int and v < 10**9 else v for n, v in claims.items()}
