@@ -124,7 +124,7 @@ async def known_to_room(request: Request, authenticate: Authenticates | None, li
         refused = error
     if caller is not None:
         limits.called(caller)
-    elif refused is None or refused.status == HTTPStatus.UNAUTHORIZED:
+    elif refused is None or refused.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         limits.strange(address_of(request))
     if refused is not None:
         raise refused

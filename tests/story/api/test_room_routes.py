@@ -55,6 +55,8 @@ class Garden:
 
     async def knows(self, request):
         said = request.headers.get("authorization", "")
+        if said == "Badge 6":
+            raise BrokerError(Code.NOT_ALLOWED)
         if said not in {"", "Badge 7", "Badge 8"}:
             raise BrokerError(Code.UNAUTHENTICATED)
         request.state.badge = said
@@ -224,6 +226,15 @@ async def test_a_room_that_authenticates_callers_itself_has_the_limits_of_caller
     assert {(401, "unauthenticated"), (429, "rateLimited")} == {said(await call("Badge 9")) for _ in range(20)}
     assert (429, "rateLimited") == said(await call()), "a stranger of the same address"
     assert 200 == (await call("Badge 8")).status, "a known caller is not kept out by strangers"
+
+
+async def test_a_caller_whom_a_room_knows_and_does_not_let_in_has_a_limit(api: Callers) -> None:
+    badge = {"authorization": "Badge 6"}
+    answers = [said(await api.stranger.get("/v1/garden/badge", headers=badge)) for _ in range(20)]
+    assert [(403, "notAllowed"), (429, "rateLimited")] == list(dict.fromkeys(answers))
+    refusals = len(entries(api.harness, CallRefused))
+    assert (429, "rateLimited") == said(await api.stranger.get("/v1/garden/badge", headers=badge))
+    assert refusals == len(entries(api.harness, CallRefused)), "each costs a durable write"
 
 
 @pytest.mark.parametrize(
