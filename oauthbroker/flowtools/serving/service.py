@@ -10,7 +10,6 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -114,8 +113,12 @@ class FlowService:
         """Let a stored run go on. One that cannot now is found by those that resume."""
 
         async def go_on() -> None:
-            with suppress(BrokerError):
+            try:
                 await self.work(lambda: self.runs.go_on(flow, run))
+            except BrokerError:
+                pass
+            except Exception as error:  # noqa: BLE001  (its text may hold values of the run)
+                _LOG.error("the run %s did not go on: %s", run.id, type(error).__name__)
 
         task = asyncio.create_task(go_on())
         self._tasks.add(task)

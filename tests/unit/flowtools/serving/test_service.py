@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 from collections.abc import AsyncIterator
@@ -100,6 +101,24 @@ async def test_the_end_waits_for_a_run_that_needs_the_event_loop(tmp_path: Path)
     await asyncio.to_thread(begun.wait, 30)
     await service.close()
     assert "sent" == await task
+
+
+async def test_a_fault_behind_an_answer_is_logged_without_its_text(
+    service: FlowService, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(tmp_path, note_tool("note", {"type": "http"}, auth={"required": False}))
+    await service.look()
+
+    def go_on(*_given: Any) -> None:
+        raise KeyError("a value of a row")
+
+    monkeypatch.setattr(service.runs, "go_on", go_on)
+    run = await service.accept(service.serving["note"], {"text": "x"}, "key")
+    while service._tasks:
+        await asyncio.sleep(0.01)
+    gc.collect()
+    assert f"the run {run.id} did not go on: KeyError" in caplog.messages
+    assert "a value of a row" not in caplog.text
 
 
 async def test_a_key_of_a_caller_is_one_call_and_no_call_of_another(service: FlowService, tmp_path: Path) -> None:
