@@ -51,13 +51,13 @@ class Webhooks:
         self.problems = tuple([self._problem(each) for each in flows if not await self._secrets(each)])
 
     async def authenticate(self, request: Request) -> str:
-        """Verify the signature, and keep the event's key in the request's state. Raises `notFound` for another tool,
-        `configInvalid` without a secret, and `unauthenticated`."""
+        """Verify the signature, and keep the flow and the event's id in the request's state. Raises `notFound` for
+        another tool, `configInvalid` without a secret, and `unauthenticated`."""
         flow = self._flow(request.path_params["name"])
         secrets = await self._secrets(flow)
         if not secrets:
             raise BrokerError(Code.CONFIG_INVALID, note="the secret of a webhook is missing")
-        request.state.event = verified(
+        event = verified(
             flow.tool.trigger.signature,
             request.headers,
             await request.body(),
@@ -65,13 +65,14 @@ class Webhooks:
             now=SystemClock().now().timestamp(),
             seconds=self._service.spec.webhook_seconds,
         )
+        request.state.event = flow, event
         return f"webhook-{flow.tool.name}"
 
     async def receive(self, call: RoomCall) -> Response:
-        flow, data = self._flow(call.path.name), decode_json(await call.request.body(), Code.REQUEST_INVALID)
-        key = event_key("webhook", call.request.state.event)
+        data = decode_json(await call.request.body(), Code.REQUEST_INVALID)
+        flow, event = call.request.state.event  # another version may serve by now, with another secret
         try:
-            run = await self._service.accept(flow, data, key)
+            run = await self._service.accept(flow, data, event_key("webhook", event))
         except FlowFailed as error:
             return answer(RunResult(run=None, state=FAILED, code=error.code, message=error.message))
         return JSONResponse({"run": run.id}, 202)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from oauthbroker import BrokerError
-from oauthbroker.flowtools.serving.webhooks import verified
+from oauthbroker.flowtools.serving.webhooks import Webhooks, verified
 from tests.unit.flowtools.serving.webhook_kit import BODY, NOW, OLD, OTHER, SECRET, standard
 
 pytestmark = pytest.mark.rule("000-trigger-webhook")
@@ -92,3 +94,37 @@ def test_an_event_that_is_not_signed_is_refused(case: str) -> None:
     with pytest.raises(BrokerError) as caught:
         judge(headers, form, *secrets)
     assert "unauthenticated" == caught.value.code.value
+
+
+async def test_the_version_whose_secret_has_signed_an_event_takes_it() -> None:
+    """Another version, with another secret, begins to serve while the body comes."""
+    old, new = (SimpleNamespace(tool=tool(secret, version)) for version, secret in ((1, "old"), (2, "new")))
+    taken: list[Any] = []
+    service = SimpleNamespace(serving={"note": old}, spec=SimpleNamespace(webhook_seconds=300))
+    here = Webhooks(service, SimpleNamespace(room_state=lambda room: State()))  # type: ignore[arg-type]
+
+    async def body() -> bytes:
+        service.serving = {"note": new}
+        return BODY
+
+    async def accept(flow: Any, data: Any, key: str) -> Any:
+        taken.append(flow)
+        return SimpleNamespace(id="r")
+
+    service.accept = accept
+    headers = standard(OLD, at=int(time.time()))
+    request = SimpleNamespace(path_params={"name": "note"}, headers=headers, body=body, state=SimpleNamespace())
+    assert "webhook-note" == await here.authenticate(request)  # type: ignore[arg-type]
+    call = SimpleNamespace(request=request, path=SimpleNamespace(name="note"))
+    assert 202 == (await here.receive(call)).status_code
+    assert [old] == taken
+
+
+class State:
+    async def get(self, key: str) -> list[str]:
+        return {"webhook/old": [OLD], "webhook/new": [SECRET]}[key]
+
+
+def tool(secret: str, version: int) -> Any:
+    trigger = SimpleNamespace(type="webhook", signature="standard", webhook_secret=secret)
+    return SimpleNamespace(name="note", version=version, trigger=trigger)
