@@ -148,7 +148,7 @@ def _stage(lost: NotSent | AnswerLost) -> Iterator[None]:
         return
     except smtplib.SMTPResponseException as error:
         refusal = _refused(error.smtp_code)
-    except (smtplib.SMTPException, OSError):
+    except (smtplib.SMTPException, OSError, ValueError):  # ValueError: a login that is not ASCII
         pass
     raise refusal
 

@@ -136,6 +136,13 @@ def test_a_refused_login_sends_nothing_and_tells_no_password():
     assert [] == server.messages
 
 
+def test_a_login_that_the_library_cannot_write_has_sent_nothing():
+    with mail_stand_in() as server, pytest.raises(NotSent):
+        url = f"smtp://shop@127.0.0.1:{server.port}?from=shop@example.com"
+        SmtpAdapter(mail_server(url, Secret("pässwort" * 3))).send(EFFECT)
+    assert [] == server.messages
+
+
 @pytest.mark.parametrize(
     "url",
     [
