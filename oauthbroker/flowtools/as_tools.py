@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
-from oauthbroker import AuthorizationNeeded
+from sqlalchemy.exc import SQLAlchemyError
+
+from oauthbroker import AuthorizationNeeded, BrokerError, Code
 from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.contract import FlowRuns, RunResult
 from oauthbroker.flowtools.running.flow import ReadyFlow
@@ -76,7 +78,11 @@ class FlowTools:
     async def _call(self, flow: ReadyFlow, ctx: ToolContext, args: Mapping[str, Any]) -> Any:
         """Run a flow, and return its output. The call that a model repeats after a consent goes on with its run."""
         actor, call = self._actor_of(ctx), f"{ctx.agent_name}\n{ctx.instance_key}\n{ctx.tool_call_id}"
-        return answer(await to_its_end(lambda: self._runs.call(flow, dict(args), actor, call=call)))
+        try:
+            return answer(await to_its_end(lambda: self._runs.call(flow, dict(args), actor, call=call)))
+        except SQLAlchemyError as error:  # its text has statements and values, which no model may read
+            note = type(error).__name__
+        raise BrokerError(Code.STORE_UNAVAILABLE, note=note)
 
 
 def answer(result: RunResult) -> Any:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
-from oauthbroker import SystemClock
+from oauthbroker import SystemClock, TurnAuth
 from oauthbroker.flowtools.as_tools import FlowTools, tool_name
 from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.judging import judge
+from oauthbroker.flowtools.running.journal import list_runs
 from oauthbroker.flowtools.spec import load_tool
 from oauthbroker.flowtools.versions import FlowVersions
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
@@ -36,12 +38,12 @@ class Agent:
 
     def __init__(self, here: Parking, folder: Path) -> None:
         self.here, self.versions = here, FlowVersions(folder, SystemClock())
-        self.registry, self.asked = Registry(), list[str]()
+        self.registry, self.asked, self.turn = Registry(), list[str](), TURN
         self.flows = FlowTools(self.registry, versions=self.versions, runs=here.world.runs, actor_of=self.caller)
 
     def caller(self, ctx: ToolContext) -> Actor:
         self.asked.append(ctx.agent_name)
-        return replace(ALICE, turn=TURN, repeats=True)
+        return replace(ALICE, turn=self.turn, repeats=True)
 
     def deploy(self, **more: Any) -> None:
         """Deploy a version of the flow, and let it serve."""
@@ -112,6 +114,27 @@ async def test_a_call_of_the_same_id_is_the_same_run(agent: Agent):
     first, again = await agent.call(0), await agent.call(0)
     assert first.output == again.output
     assert 1 == len(agent.here.api.requests)
+
+
+async def test_a_call_for_another_subject_goes_on_with_no_parked_run(agent: Agent):
+    first = await agent.call(0)
+    agent.turn = replace(TURN, auth=TurnAuth(subjects={"user": "slack:user:T2:U1"}))
+    other = await agent.call(1)
+    with agent.here.world.database.transaction() as connection:
+        found = list_runs(connection, 10)
+    assert ["parked", "parked"] == [run.state for run in found]
+    assert first.error is not None
+    assert other.error is not None
+    assert first.error.suggestion != other.error.suggestion, "the link is for the first one's user"
+
+
+async def test_a_fault_of_the_database_tells_the_model_no_statement_and_no_value(agent: Agent):
+    with agent.here.world.database.transaction() as connection:
+        connection.execute(sa.text("DROP TABLE flow_run"))
+    failed = await agent.call(0)
+    assert failed.error is not None
+    assert "storeUnavailable" == failed.error.name
+    assert "flow_run" not in failed.error.message
 
 
 async def test_no_other_process_goes_on_with_a_run_that_its_agent_repeats(agent: Agent):

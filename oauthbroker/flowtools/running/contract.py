@@ -163,9 +163,9 @@ class FlowRuns:
             if claim is not None:
                 claim(connection)
             if call is not None and tool.idempotency_key is None:
-                parked = journal.parked_call(connection, tool.source.digest, data, actor)
-                if parked is not None:
-                    return parked, False
+                for parked in journal.parked_runs(connection, tool.source.digest, data):
+                    if who(parked.actor) == who(actor):
+                        return parked, False
             if key is not None and (first := journal.find_run(connection, tool=tool.name, key=key)):
                 if (first.input, who(first.actor)) != (data, who(actor)):
                     raise FlowFailed("idempotencyConflict", "the key belongs to another call")

@@ -103,11 +103,10 @@ def _told(actor: Actor, turn: Any) -> dict[str, Any]:
     return told | ({"repeats": True} if actor.repeats else {})
 
 
-def parked_call(connection: Connection, digest: str, data: Any, actor: Actor | None) -> RunRecord | None:
-    """Return the oldest parked run of a version with this input and caller."""
+def parked_runs(connection: Connection, digest: str, data: Any) -> list[RunRecord]:
+    """Return the parked runs of a version with this input, the oldest first."""
     wanted = sa.select(RUN).filter_by(digest=digest, state=PARKED, input=json.dumps(data)).order_by(RUN.c.started)
-    found = (_record(each) for each in connection.execute(wanted).mappings())
-    return next((each for each in found if (each.actor and each.actor.id) == (actor and actor.id)), None)
+    return [_record(each) for each in connection.execute(wanted).mappings()]
 
 
 def find_run(connection: Connection, **where: Any) -> RunRecord | None:
