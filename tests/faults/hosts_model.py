@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Pair = tuple[str, int]  # app and person
+LONGEST_REVOCATION = 60.0  # seconds: of one whose process was killed, it is not known when it took effect
 UNREADABLE = ("keyUnknown", "recordCorrupt", "recordMisplaced")
 TOLERATED = {"link:noGrant", "link:refreshUncertain", "link:revoked"}
 
@@ -22,6 +23,15 @@ class Told:
     got: float
 
 
+@dataclass(frozen=True)
+class Without:
+    """An answer that knows of no grant, and the times before and after the call."""
+
+    pair: Pair
+    asked: float
+    got: float
+
+
 @dataclass
 class Facts:
     """The lines of all hosts, in the order in which they were read."""
@@ -32,8 +42,12 @@ class Facts:
     after_lost: Counter[str] = field(default_factory=Counter)
     ended: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     told: list[Told] = field(default_factory=list)
+    without: list[Without] = field(default_factory=list)
+    revoking: list[tuple[Pair, float]] = field(default_factory=list)
     revoked: list[tuple[Pair, float, float]] = field(default_factory=list)
+    refused_revocations: dict[tuple[Pair, float], float] = field(default_factory=dict)
     granted: set[str] = field(default_factory=set)
+    consented: list[tuple[Pair, float]] = field(default_factory=list)
     turns_over: dict[str, float] = field(default_factory=dict)
     admitted: list[tuple[str, float]] = field(default_factory=list)
     enqueued: set[tuple[str, int]] = field(default_factory=set)
@@ -44,21 +58,34 @@ class Facts:
         match line:
             case ["told", _, word, app, person, token, asked, got]:
                 self.answers[word] += 1
+                pair = app, int(person)
                 if token != "-":
-                    self.told.append(Told((app, int(person)), token, float(asked), float(got)))
+                    self.told.append(Told(pair, token, float(asked), float(got)))
+                elif word == "link:noGrant":
+                    self.without.append(Without(pair, float(asked), float(got)))
             case ["intent", _, app, lost]:
                 self.intents[app] += 1
                 self.after_lost[app] += int(lost) > 0
             case ["ended", _, _, word, token]:
                 self.ended[word].add(token)
-            case ["revoked", app, person, begun, done, _]:
-                self.revoked.append(((app, int(person)), float(begun), float(done)))
             case ["refused", what, code]:
                 self.refused[f"{what}: {code}"] += 1
-            case ["granted", session]:
+            case ["granted", session, app, person, when]:
                 self.granted.add(session)
+                self.consented.append(((app, int(person)), float(when)))
+            case ["revoking" | "revoked" | "unrevoked", app, person, *times]:
+                self._hear_of_revocation(line[0], (app, int(person)), [*map(float, times)])
             case _:
                 self._hear_of_others(line)
+
+    def _hear_of_revocation(self, what: str, pair: Pair, times: list[float]) -> None:
+        match what, times:
+            case "revoking", [begun]:
+                self.revoking.append((pair, begun))
+            case "revoked", [begun, done]:
+                self.revoked.append((pair, begun, done))
+            case "unrevoked", [begun, done]:
+                self.refused_revocations[pair, begun] = done
 
     def _hear_of_others(self, line: list[str]) -> None:
         match line:
@@ -84,6 +111,7 @@ class Facts:
 def problems(facts: Facts, provider: Mapping[str, Any], grace: Mapping[str, int]) -> list[str]:
     """Return what no run may show. `provider`: its answers to `figures`, `refusals`, `requests` and `families`."""
     return [
+        *_grants_lost(facts),
         *_families_lost(facts, provider, grace),
         *_handed_out_after_revocation(facts, provider["families"]),
         *_admitted_after_end(facts),
@@ -99,6 +127,26 @@ def problems(facts: Facts, provider: Mapping[str, Any], grace: Mapping[str, int]
             if word.startswith("link") and word not in {*TOLERATED, "link:expired"}
         ],
     ]
+
+
+def _grants_lost(facts: Facts) -> list[str]:
+    """A pair whose consent or token was acknowledged has a grant from then on, until a revocation takes effect. A grant that
+    is revoked leaves a record only until the provider has been told."""
+    acknowledged = defaultdict[Pair, list[tuple[float, float]]](list)  # before and after each call
+    for each in facts.told:
+        acknowledged[each.pair].append((each.asked, each.got))
+    for pair, when in facts.consented:
+        acknowledged[pair].append((when, when))
+    ends = {(pair, begun): done for pair, begun, done in facts.revoked} | facts.refused_revocations
+    revocations = defaultdict[Pair, list[tuple[float, float]]](list)
+    for pair, begun in facts.revoking:
+        revocations[pair].append((begun, ends.get((pair, begun), begun + LONGEST_REVOCATION)))
+    found = []
+    for answer in facts.without:
+        known = [asked for asked, got in acknowledged[answer.pair] if got < answer.asked]
+        if known and not any(begun < answer.got and done > max(known) for begun, done in revocations[answer.pair]):
+            found.append(f"{answer.pair}: no grant {answer.asked - max(known):.3f} s after an answer that had one")
+    return found
 
 
 def _ended_without_cause(facts: Facts, provider: Mapping[str, Any]) -> list[str]:

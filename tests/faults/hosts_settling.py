@@ -9,9 +9,9 @@ from oauthbroker.core.errors import BrokerError
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from tests.faults.broker_worker import subject_of
 from tests.faults.hosts_model import Facts, Pair
-from tests.faults.hosts_worker import CONSUMER
+from tests.faults.hosts_worker import CONSUMER, now
 from tests.faults.storm_kit import People, Provider
-from tests.faults.storm_worker import word_of
+from tests.faults.storm_worker import fingerprint, word_of
 
 SETTLE = 90.0
 
@@ -57,11 +57,12 @@ async def _drain(broker: Any, agent: str, facts: Facts) -> None:
 
 
 async def _answer(people: People, pair: Pair, facts: Facts) -> TokenResult:
-    result = await people.ask(*pair)
+    asked_at, result = now(), await people.ask(*pair)
+    facts.hear(["told", "people", word_of(result), *map(str, pair), fingerprint(result), asked_at, now()])
     if isinstance(result, AuthorizationRequired):
         asked = await people.agree(*pair)
         if asked is not None:
-            facts.granted.add(asked.auth_session_id)
+            facts.hear(["granted", asked.auth_session_id, *map(str, pair), now()])
     return result
 
 

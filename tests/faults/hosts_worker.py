@@ -100,25 +100,30 @@ class Work:
         result = await self._broker.oauth(turned).get_access_token(app)
         say("told", os.getpid(), word_of(result), app, person, fingerprint(result), asked_at, now())
         if isinstance(result, AuthorizationRequired):
-            await self._agree(result, person)
+            await self._agree(result, app, person)
         elif isinstance(result, Ready) and self._dice.random() < 0.05:
             await self._broker.oauth(turned).report_rejected(app, result.access_token)
 
-    async def _agree(self, asked: AuthorizationRequired, person: int) -> None:
+    async def _agree(self, asked: AuthorizationRequired, app: str, person: int) -> None:
         try:
             browser = Browser(apps={BASE: self._broker.web})
             page = await connect_through(browser, self._world, asked.authorization_url, f"person{person}")
         except (AssertionError, KeyError, TypeError, OSError):  # the link was used meanwhile, or a page has no form
             return
         if page.status == 200:
-            say("granted", asked.auth_session_id)
+            say("granted", asked.auth_session_id, app, person, now())
 
     async def revoke(self) -> None:
         if self._dice.random() < 0.05:
             app, person = self._pair()
             begun = now()
-            done = await self._broker.revoke(app, subject=subject_of(person))
-            say("revoked", app, person, begun, now(), done)
+            say("revoking", app, person, begun)
+            try:
+                await self._broker.revoke(app, subject=subject_of(person))
+            except BrokerError:
+                say("unrevoked", app, person, begun, now())
+                raise
+            say("revoked", app, person, begun, now())
 
     async def turn(self) -> None:
         begun = await self._broker.turns.begin(turn(instance=self._name))
