@@ -19,8 +19,9 @@ def on_path(*folders: Path) -> Iterator[None]:
         yield
     finally:
         sys.path[:] = before
+        starts = tuple(f"{folder}/" for folder in folders)
         for name, module in list(sys.modules.items()):
-            if any(str(getattr(module, "__file__", None) or "").startswith(f"{folder}/") for folder in folders):
+            if str(getattr(module, "__file__", None) or "").startswith(starts):
                 del sys.modules[name]
 
 

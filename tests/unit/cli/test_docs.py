@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import shlex
@@ -20,18 +21,21 @@ PAGE = (REPOSITORY / "docs/cli.md").read_text("utf-8")
 COMMON = {"--help", "-h", "-c", "-y", "--json"}
 
 
-def commands() -> Iterator[tuple[str, Any]]:
-    """(`grants list`, its command) of all there are."""
+@functools.cache
+def commands() -> dict[str, Any]:
+    """Return all commands by their names, such as `grants list`."""
+    found: dict[str, Any] = {}
     rooms = room_commands(cli.COMMANDS)
     for name in (*cli.COMMANDS, *rooms.rooms):
         is_ours = name in cli.COMMANDS
         command: Any = typer.main.get_command(cli.module_of(name).app) if is_ours else rooms.command(name)
         parts = getattr(command, "commands", None)
-        yield from ((f"{name} {part}", each) for part, each in parts.items()) if parts else [(name, command)]
+        found |= {f"{name} {part}": each for part, each in parts.items()} if parts else {name: command}
+    return found
 
 
 def test_every_command_and_option_is_on_the_page():
-    for name, command in commands():
+    for name, command in commands().items():
         line = next((line for line in PAGE.splitlines() if line.startswith(f"| `{name}")), None)
         assert line, f"{name} is missing"
         shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
@@ -73,14 +77,14 @@ def test_every_command_line_of_a_block_parses(line: str):
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     words = [*itertools.takewhile(lambda word: not set(word) <= set("();<>|&"), lexer)]
-    known = dict(commands())
+    known = commands()
     name = named(words, known)
     assert name in known
     known[name].make_context(name, words[len(name.split()) :])
 
 
 def test_every_command_that_a_sentence_names_exists_with_its_options():
-    known = dict(commands())
+    known = commands()
     for page in PAGES:
         prose = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
         for said in re.findall(r"`oauthbroker ([a-z][^`]*)`", prose):
