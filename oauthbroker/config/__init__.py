@@ -18,13 +18,10 @@ __all__ = ["ConfigProblem", "ConfigRefused", "Loaded", "Source", "SourcePlace", 
 __getattr__ = lazily(  # a broker over a `Bundle` built in code reads no YAML and loads no models of it
     __name__,
     {
-        "ConfigProblem": "oauthbroker.config.problems",
-        "ConfigRefused": "oauthbroker.config.problems",
-        "Loaded": "oauthbroker.config.unresolved_bundle",
-        "Source": "oauthbroker.config.value_sources",
-        "SourcePlace": "oauthbroker.config.problems",
-        "load": "oauthbroker.config.loading",
-        "load_settings": "oauthbroker.config.loading",
-        "resolve": "oauthbroker.config.resolving",
+        "config.loading": {"load", "load_settings"},
+        "config.problems": {"ConfigProblem", "ConfigRefused", "SourcePlace"},
+        "config.resolving": {"resolve"},
+        "config.unresolved_bundle": {"Loaded"},
+        "config.value_sources": {"Source"},
     },
 )

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
 
 
-def lazily(module: str, places: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of `module`. `places`: each public name and the module that defines it."""
+def lazily(module: str, places: Mapping[str, Collection[str]]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of `module`. `places`: the modules below `oauthbroker`, each with the public names that
+    it defines."""
 
     def find(name: str) -> Any:
-        if name not in places:
+        place = next((place for place, names in places.items() if name in names), None)
+        if place is None:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        value = getattr(import_module(places[name]), name)
+        value = getattr(import_module(f"oauthbroker.{place}"), name)
         setattr(sys.modules[module], name, value)
         return value
 
