@@ -14,10 +14,12 @@ from oauthbroker.cli.json_output import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
 from oauthbroker.cli.stored_records import say
 from oauthbroker.cli.tables import counted, table
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.refused import Refused
+from oauthbroker.observability.logging import Log, json_log
 
 if TYPE_CHECKING:
     from oauthbroker.model.settings import Settings
-    from oauthbroker.observability.logging import Log
     from oauthbroker.store.moving.copying import CopiedKind
 
 app = typer.Typer(
@@ -66,7 +68,6 @@ def copy_command(
     is closed, the rest is copied, every record is opened and compared, and TO opens. After a crash, the same command
     goes on. Both use the same key. Then write TO into spec.store, and start the brokers.
     """
-    from oauthbroker.core.clock import SystemClock
     from oauthbroker.wiring.moving import copy_store
 
     settings, log = _settings(config)
@@ -79,17 +80,13 @@ def copy_command(
         cut_over=cut_over,
         skip_damaged=skip_damaged,
     )
-    if as_json:
-        answer({"cutOver": copied.cut_over, "damaged": copied.damaged, "kinds": [*map(_document, copied.kinds)]})
+    lines = [f"Left behind, does not open: {place}" for place in copied.damaged]
+    if copied.cut_over:
+        lines += [f"Done: every record opens and is equal. {source} is closed. Write {target} into spec.store."]
     else:
-        _show(copied.kinds, changes=True)
-        for place in copied.damaged:
-            typer.echo(f"Left behind, does not open: {place}")
-        typer.echo(
-            f"Done: every record opens and is equal. {source} is closed. Write {target} into spec.store."
-            if copied.cut_over
-            else "Copied. Repeat this, then stop the brokers and add --cut-over."
-        )
+        lines += ["Copied. Repeat this, then stop the brokers and add --cut-over."]
+    document = {"cutOver": copied.cut_over, "damaged": copied.damaged}
+    _tell(copied.kinds, lines, document, as_json=as_json, changes=True)
     if copied.damaged:
         raise typer.Exit(NOT_ALL)
 
@@ -104,22 +101,17 @@ def verify_command(place: Place = "", as_json: AsJson = False, config: ConfigPat
 
     settings, log = _settings(config)
     found = verify_store(place or word_of(settings), settings, env=os.environ, log=log)
-    if as_json:
-        answer(
-            {
-                "ok": not found.faults,
-                "faults": [{"record": record, "fault": fault} for record, fault in found.faults],
-                "leftovers": [{"kind": kind, "what": what} for kind, what in found.leftovers],
-                "kinds": [*map(_document, found.kinds)],
-            }
-        )
-    else:
-        _show(found.kinds, changes=False)
-        for record, what in found.faults:
-            typer.echo(f"{record}: {what}")
-        for kind, what in found.leftovers:
-            typer.echo(f"{kind}: {what} (harmless)")
-        typer.echo(f"{counted(len(found.faults), 'record')} with a fault.")
+    lines = [
+        *(f"{record}: {what}" for record, what in found.faults),
+        *(f"{kind}: {what} (harmless)" for kind, what in found.leftovers),
+        f"{counted(len(found.faults), 'record')} with a fault.",
+    ]
+    document = {
+        "ok": not found.faults,
+        "faults": [{"record": record, "fault": fault} for record, fault in found.faults],
+        "leftovers": [{"kind": kind, "what": what} for kind, what in found.leftovers],
+    }
+    _tell(found.kinds, lines, document, as_json=as_json)
     if found.faults:
         raise typer.Exit(NOT_ALL)
 
@@ -137,18 +129,13 @@ def export_command(
     Brokers may work meanwhile. Each record is whole, and of some moment of the export. To open an archive takes an
     identity of one of the recipients and the key of the store. Status 1: records that do not open were left out.
     """
-    from oauthbroker.core.clock import SystemClock
     from oauthbroker.wiring.backup import export_store
 
     settings, log = _settings(config)
     words = [*(recipient or ()), *_lines_of(recipients_file)]
     kinds, damaged = export_store(file, words, settings, env=os.environ, clock=SystemClock(), log=log)
-    if as_json:
-        answer({"damaged": damaged, "kinds": [*map(_document, kinds)]})
-    else:
-        _show(kinds, changes=False)
-        for place in damaged:
-            typer.echo(f"Left out, does not open: {place}")
+    lines = [f"Left out, does not open: {place}" for place in damaged]
+    _tell(kinds, lines, {"damaged": damaged}, as_json=as_json)
     if damaged:
         raise typer.Exit(NOT_ALL)
 
@@ -160,22 +147,17 @@ def import_command(file: Archive, identity: Identity, as_json: AsJson = False, c
     Every record is opened before the first write, and compared after the last. After
     a crash, the same command goes on. The store does not open for brokers until `store accept-restore`.
     """
-    from oauthbroker.core.clock import SystemClock
     from oauthbroker.wiring.backup import import_store
 
     settings, log = _settings(config)
     kinds = import_store(file, identity, settings, env=os.environ, clock=SystemClock(), log=log)
-    if as_json:
-        answer({"kinds": [*map(_document, kinds)]})
-    else:
-        _show(kinds, changes=False)
-        typer.echo("Every record opens and is that of the archive. Now read `oauthbroker store accept-restore`.")
+    line = "Every record opens and is that of the archive. Now read `oauthbroker store accept-restore`."
+    _tell(kinds, [line], {}, as_json=as_json)
 
 
 @app.command("accept-restore")
 def accept_restore_command(yes: Yes = False, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """Let brokers use a restored store. It says first what that means."""
-    from oauthbroker.core.clock import SystemClock
     from oauthbroker.wiring.backup import accept_restore, restored
 
     settings, log = _settings(config)
@@ -202,10 +184,7 @@ def reopen_command(
 
     settings, _ = _settings(config)
     done = reopen_store(place or word_of(settings), os.environ, abandon=abandon)
-    if as_json:
-        answer({"reopened": done})
-    else:
-        typer.echo("The store is open again." if done else "The store was not closed.")
+    say("The store is open again." if done else "The store was not closed.", {"reopened": done}, as_json=as_json)
 
 
 @app.command("migrate")
@@ -215,36 +194,48 @@ def migrate_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> Non
     Safe while brokers of the version before run: migrations only add. The database's user needs the right to create
     tables here, and nowhere else. `oauthbroker init` does this for a new store.
     """
-    from oauthbroker.core.refused import Refused
     from oauthbroker.wiring import migrate_store, store_url
 
     url = store_url(_settings(config)[0], os.environ)
     if url is None:
         raise Refused("The store is in files. Only a store in PostgreSQL has migrations: write spec.store.url.")
     done = migrate_store(url)
-    if as_json:
-        answer({"migrations": done})
-    else:
-        typer.echo(f"Done: {', '.join(map(str, done))}." if done else "Nothing to do.")
+    said = f"Done: {', '.join(map(str, done))}." if done else "Nothing to do."
+    say(said, {"migrations": done}, as_json=as_json)
 
 
 def _settings(config: Path) -> tuple[Settings, Log]:
     from oauthbroker.config import load
-    from oauthbroker.core.clock import SystemClock
-    from oauthbroker.observability.logging import json_log
     from oauthbroker.wiring import with_keys
 
     return with_keys(load(config).settings, os.environ), json_log(sys.stderr, SystemClock())
 
 
 def _lines_of(path: Path | None) -> list[str]:
-    from oauthbroker.core.refused import Refused
-
     try:
         return path.read_text("utf-8").splitlines() if path is not None else []
     except (OSError, ValueError):
         pass
     raise Refused(f"{path} cannot be read.")
+
+
+def _tell(
+    kinds: list[CopiedKind], lines: list[str], document: dict[str, object], *, as_json: bool, changes: bool = False
+) -> None:
+    """Print the kinds that have records, with the beginning of their digests, and the lines; or the document and all
+    kinds as JSON."""
+    if as_json:
+        answer({**document, "kinds": [*map(_document, kinds)]})
+        return
+    head = ("kind", "records", *(("written", "removed") if changes else ()), "sha256")
+    rows = [
+        (each.kind, str(each.records), *((str(each.written), str(each.removed)) if changes else ()), each.digest[:16])
+        for each in kinds
+        if each.records or each.removed
+    ]
+    table(head, rows)
+    for line in lines:
+        typer.echo(line)
 
 
 def _document(kind: CopiedKind) -> dict[str, object]:
@@ -255,14 +246,3 @@ def _document(kind: CopiedKind) -> dict[str, object]:
         "removed": kind.removed,
         "sha256": kind.digest,
     }
-
-
-def _show(kinds: list[CopiedKind], *, changes: bool) -> None:
-    """Print the kinds that have records, with the beginning of their digests."""
-    head = ("kind", "records", *(("written", "removed") if changes else ()), "sha256")
-    rows = [
-        (each.kind, str(each.records), *((str(each.written), str(each.removed)) if changes else ()), each.digest[:16])
-        for each in kinds
-        if each.records or each.removed
-    ]
-    table(head, rows)
