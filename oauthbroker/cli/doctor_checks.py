@@ -6,7 +6,7 @@ The checks are independent: a failing one does not stop the others. They write n
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.folder import NAME as AUDIT_LOG
 from oauthbroker.audit.folder import slots_with_lines
 from oauthbroker.audit.trail import FileTrail
-from oauthbroker.cli.doctor_place import MOST_NAMED, data_of, disk, guarded, locks, permissions, rooms, sentence
+from oauthbroker.cli.doctor_place import MOST_NAMED, Step, data_of, disk, guarded, locks, permissions, rooms, sentence
 from oauthbroker.cli.tables import counted
 from oauthbroker.config import ConfigProblem, ConfigRefused, Loaded, load, load_settings, resolve
 from oauthbroker.config.problems import Problems
@@ -27,7 +27,7 @@ from oauthbroker.model.scope_ceiling import NO_RIGHTS
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.operations.checkup import findings
-from oauthbroker.operations.checkup.findings import Check, Finding
+from oauthbroker.operations.checkup.findings import Check, Finding, Light
 from oauthbroker.operations.checkup.forecast import AppFacts, Forecast, forecast
 from oauthbroker.operations.checkup.inspection import Inspection
 from oauthbroker.operations.checkup.probing import probing
@@ -63,25 +63,23 @@ class Doctor:
         if self.settings is None:
             return found
         root = self.settings.store_root
-        in_files: list[tuple[Check, Callable[[], Awaitable[list[Finding]]]]] = [
-            ("permissions", lambda: permissions(root)),
-            ("disk", lambda: disk(root)),
-            ("locks", lambda: locks(root)),
-        ]
-        in_database: list[tuple[Check, Callable[[], Awaitable[list[Finding]]]]] = [("database", self._database)]
-        steps: list[tuple[Check, Callable[[], Awaitable[list[Finding]]]]] = [
-            ("keys", self._keys),
-            *([] if self.settings.store_url_env else in_files),
-            ("secrets", self._values),
-            ("age", self._age),
-            ("audit", self._audit),
-            *(in_database if self.settings.store_url_env else []),
-            ("apiKeys", self._api_keys),
-            ("work", self._work),
-            ("grants", self._grants),
-            ("forecast", self._forecast),
-        ]
-        return [*found, *[finding for check, step in steps for finding in await guarded(check, step)]]
+        steps: dict[Check, Step] = {
+            "keys": self._keys,
+            "permissions": lambda: permissions(root),
+            "disk": lambda: disk(root),
+            "locks": lambda: locks(root),
+            "secrets": self._values,
+            "age": self._age,
+            "audit": self._audit,
+            "database": self._database,
+            "apiKeys": self._api_keys,
+            "work": self._work,
+            "grants": self._grants,
+            "forecast": self._forecast,
+        }
+        others = {"permissions", "disk", "locks"} if self.settings.store_url_env else {"database"}
+        chosen = [(check, step) for check, step in steps.items() if check not in others]
+        return [*found, *[finding for check, step in chosen for finding in await guarded(check, step)]]
 
     async def away(self) -> list[Finding]:
         """Run the checks that need the network: every provider, our public address, and the clocks of those that
@@ -125,25 +123,10 @@ class Doctor:
             self.settings = with_keys(self.loaded.settings, self.env)
         except ConfigRefused as refused:
             problems = refused.problems
-        found = [
-            Finding(
-                "configuration",
-                "failure",
-                sentence(problem.what),
-                todo=sentence(problem.todo),
-                about=str(problem.place),
-            )
-            for problem in problems[:MOST_NAMED]
-        ]
+        found = [_of_problem("configuration", "failure", it, about=str(it.place)) for it in problems[:MOST_NAMED]]
         if len(problems) > MOST_NAMED:
-            found.append(
-                Finding(
-                    "configuration",
-                    "failure",
-                    f"{len(problems) - MOST_NAMED} more.",
-                    todo="`oauthbroker check` has all.",
-                )
-            )
+            more = f"{len(problems) - MOST_NAMED} more."
+            found.append(Finding("configuration", "failure", more, todo="`oauthbroker check` has all."))
         if self.loaded is None:
             with suppress(ConfigRefused):
                 self.settings = with_keys(load_settings(self.config), self.env)
@@ -183,10 +166,7 @@ class Doctor:
             return [Finding("keys", "warning", f"{KEY_ENV} opens the keyring.", todo=todo), *found]
         where = key_origin(settings, self.env)
         what = "The key opens the keyring" + ("." if settings.key_service else ", and only you can read it.")
-        return [
-            Finding("keys", "ok", what, todo="", about=where),
-            *found,
-        ]
+        return [Finding("keys", "ok", what, about=where), *found]
 
     async def _values(self) -> list[Finding]:
         """Check every value that the configuration names, and list the apps that have all of theirs."""
@@ -222,13 +202,7 @@ class Doctor:
         """Report missing values: a variable may be set where the broker runs; a secret of the store may not."""
         known = [it for it in problems if self.keyring is not None or not is_unread_secret(it)]
         return [
-            Finding(
-                "secrets",
-                "warning" if "environment" in it.what else "failure",
-                sentence(it.what),
-                todo=sentence(it.todo),
-                about=about,
-            )
+            _of_problem("secrets", "warning" if "environment" in it.what else "failure", it, about=about)
             for it in known
         ]
 
@@ -265,28 +239,16 @@ class Doctor:
         with suppress(FileNotFoundError):
             os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC))
         if not slots_with_lines(self.data):
-            return [Finding("audit", "ok", "No line was written yet.", todo="", about=str(path))]
+            return [Finding("audit", "ok", "No line was written yet.", about=str(path))]
         verdict = await FileTrail(self.data, AuditKeys(self.store.mac)).verify()
         if not verdict.sound:
-            todo = "`oauthbroker audit verify` says where."
-            return [
-                Finding(
-                    "audit",
-                    "failure",
-                    f"The log was changed: {counted(verdict.broken, 'break')}.",
-                    todo=todo,
-                    about=str(path),
-                )
-            ]
-        return [
-            Finding(
-                "audit",
-                "ok",
-                f"Can be written; {counted(verdict.verified, 'line')} are genuine.",
-                todo="",
-                about=str(path),
+            what, todo = (
+                f"The log was changed: {counted(verdict.broken, 'break')}.",
+                "`oauthbroker audit verify` says where.",
             )
-        ]
+            return [Finding("audit", "failure", what, todo=todo, about=str(path))]
+        what = f"Can be written; {counted(verdict.verified, 'line')} are genuine."
+        return [Finding("audit", "ok", what, about=str(path))]
 
     async def _api_keys(self) -> list[Finding]:
         return findings.of_api_keys(await self.seen.api_keys(), self.clock.now()) if self.seen is not None else []
@@ -308,9 +270,8 @@ class Doctor:
         found = findings.of_grants(self.grants, self._facts())
         if damaged := len(self.seen.damaged):
             text = f"{counted(damaged, 'record')} cannot be read: {', '.join(self.seen.damaged[: findings.NAMED])}."
-            found.append(
-                Finding("grants", "failure", text, todo="Restore them from a backup; the others go on working.")
-            )
+            todo = "Restore them from a backup; the others go on working."
+            found.append(Finding("grants", "failure", text, todo=todo))
         return found
 
     async def _forecast(self) -> list[Finding]:
@@ -326,14 +287,13 @@ class Doctor:
 
 def _misplaced(app: OAuthApp) -> list[Finding]:
     """Report configured scopes that give no right."""
+    what = "{scope} stands in `scopes`: it asks for a refresh token only."
     todo = "Write it under `quirks.alwaysScopes`, where the preset does not have it already."
     return [
-        Finding(
-            "configuration",
-            "ok",
-            f"{scope} stands in `scopes`: it asks for a refresh token only.",
-            todo=todo,
-            about=app.name,
-        )
+        Finding("configuration", "ok", what.format(scope=scope), todo=todo, about=app.name)
         for scope in sorted(NO_RIGHTS & app.scope_set)
     ]
+
+
+def _of_problem(check: Check, light: Light, problem: ConfigProblem, *, about: str) -> Finding:
+    return Finding(check, light, sentence(problem.what), todo=sentence(problem.todo), about=about)

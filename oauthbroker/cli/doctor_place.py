@@ -18,6 +18,7 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.operations.checkup.findings import Check, Finding
 from oauthbroker.store.file.place_checks import NETWORK, file_system, flaws, locks_exclude, room_at
 
+Step = Callable[[], Awaitable[list[Finding]]]
 MOST_NAMED = 10
 MEBIBYTE = 1024 * 1024
 LITTLE, TOO_LITTLE = 200 * MEBIBYTE, 20 * MEBIBYTE
@@ -49,9 +50,7 @@ async def permissions(root: str) -> list[Finding]:
     ]
     if len(found) > MOST_NAMED:
         said.append(Finding("permissions", "failure", f"{len(found) - MOST_NAMED} more below {root}.", todo=todo))
-    return said or [
-        Finding("permissions", "ok", "Everything below is a plain file that only we can read.", todo="", about=root)
-    ]
+    return said or [Finding("permissions", "ok", "Everything below is a plain file that only we can read.", about=root)]
 
 
 async def disk(root: str) -> list[Finding]:
@@ -60,9 +59,8 @@ async def disk(root: str) -> list[Finding]:
         return []
     room = room_at(Path(root))
     files = room.files_free if room.files_free is not None else FEW_FILES
-    text = f"{room.bytes_free // MEBIBYTE} MiB" + (
-        f" and {room.files_free} files" if room.files_free is not None else ""
-    )
+    also = f" and {room.files_free} files" if room.files_free is not None else ""
+    text = f"{room.bytes_free // MEBIBYTE} MiB{also}"
     todo = "Make room: without it no refreshed token can be stored."
     if room.bytes_free < TOO_LITTLE or files < TOO_FEW_FILES:
         return [Finding("disk", "failure", f"Only {text} are free.", todo=todo)]
@@ -79,16 +77,9 @@ async def locks(root: str) -> list[Finding]:
     if locks_exclude(data_of(root)) is False:
         return [Finding("locks", "failure", "File locks do not exclude each other here.", todo=todo, about=kind)]
     if kind in NETWORK:
-        return [
-            Finding(
-                "locks",
-                "warning",
-                "A network file system: two machines would not see each other's locks.",
-                todo=todo,
-                about=kind,
-            )
-        ]
-    return [Finding("locks", "ok", "File locks work.", todo="", about=kind)]
+        what = "A network file system: two machines would not see each other's locks."
+        return [Finding("locks", "warning", what, todo=todo, about=kind)]
+    return [Finding("locks", "ok", "File locks work.", about=kind)]
 
 
 async def rooms(settings: Settings) -> list[Finding]:
@@ -106,18 +97,15 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-async def guarded(check: Check, step: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
+async def guarded(check: Check, step: Step) -> list[Finding]:
     """Return the step's findings or, if it raises, the reason in our own words."""
     try:
         return await step()
     except BrokerError as error:
-        why, code = str(error), error.code
-        todo = HINTS.get(code, "")
+        why, todo = str(error), HINTS.get(error.code, "")
     except OSError as error:
-        why, todo = (
-            f"The system says {errno.errorcode.get(error.errno or 0, 'OSError')}.",
-            "Look at that path and its owner.",
-        )
+        why = f"The system says {errno.errorcode.get(error.errno or 0, 'OSError')}."
+        todo = "Look at that path and its owner."
     except Exception as crash:  # noqa: BLE001  (the exception's own text may quote a secret)
         why, todo = f"This check broke: {described(crash)}.", "Please report this."
     return [Finding(check, "failure", why, todo=todo)]
