@@ -11,7 +11,7 @@ from typing import Any, Literal
 import segno
 from markupsafe import Markup
 
-from oauthbroker.authorization.pages_service import Invitation
+from oauthbroker.authorization.pages_service import AuthorizationEnd, Invitation
 from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.model.token_results import DevicePrompt
@@ -57,17 +57,6 @@ class ConnectView:
     def login_host(self) -> str:
         """Return the host of the broker's own login, if that comes first."""
         return host_of(self.asked.login_endpoint) if self.asked.login_endpoint else ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoneView:
-    """The end for its user: `scopes` None and `account` empty are unknown, or not for this browser."""
-
-    app_name: str
-    provider: str
-    scopes: tuple[str, ...] | None
-    account: str
-    connections_url: str
 
 
 def render_connect(view: ConnectView, locale: Locale) -> Page:
@@ -152,18 +141,20 @@ def render_onward(url: str, titles: Titles, lead: str, host: str, locale: Locale
     return page("leaving.html", locale, kind="leaving", **titles, **words)
 
 
-def render_done(view: DoneView, locale: Locale) -> Page:
+def render_done(ending: AuthorizationEnd, connections_url: str, locale: Locale) -> Page:
     """Render the connected account, its permissions, and the page where it can be disconnected."""
-    scopes = view.scopes or ()
+    app, scopes = ending.app, ending.scopes or ()
     return page(
         "done.html",
         locale,
         kind="connected",
-        title=plain_phrase(PAGES[locale].connected_title, app=view.app_name),
-        view=view,
-        scopes=[scope_line(view.provider, scope, locale) for scope in scopes[:_SCOPES_SHOWN]],
+        title=plain_phrase(PAGES[locale].connected_title, app=app.display_name),
+        app_name=app.display_name,
+        account=ending.account,
+        connections_url=connections_url,
+        scopes=[scope_line(app.provider, scope, locale) for scope in scopes[:_SCOPES_SHOWN]],
         more_scopes=max(0, len(scopes) - _SCOPES_SHOWN),
-        is_known=view.scopes is not None,
+        is_known=ending.scopes is not None,
     )
 
 

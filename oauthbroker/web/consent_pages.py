@@ -27,7 +27,7 @@ from oauthbroker.web import error_responses
 from oauthbroker.web.access_log import note_refusal
 from oauthbroker.web.browsers import Browsers
 from oauthbroker.web.confirmation_pages import render_next, render_private, render_wrong_account
-from oauthbroker.web.consent_html import CANCEL, CONTINUE, DECISION_FIELD, ConnectView, DoneView
+from oauthbroker.web.consent_html import CANCEL, CONTINUE, DECISION_FIELD, ConnectView
 from oauthbroker.web.form_routes import Handler, route
 from oauthbroker.web.retry_pages import AGAIN, RetryPages
 
@@ -125,26 +125,24 @@ class ConsentPages:
     def callback_of(self, app: OAuthApp) -> Handler:
         """Return the handler of one app's own callback path."""
 
-        async def callback(request: Request) -> Response:
-            if _is_prefetch(request):
-                raise BrokerError(Code.CALLBACK_MALFORMED, note="prefetch")
-            query = request.scope["query_string"]
-            return await self._truthfully(request, lambda: locator_of_callback(query), arrive(request, query))
-
         async def arrive(request: Request, query: bytes) -> Response:
             came = await self.consent.arrive(app, query, self._cookies_of(request))
             place = f"{NEXT}/as-{came.locator}" if came.parked else f"/connected/{app.name}"
             return self.browsers.arrived(place, came.locator)
 
-        return callback
+        return partial(self._came_back, answer=arrive)
+
+    async def _came_back(self, request: Request, answer: Callable[[Request, bytes], Awaitable[Response]]) -> Response:
+        """Answer a browser that was sent back with a query. Raises `callbackMalformed` for a prefetch."""
+        if _is_prefetch(request):
+            raise BrokerError(Code.CALLBACK_MALFORMED, note="prefetch")
+        query = request.scope["query_string"]
+        return await self._truthfully(request, lambda: locator_of_callback(query), answer(request, query))
 
     async def log_in(self, request: Request) -> Response:
         """Handle the browser's return from the broker's own login. The session's browser gets a new cookie and goes
         on."""
-        if _is_prefetch(request):
-            raise BrokerError(Code.CALLBACK_MALFORMED, note="prefetch")
-        query = request.scope["query_string"]
-        return await self._truthfully(request, lambda: locator_of_callback(query), self._logged_in(request, query))
+        return await self._came_back(request, self._logged_in)
 
     async def _logged_in(self, request: Request, query: bytes) -> Response:
         try:
@@ -167,15 +165,8 @@ class ConsentPages:
     async def show_connected(self, request: Request) -> Response:
         """Show the result at a clean address after the callback, so that no code stays in the history (case 92)."""
         ending = await self._just_ended(request, None)
-        connections = self.browsers.url("/connections")
-        view = DoneView(
-            app_name=ending.app.display_name,
-            provider=ending.app.provider,
-            scopes=ending.scopes,
-            account=ending.account,
-            connections_url=connections,
-        )
-        return views.render_done(view, self.browsers.locale(request, ending.locale)).response()
+        connections, locale = self.browsers.url("/connections"), self.browsers.locale(request, ending.locale)
+        return views.render_done(ending, connections, locale).response()
 
     async def show_declined(self, request: Request) -> Response:
         ending = await self._just_ended(request, Code.PROVIDER_DENIED)
