@@ -35,6 +35,9 @@ class Browsers:
         self._base_url = settings.public_base_url.rstrip("/")
         self._origin = csrf.origin_of(settings.public_base_url)
         self._secure = settings.public_base_url.startswith("https:")
+        self._key_name = csrf.browser_cookie_name(secure=self._secure)
+        # no session's cookie has this name: theirs end in a locator, after `oab-`
+        self._arrival_name = "__Host-oab_arrival" if self._secure else "oab_arrival"
         self._locale = settings.locale
 
     def locale(self, request: Request, of_turn: Locale | None = None) -> Locale:
@@ -55,15 +58,14 @@ class Browsers:
         return response
 
     def known_key(self, request: Request) -> str | None:
-        return csrf.read_cookie(request.headers, csrf.browser_cookie_name(secure=self._secure))
+        return csrf.read_cookie(request.headers, self._key_name)
 
     def key(self, request: Request) -> str:
         """Return the browser's key, or a new one for `key_cookie`."""
         return self.known_key(request) or csrf.new_browser_key(self.clock)
 
     def key_cookie(self, key: str) -> str:
-        name = csrf.browser_cookie_name(secure=self._secure)
-        return csrf.cookie_header(name, key, secure=self._secure, max_age=BROWSER_COOKIE_SECONDS)
+        return csrf.cookie_header(self._key_name, key, secure=self._secure, max_age=BROWSER_COOKIE_SECONDS)
 
     def field(self, key: str, path: str) -> str:
         """Return the hidden field of the form for `path`, in the browser of that key."""
@@ -113,8 +115,3 @@ class Browsers:
             return None
         left = int(until) - self.clock.now().timestamp()  # more than any had: the clock was set back since
         return locator if 0 < left <= ARRIVAL_SECONDS + SET_BACK.total_seconds() else None
-
-    @property
-    def _arrival_name(self) -> str:
-        """No session's cookie has this name: theirs end in a locator, after `oab-`."""
-        return "__Host-oab_arrival" if self._secure else "oab_arrival"

@@ -34,14 +34,12 @@ def wants_page(headers: Headers) -> bool:
     return "text/html" in headers.get("accept", "").lower()
 
 
-def error_page(
-    error: BrokerError, locale: Locale, *, app_name: str | None = None, reference: str = "", status: int | None = None
-) -> Page:
+def error_page(error: BrokerError, locale: Locale, *, reference: str = "", status: int | None = None) -> Page:
     """Render an error for a person; `reference` is the request id to quote. `status` overrides the code's own."""
-    outcome = _OUTCOMES.get(error.code, "failed")
     if isinstance(error, AlreadyConnected):
-        outcome, app_name = "connected", error.app_name
-    return render_outcome(outcome, error.code, app_name, locale, reference=reference, status=status)
+        return render_outcome("connected", error.code, error.app_name, locale, reference=reference, status=status)
+    outcome = _OUTCOMES.get(error.code, "failed")
+    return render_outcome(outcome, error.code, None, locale, reference=reference, status=status)
 
 
 def problem(
@@ -66,10 +64,10 @@ def problem(
     return _problem(status or error.status, said, extra)
 
 
-def refusal(error: BrokerError, request: Request, locale: Locale, more: Mapping[str, Any] | None = None) -> Response:
+def refusal(error: BrokerError, request: Request, default: Locale, more: Mapping[str, Any] | None = None) -> Response:
     """Return the problem as the API answers it, without regard to Accept; `more` are further members."""
     note_refusal(request.scope, error)
-    return problem(error, locale, more=more)
+    return problem(error, locale_of(request.headers.get("accept-language"), default), more=more)
 
 
 def _headers_of(error: BrokerError) -> dict[str, str]:

@@ -13,7 +13,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Life
 from oauthbroker.operations.health import HealthCheck
-from oauthbroker.web.form_routes import Handler, route
+from oauthbroker.web.form_routes import route
 from oauthbroker.web.security_headers import security_headers
 
 STOPPING = "stopping"
@@ -64,26 +64,16 @@ class Readiness:
 
 
 def health_routes(health: HealthCheck, readiness: Readiness) -> list[BaseRoute]:
-    return [route("/healthz", health_page(health), "GET"), route("/readyz", ready_page(readiness), "GET")]
-
-
-def health_page(health: HealthCheck) -> Handler:
-    """Answer 200 always: the process answers and serves tokens. A restart on another status would end a broker that
-    works, and with a broken configuration it would not come up again. The body has the problems."""
-
-    async def answer(request: Request) -> Response:  # noqa: ARG001  (a handler's signature)
+    async def show_health(_: Request) -> Response:
+        """Answer 200 always: the process answers and serves tokens. A restart on another status would end a broker that
+        works, and with a broken configuration it would not come up again. The body has the problems."""
         return JSONResponse(health.now().to_json(), headers=security_headers())
 
-    return answer
-
-
-def ready_page(readiness: Readiness) -> Handler:
-    """Answer 200, or 503 while no work should be sent here, with the problems in the body. Restarting mends none of
-    them."""
-
-    async def answer(request: Request) -> Response:  # noqa: ARG001  (a handler's signature)
+    async def show_readiness(_: Request) -> Response:
+        """Answer 200, or 503 while no work should be sent here, with the problems in the body. Restarting mends none of
+        them."""
         problems = await readiness.problems()
         body = {"status": "unready", "problems": list(problems)} if problems else {"status": "ready"}
         return JSONResponse(body, 503 if problems else 200, headers=security_headers())
 
-    return answer
+    return [route("/healthz", show_health, "GET"), route("/readyz", show_readiness, "GET")]

@@ -77,9 +77,9 @@ class Guard:
     """ASGI middleware inside AccessLog, around the routes: `Starlette(middleware=[Middleware(AccessLog, ...),
     Middleware(Guard, ...)])`, so that a fault becomes our fixed page before any server prints it.
 
-    `any_host_paths` are exact paths that tell nothing and are asked by address (health probes). On our Unix socket
-    Host says nothing and is not judged. `proxies` may name another client than the connection's other end. An answer
-    has to begin after `seconds`, unless its route says `may_take_long`.
+    Host is not judged for health probes, which tell nothing and are asked by address, nor on our Unix socket, where it
+    says nothing. `proxies` may name another client than the connection's other end. An answer has to begin after
+    `seconds`, unless its route says `may_take_long`.
     """
 
     def __init__(
@@ -89,12 +89,10 @@ class Guard:
         hosts: frozenset[str],
         locale: Locale,
         log: Log,
-        any_host_paths: frozenset[str] = PROBES,
         proxies: Proxies | None = None,
         seconds: float | None = None,
     ) -> None:
         self.app, self.hosts, self.locale, self.log = app, hosts, locale, log
-        self.any_host_paths = any_host_paths
         self.proxies = proxies or Proxies()
         self.seconds = seconds
 
@@ -155,7 +153,7 @@ class Guard:
     def _refusal(self, scope: Scope, announced: list[bytes], *, coded: bool, most: int) -> Response | None:
         """Check (1) Host (2) size of the target (3) its characters (4) the body's announced size; None lets it pass."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        judged = path not in self.any_host_paths and PEER not in (scope.get("extensions") or {})
+        judged = path not in PROBES and PEER not in (scope.get("extensions") or {})
         if judged and not is_ours([value for name, value in scope["headers"] if name == b"host"], self.hosts):
             return answer(BrokerError(Code.HOST_NOT_ALLOWED), Request(scope), self.locale)
         if len(scope.get("raw_path") or b"") > TARGET_LIMIT or _is_too_long(scope["query_string"]):

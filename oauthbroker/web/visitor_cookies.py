@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,10 +23,7 @@ class Visitor:
     """A person who was let in. `key` is this browser's, and goes into forms as their MAC only."""
 
     visit: BrowserSession
-    key: str
-
-    def __repr__(self) -> str:
-        return f"Visitor({self.visit!r})"
+    key: str = field(repr=False)
 
 
 VisitorHandler = Callable[[Request, Visitor], Awaitable[Response]]

@@ -22,7 +22,6 @@ from oauthbroker.web.api.handler_call import ApiCall, note_refused
 from oauthbroker.web.api.request_models import NoParameters
 from oauthbroker.web.api.request_parsing import RequestInvalid, read_body, read_path, read_query
 from oauthbroker.web.rate_limits import RequestLimits
-from oauthbroker.web.words import locale_of
 
 _NOTHING = NoParameters()
 
@@ -56,9 +55,8 @@ class Endpoint:
             refused = error
         await self._note(request, caller, refused)
         default = caller.turn.locale_or(self.locale) if isinstance(caller, Guest) else self.locale
-        locale = locale_of(request.headers.get("accept-language"), default)
         more = {"errors": refused.problems} if isinstance(refused, RequestInvalid) else None
-        return error_responses.refusal(refused, request, locale, more)
+        return error_responses.refusal(refused, request, default, more)
 
     def _operation(self, request: Request) -> Operation:
         found = self.operations.get(request.method)

@@ -43,9 +43,12 @@ _SCHEMES: dict[Who, str] = {
     "runtime": "runtimeKey", "operator": "operatorKey", "turn": "turnToken", "wholeTurn": "turnToken",
 }  # fmt: skip
 SECURITY_SCHEMES = {
-    "turnToken": ("oabt.", "A turn token: what POST /v1/turns gave for a turn or for one of its tools."),
-    "runtimeKey": ("oabk.", "An API key with the role `runtime`."),
-    "operatorKey": ("oabk.", "An API key with the role `operator`."),
+    name: {"type": "http", "scheme": "bearer", "bearerFormat": prefix, "description": meaning}
+    for name, prefix, meaning in (
+        ("turnToken", "oabt.", "A turn token: what POST /v1/turns gave for a turn or for one of its tools."),
+        ("runtimeKey", "oabk.", "An API key with the role `runtime`."),
+        ("operatorKey", "oabk.", "An API key with the role `operator`."),
+    )
 }
 
 
@@ -83,7 +86,7 @@ def document() -> dict[str, Any]:
         },
         "servers": [{"url": "/", "description": "This broker."}],
         "paths": paths,
-        "components": {"schemas": _schemas(every), "securitySchemes": _security_schemes()},
+        "components": {"schemas": _schemas(every), "securitySchemes": SECURITY_SCHEMES},
     }
 
 
@@ -228,10 +231,3 @@ def _problem_example(code: Code, status: int) -> dict[str, Any]:
         "type": "about:blank", "title": HTTPStatus(status).phrase, "status": status,
         "detail": code.sentence(), "code": code.value, "retryable": code.retryable,
     }  # fmt: skip
-
-
-def _security_schemes() -> dict[str, Any]:
-    return {
-        name: {"type": "http", "scheme": "bearer", "bearerFormat": prefix, "description": meaning}
-        for name, (prefix, meaning) in SECURITY_SCHEMES.items()
-    }

@@ -31,7 +31,6 @@ from oauthbroker.web.api.handler_call import note_refused, reply
 from oauthbroker.web.api.proxied_body import ProxiedBody
 from oauthbroker.web.rate_limits import RequestLimits
 from oauthbroker.web.request_limits import PROXIED, may_take_long
-from oauthbroker.web.words import locale_of
 
 PATH = f"{PROXIED}{{app}}/{{host}}/{{path}}"
 ROUTE = PATH.replace("{path}", "{path:path}")
@@ -155,8 +154,7 @@ class ProxyEndpoint:
 
     def _refusal(self, request: Request, caller: Guest | None, refused: BrokerError) -> Response:
         default = self.locale if caller is None else caller.turn.locale_or(self.locale)
-        locale = locale_of(request.headers.get("accept-language"), default)
-        return _marked(error_responses.refusal(refused, request, locale), "error")
+        return _marked(error_responses.refusal(refused, request, default), "error")
 
 
 def _target_of(request: Request) -> ProxyTarget:

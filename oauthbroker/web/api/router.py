@@ -24,19 +24,10 @@ class ApiRoutes:
     """One route for each path: the broker's own, and those of the rooms once they are open."""
 
     def __init__(self, services: Services, settings: Settings, limits: RequestLimits) -> None:
-        self._endpoint = partial(
-            Endpoint,
-            services=services,
-            callers=Callers(turns=services.turns, api_keys=services.api_keys, settings=settings),
-            limits=limits,
-            locale=settings.locale,
-        )
-        proxy = ProxyEndpoint(
-            services=services,
-            callers=Callers(turns=services.turns, api_keys=services.api_keys, settings=settings),
-            limits=limits,
-            locale=settings.locale,
-        )
+        callers = Callers(turns=services.turns, api_keys=services.api_keys, settings=settings)
+        locale = settings.locale
+        self._endpoint = partial(Endpoint, services=services, callers=callers, limits=limits, locale=locale)
+        proxy = ProxyEndpoint(services=services, callers=callers, limits=limits, locale=locale)
         self._own = [*self._routes((*OPERATIONS, DOCUMENT)), OwnMethods(ROUTE, proxy)]
         self._of_rooms: list[BaseRoute] = []
         self._metadata: list[BaseRoute] = []

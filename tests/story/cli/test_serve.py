@@ -164,13 +164,13 @@ def test_a_crash_in_a_page_is_told_without_its_words(ready: Desk):
     secret = ready.canaries.mint("code").reveal()
     prelude = (
         "import oauthbroker.web.readiness as app\n"
-        "sound = app.health_page\n"
-        "def health_page(health):\n"
+        "sound = app.route\n"
+        "def route(path, handler, method):\n"
         "    async def answer(request):\n"
         "        if 'x-planted' in request.headers: raise RuntimeError(request.headers['x-planted'])\n"
-        "        return await sound(health)(request)\n"
-        "    return answer\n"
-        "app.health_page = health_page\n"
+        "        return await handler(request)\n"
+        "    return sound(path, answer, method)\n"
+        "app.route = route\n"
     )
     with serving(ready, prelude=prelude):
         answer = raw(
