@@ -12,6 +12,7 @@ import typer
 from oauthbroker.cli.error_output import confirm
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
 from oauthbroker.cli.stored_records import by_id, change, read, say, show_all
+from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -67,7 +68,6 @@ def create_command(
     stdout holds only the key. The store keeps a hash, so the key cannot be printed again.
     """
     words: list[Role] = [role.value for role in roles or [RoleWord.RUNTIME]]
-
     made = change(config, lambda vault: vault.api_keys.create(name, words, lives_seconds=expires))
     _hand_over(*made, as_json=as_json)
 
@@ -75,8 +75,6 @@ def create_command(
 @app.command("list")
 def list_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """List the keys, expired ones too."""
-    from oauthbroker.core.clock import SystemClock
-
     now, found = SystemClock().now(), _keys(config)
     documents = [key.to_json() | {"state": _state(key, now)} for key in found]
     head = ("key", "name", "roles", "made", "expires", "state")

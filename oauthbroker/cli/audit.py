@@ -133,7 +133,9 @@ async def _tail(
         coming = vault.audit.follow() if follow else None
         found = await vault.audit.tail(count, app=app_name, type=entry_type)
         if coming is None:
-            await _show_lines(found, people, as_json=as_json)
+            await people.learn(found)
+            documents, rows = [people.to_json(line) for line in found], [_row(line, people) for line in found]
+            show_all(documents, rows, TITLES, "There are no such lines.", as_json=as_json)
             return
         try:
             while True:
@@ -169,12 +171,6 @@ class GrantNames:
         return line.to_json() | {"grantId": grant_id or None, "subject": subject or None}
 
 
-async def _show_lines(found: list[AuditLine], people: GrantNames, *, as_json: bool) -> None:
-    await people.learn(found)
-    documents, rows = [people.to_json(line) for line in found], [_row(line, people) for line in found]
-    show_all(documents, rows, TITLES, "There are no such lines.", as_json=as_json)
-
-
 async def _show_more(found: list[AuditLine], people: GrantNames, *, as_json: bool) -> None:
     await people.learn(found)
     for line in found:
@@ -192,21 +188,11 @@ def _row(line: AuditLine, people: GrantNames) -> tuple[str, ...]:
     grant_id, subject = people.of(line)
     if grant_id:
         words["grant"] = grant_id.removeprefix("sha256:")[:12]
-    mark = {True: "", False: "NOT GENUINE", None: "unchained"}[line.genuine]
-    details = " ".join([*([mark] if mark else []), *(f"{name}={_word(value)}" for name, value in words.items())])
+    marks = {True: [], False: ["NOT GENUINE"], None: ["unchained"]}[line.genuine]
+    details = [f"{name}={'yes' if value is True else value}" for name, value in words.items()]
     number = "-" if line.seq is None else _of_slot(line.slot, str(line.seq))
-    return (
-        number,
-        line.at.partition(".")[0].removesuffix("Z"),
-        line.type,
-        str(line.fields.get("app", "-")),
-        subject,
-        details,
-    )
-
-
-def _word(value: object) -> str:
-    return "yes" if value is True else str(value)
+    time, app_name = line.at.partition(".")[0].removesuffix("Z"), str(line.fields.get("app", "-"))
+    return number, time, line.type, app_name, subject, " ".join([*marks, *details])
 
 
 def _check_type(name: str | None) -> None:
@@ -249,14 +235,10 @@ def _range(verdict: TrailVerdict) -> str:
 def _show_breaks(verdict: TrailVerdict, prefix: str) -> None:
     from oauthbroker.audit.verdict import WHAT
 
+    kinds = [each.kind + (f" ({each.told})" if each.told else "") for each in verdict.breaks]
     rows = [
-        (
-            each.file,
-            str(each.line),
-            each.kind + (f" ({each.told})" if each.told else ""),
-            WHAT[each.kind] + _which(each.lines),
-        )
-        for each in verdict.breaks
+        (each.file, str(each.line), kind, WHAT[each.kind] + _which(each.lines))
+        for kind, each in zip(kinds, verdict.breaks, strict=True)
     ]
     table(("file", "line", "break", "what that is"), rows)
     more = verdict.broken - len(rows)

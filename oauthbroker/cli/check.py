@@ -177,10 +177,8 @@ def _as_json(
         answer["rooms"] = _of_rooms(loaded)
         answer["needs"] = sorted({source.described for source in loaded.sources} - {""})
         answer["leftAlone"] = [each.to_json() for each in loaded.left_alone]
-        answer["notSet"], answer["notKnown"] = (
-            [it.described for it in here.unset],
-            [it.described for it in here.unknown],
-        )
+        answer["notSet"] = [it.described for it in here.unset]
+        answer["notKnown"] = [it.described for it in here.unknown]
         answer["weaken"] = sorted(loaded.settings.weaken)
     return answer
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from typer.completion import get_completion_script  # type: ignore[attr-defined]  # typer exports it by no list
 
-from oauthbroker.cli.json_output import answer
 from oauthbroker.cli.options import AsJson
+from oauthbroker.cli.stored_records import say
 
 PROGRAM, VARIABLE = "oauthbroker", "_OAUTHBROKER_COMPLETE"
 
@@ -32,7 +32,4 @@ def completion_command(
     fish: oauthbroker completion fish > ~/.config/fish/completions/oauthbroker.fish
     """
     script = get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell.value)
-    if as_json:
-        answer({"shell": shell.value, "script": script})
-    else:
-        typer.echo(script)
+    say(script, {"shell": shell.value, "script": script}, as_json=as_json)

@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from oauthbroker.cli.json_output import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.tables import counted, shown, table
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.observability.logging import json_log
 
 if TYPE_CHECKING:
     from oauthbroker.cli.doctor_checks import Doctor
@@ -61,11 +65,9 @@ def doctor_command(
 
 async def _examine(config: Path, *, offline: bool) -> tuple[Doctor, list[Finding]]:
     from oauthbroker.cli.doctor_checks import Doctor
-    from oauthbroker.core.clock import SystemClock
-    from oauthbroker.observability.logging import json_log
 
     clock = SystemClock()
-    doctor = Doctor(config=config, env=os.environ, clock=clock, log=json_log(sys.stderr, clock).bind())
+    doctor = Doctor(config=config, env=os.environ, clock=clock, log=json_log(sys.stderr, clock))
     try:
         findings = await doctor.here()
         if not offline:
@@ -76,9 +78,6 @@ async def _examine(config: Path, *, offline: bool) -> tuple[Doctor, list[Finding
 
 
 def _tell(findings: list[Finding], light: Light) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
     console = Console(highlight=False, markup=False, emoji=False)
     for finding in findings:
         mark, style = MARKS[finding.light]
@@ -97,15 +96,8 @@ def _tell_forecast(doctor: Doctor, findings: list[Finding]) -> None:
 
     told = doctor.forecast
     if told.outlooks:
-        rows = [
-            (
-                "when asked for" if it.when is None else f"{it.when:%Y-%m-%d %H:%M}",
-                it.app,
-                it.subject,
-                REASONS[it.why],
-            )
-            for it in told.outlooks
-        ]
+        when = ["when asked for" if it.when is None else f"{it.when:%Y-%m-%d %H:%M}" for it in told.outlooks]
+        rows = [(at, it.app, it.subject, REASONS[it.why]) for at, it in zip(when, told.outlooks, strict=True)]
         table(("when (UTC)", "app", "subject", "why"), rows)
     else:
         typer.echo("No user, as far as is known.", err=True)

@@ -10,7 +10,7 @@ import typer
 
 from oauthbroker.cli.completion_words import app_option
 from oauthbroker.cli.error_output import confirm
-from oauthbroker.cli.json_output import answer
+from oauthbroker.cli.json_output import answer, tell_record
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
 from oauthbroker.cli.stored_records import by_id, read, show_all
 from oauthbroker.cli.tables import counted, facts, table
@@ -32,10 +32,7 @@ AnyGrantId = Annotated[
     str | None, typer.Argument(metavar="[GRANT_ID]", help="As `grants list` shows it; its beginning is enough.")
 ]
 AppName = Annotated[str | None, app_option("Only grants of this OAuthApp.")]
-OfApp = Annotated[
-    str | None,
-    app_option("The OAuthApp of every line; lines may leave it out then."),
-]
+OfApp = Annotated[str | None, app_option("The OAuthApp of every line; lines may leave it out then.")]
 Subject = Annotated[str | None, typer.Option("--subject", help="Only grants of this subject.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be revoked.")]
 Wait = Annotated[
@@ -192,7 +189,6 @@ def _expires(grant: GrantSummary) -> str:
 
 
 def _tell_record(config: Path, grant: GrantSummary, *, as_json: bool) -> None:
-    from oauthbroker.cli.json_output import tell_record
     from oauthbroker.records.specification_form import grant_record
 
     record = read(config, lambda vault: vault.grants.record(grant.grantId))

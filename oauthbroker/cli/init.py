@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import typer
 
-from oauthbroker.cli.json_output import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
+from oauthbroker.cli.stored_records import say
+from oauthbroker.core.clock import SystemClock
 
-if TYPE_CHECKING:
-    from oauthbroker.wiring.storage import NewStore
+ADVICE = """\
+Back the key up now, and not together with the store. Without it nothing in the store can be read again,
+not even by you. A person who has both can read every token."""
 
 app = typer.Typer(add_completion=False)
 
@@ -24,22 +25,10 @@ def init_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     keyring is refused.
     """
     from oauthbroker.config import load
-    from oauthbroker.core.clock import SystemClock
     from oauthbroker.wiring import init_store, with_keys
 
     settings = with_keys(load(config).settings, os.environ)
     new = init_store(settings, os.environ, SystemClock())
-    if as_json:
-        answer({"keyFile": new.key, "keyIsNew": new.key_is_new, "keyring": new.keyring})
-    else:
-        _tell(new)
-
-
-def _tell(new: NewStore) -> None:
-    typer.echo(f"{'Made the key' if new.key_is_new else 'Used the key that was there'}: {new.key}")
-    typer.echo(f"Made the store's keyring: {new.keyring}")
-    typer.echo("")
-    typer.echo(
-        "Back the key up now, and not together with the store. Without it nothing in the store can be read again,"
-    )
-    typer.echo("not even by you. A person who has both can read every token.")
+    done = "Made the key" if new.key_is_new else "Used the key that was there"
+    text = f"{done}: {new.key}\nMade the store's keyring: {new.keyring}\n\n{ADVICE}"
+    say(text, {"keyFile": new.key, "keyIsNew": new.key_is_new, "keyring": new.keyring}, as_json=as_json)

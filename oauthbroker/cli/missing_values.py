@@ -13,7 +13,9 @@ import typer
 from oauthbroker.cli.doctor_place import is_there
 from oauthbroker.config import Loaded
 from oauthbroker.config.value_sources import SecretKey, Source
+from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError
+from oauthbroker.observability.logging import json_log
 
 if TYPE_CHECKING:
     from oauthbroker.operations.checkup.inspection import Inspection
@@ -62,13 +64,11 @@ def _kept(loaded: Loaded, env: Mapping[str, str]) -> Collection[SecretKey] | Non
     """Return the secrets of the store; none without a store, None for one that cannot be opened."""
     if not loaded.settings.store_url_env and not is_there(loaded.settings.store_root):
         return ()
-    from oauthbroker.core.clock import SystemClock
-    from oauthbroker.observability.logging import json_log
     from oauthbroker.wiring import look_into, unlocked, with_keys
 
     clock, settings = SystemClock(), with_keys(loaded.settings, env)
     try:
-        keyring = unlocked(settings, env, json_log(io.StringIO(), clock).bind())
+        keyring = unlocked(settings, env, json_log(io.StringIO(), clock))
         opened = look_into(settings, keyring, env=env, clock=clock)
         return () if opened is None else asyncio.run(_names(*opened))
     except (BrokerError, OSError):

@@ -114,10 +114,8 @@ def _decoded(data: bytes) -> str:
     try:
         return data.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        text = None
-    if text is None:
-        raise Refused("The secret is not text in UTF-8. Nothing was changed.")
-    return text
+        pass
+    raise Refused("The secret is not text in UTF-8. Nothing was changed.")
 
 
 def _rows(loaded: Loaded, there: set[tuple[str, str]]) -> list[tuple[str, str, str]]:

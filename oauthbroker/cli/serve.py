@@ -13,6 +13,8 @@ import typer
 
 from oauthbroker.cli.json_output import answer
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.observability.logging import json_log
 
 app = typer.Typer(add_completion=False)
 Workers = Annotated[int, typer.Option("--workers", min=1, max=64, help="How many processes serve, on one store.")]
@@ -41,8 +43,6 @@ def serve_command(
 
 
 async def _work(config: Path, post: str) -> None:
-    from oauthbroker.core.clock import SystemClock
-    from oauthbroker.observability.logging import json_log
     from oauthbroker.serving.post import Post
     from oauthbroker.serving.worker import work
 
@@ -53,8 +53,6 @@ async def _work(config: Path, post: str) -> None:
 async def _serve(config: Path, workers: int, *, as_json: bool) -> int:
     """Serve in this process, or as the parent of several. Return the exit status."""
     from oauthbroker.config import load
-    from oauthbroker.core.clock import SystemClock
-    from oauthbroker.observability.logging import json_log
     from oauthbroker.serving.listeners import open_doors
 
     clock = SystemClock()

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from oauthbroker.cli.completion_words import app_option
+from oauthbroker.cli.json_output import tell_record
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.stored_records import by_id, read, show_all
+from oauthbroker.core.clock import printed
 
 app = typer.Typer(help="Authorizations under way: list, show.", no_args_is_help=True, add_completion=False)
 SessionId = Annotated[
@@ -24,7 +26,6 @@ def list_command(
     app_name: AppName = None, subject: Subject = None, as_json: AsJson = False, config: ConfigPath = CONFIG
 ) -> None:
     """List sessions, the newest first; those that ended stay for limits.keepFinishedSeconds."""
-    from oauthbroker.core.clock import printed
     from oauthbroker.records.specification_form import session_record
 
     found = read(config, lambda vault: vault.sessions.list(app=app_name, subject=subject))
@@ -36,7 +37,6 @@ def list_command(
 @app.command("show")
 def show_command(session_id: SessionId, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """Show the record of one session, with its secrets masked."""
-    from oauthbroker.cli.json_output import tell_record
     from oauthbroker.records.specification_form import session_record
 
     found = read(config, lambda vault: vault.sessions.list())

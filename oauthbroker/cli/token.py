@@ -6,8 +6,8 @@ import sys
 
 import typer
 
-from oauthbroker.cli.json_output import answer
 from oauthbroker.cli.options import AsJson
+from oauthbroker.cli.stored_records import say
 from oauthbroker.cli.turn_call import App, Lifetime, Scopes, token_for
 from oauthbroker.core.refused import Refused
 
@@ -25,7 +25,4 @@ def token_command(app_name: App, scopes: Scopes = None, min_ttl: Lifetime = None
     if sys.stdout.isatty():
         raise Refused("No token is printed on a terminal: use $(oauthbroker token ...) or `oauthbroker exec`.")
     ready = token_for(app_name, scopes, min_ttl, as_json=as_json)
-    if as_json:
-        answer(ready.to_json())
-    else:
-        typer.echo(ready.access_token.reveal())
+    say(ready.access_token.reveal(), ready.to_json(), as_json=as_json)

@@ -27,7 +27,8 @@ def token_for(app: str, scopes: list[str] | None, min_ttl: int | None, *, as_jso
     if isinstance(result, Ready):
         return result
     if as_json:
-        answer(result.to_json() if isinstance(result, AuthorizationRequired) else _error_of(result))
+        document = result.to_json()  # of an error only the members that every refused command prints, and when to retry
+        answer(document if isinstance(result, AuthorizationRequired) else {"error": document["error"]})
     raise typer.Exit(_tell(result))
 
 
@@ -42,11 +43,6 @@ async def _ask(app: str, scopes: list[str] | None, min_ttl: int | None) -> Token
         async with client:
             return await client.get_access_token(app, scopes or None, min_ttl)
     raise Refused(f"The environment names no broker and turn: {problem}. The runtime sets it for each tool.")
-
-
-def _error_of(failed: Failed) -> dict[str, object]:
-    """Return the error with the members that every refused command prints, and when to try again."""
-    return {"error": failed.to_json()["error"]}
 
 
 def _tell(result: AuthorizationRequired | Failed) -> int:

@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 
 from oauthbroker import AuthorizationRequired, Broker, Failed, Ready, Turn, TurnAuth
 from oauthbroker.cli.demo.bundle import APP, SCOPE, TOOL
-from oauthbroker.events.port import EventLease
-from oauthbroker.tokens.context import OAuthContext
 
 AGENT = "planner"
 TOOL_SECONDS = 10
@@ -33,22 +31,10 @@ def first_turn(subject: str) -> Turn:
     return Turn(AGENT, "chat-1", "Swarm/demo", origin={"connector": "chat", "channel": "C1"}, auth=auth)
 
 
-def turn_of(delivery: EventLease) -> Turn:
-    """Return the turn that an event starts: the same conversation, with the same subjects."""
-    return delivery.event.turn
-
-
 async def call_tool(broker: Broker, turn: Turn, api: str) -> Fetched | AuthorizationRequired | Failed:
-    """Call the tool, with access to the apps that it declared."""
-    return await messages(broker.oauth(turn, tool=TOOL), api)
-
-
-async def messages(oauth: OAuthContext, api: str) -> Fetched | AuthorizationRequired | Failed:
-    """Return today's messages, or the request for consent."""
-    result = await oauth.get_access_token(f"OAuthApp/{APP}", scopes=[SCOPE])
-    if not isinstance(result, Ready):
-        return result
-    return await asyncio.to_thread(_fetch, api, result)
+    """Call the tool, with access to the apps that it declared. Return today's messages, or the request for consent."""
+    result = await broker.oauth(turn, tool=TOOL).get_access_token(f"OAuthApp/{APP}", scopes=[SCOPE])
+    return await asyncio.to_thread(_fetch, api, result) if isinstance(result, Ready) else result
 
 
 def _fetch(api: str, ready: Ready) -> Fetched:

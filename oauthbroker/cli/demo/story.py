@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from oauthbroker import AuthorizationRequired, Broker, Failed, Turn
-from oauthbroker.cli.demo.agent import AGENT, Fetched, call_tool, first_turn, turn_of
+from oauthbroker.cli.demo.agent import AGENT, Fetched, call_tool, first_turn
 from oauthbroker.cli.demo.bundle import APP
 from oauthbroker.cli.demo.printing import Telling
 from oauthbroker.core.errors import Code
@@ -50,7 +50,7 @@ class Story:
                     if not isinstance(found, AuthorizationRequired):
                         return await self._end(turn, found, last)
                     delivery = await self._next_event()
-                    last, turn = delivery.type, turn_of(delivery)
+                    last, turn = delivery.type, delivery.event.turn  # the same conversation and subjects
                     self._hear(delivery)
                     await delivery.ack()
                     if last == "auth.denied":
