@@ -42,8 +42,7 @@ class AddressParts:
 
 
 def parse_address(url: str, *, plain_http: bool = False) -> Address:
-    """Parse an address. Raises ValueError. `plain_http` is an explicit weakening: tokens in clear to another
-    machine."""
+    """Parse an address. Raises ValueError. `plain_http` is a weakening: tokens in clear to another machine."""
     if not isinstance(url, str) or not _TEXT.fullmatch(url):
         raise ValueError("the broker's address is https://host, http://127.0.0.1:port or unix:/path")
     if url.startswith("unix:"):

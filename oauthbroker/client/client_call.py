@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -130,10 +131,8 @@ def refusal_of(reply: Reply) -> BrokerError:
 
 def understood(read: Callable[[], T]) -> T:
     """Return the result of `read`. Raises `brokerAnswerInvalid` if the answer lacks a member."""
-    try:
+    with suppress(KeyError, ValueError, TypeError, AttributeError):
         return read()
-    except (KeyError, ValueError, TypeError, AttributeError):
-        pass
     raise BrokerError(Code.BROKER_ANSWER_INVALID, note="the answer lacks a member")
 
 

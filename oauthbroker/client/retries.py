@@ -94,6 +94,13 @@ class OnWire:
     _bearer: Secret | None
     _locale: Locale | None
 
+    @classmethod
+    def _on(cls, wire: Wire, bearer: Secret | None, locale: Locale | None = None) -> Self:
+        """Create a client that shares the connections of another one."""
+        made = cls.__new__(cls)
+        made._wire, made._bearer, made._locale = wire, bearer, locale  # noqa: SLF001
+        return made
+
     async def aclose(self) -> None:
         """Close the connections, which derived clients share."""
         await self._wire.close()

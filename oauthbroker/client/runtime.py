@@ -121,13 +121,6 @@ class Runtime(OperatorCalls):
         self._locale = None
 
     @classmethod
-    def _on(cls, wire: Wire, key: Secret | None) -> Self:
-        """Create a client for connections of another kind."""
-        made = cls.__new__(cls)
-        made._wire, made._bearer, made._locale = wire, key, None  # noqa: SLF001
-        return made
-
-    @classmethod
     def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
         """Create a client from OAUTHBROKER_URL and OAUTHBROKER_API_KEY (not needed if the socket knows us). Raises
         ValueError."""

@@ -11,8 +11,7 @@ from typing import Self, Unpack
 from oauthbroker.client import runtime_requests
 from oauthbroker.client.address import KEY, URL, bearer, given, needed
 from oauthbroker.client.runtime import Delivery, RunningTurn, Runtime, TurnOptions
-from oauthbroker.client.sync import SyncOAuth
-from oauthbroker.client.sync_base import Sync, SyncClient, blocking_wire, collects, run, same, waits
+from oauthbroker.client.sync import Sync, SyncClient, SyncOAuth, blocking_wire, collects, run, same, waits
 from oauthbroker.client.tool import DEFAULT, Options
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.token_results import SessionOutcome

@@ -136,8 +136,7 @@ class _Connection:
         return True
 
     def is_fresh(self) -> bool:
-        """Return whether the next request may use it: a short time idle, opened by this process, not closed by the
-        broker."""
+        """Return whether the next request may use it: briefly idle, of this process, not closed by the broker."""
         if self._process != os.getpid() or SystemClock.monotonic() - self._used > IDLE_SECONDS:
             return False
         with selectors.DefaultSelector() as selector:

@@ -78,13 +78,6 @@ class OAuth(OnWire):
         """
         return cls(*Options.of_turn(options, env))
 
-    @classmethod
-    def _on(cls, wire: Wire, token: Secret, locale: Locale | None) -> Self:
-        """Create a client that shares the connections of another one."""
-        made = cls.__new__(cls)
-        made._wire, made._bearer, made._locale = wire, token, locale  # noqa: SLF001
-        return made
-
     async def get_access_token(
         self,
         app: str | Mapping[str, str],

@@ -30,9 +30,7 @@ def token(
     app: str, scopes: Sequence[str] | None, min_ttl_seconds: int | None, *, switch_account: bool
 ) -> ClientCall[TokenResult]:
     """Repeatable: the second call finds the token or the session of the first one."""
-    body: dict[str, Any] = {"oauthAppRef": ref(app)}
-    if scopes is not None:
-        body["scopes"] = _scopes(scopes)
+    body = _asked(app, scopes)
     if min_ttl_seconds is not None:
         body["minTtlSeconds"] = min_ttl_seconds
     if switch_account is not False:
@@ -42,9 +40,7 @@ def token(
 
 def rejected(app: str, access_token: Secret, scopes: Sequence[str] | None) -> ClientCall[TokenResult]:
     """Repeatable: a reported token is refreshed once."""
-    body: dict[str, Any] = {"oauthAppRef": ref(app), "accessToken": access_token}
-    if scopes is not None:
-        body["scopes"] = _scopes(scopes)
+    body = {**_asked(app, scopes), "accessToken": access_token}
     return ClientCall("POST", "/v1/tokens/rejected", _result, body=body)
 
 
@@ -102,8 +98,10 @@ def ref(app: str) -> dict[str, str]:
     return {"kind": "OAuthApp", "name": app}
 
 
-def _scopes(scopes: object) -> list[Any]:
-    """Check scopes. Raises `scopeNotAllowed` unless they are a collection of scopes, as the broker does."""
+def _asked(app: str, scopes: object) -> dict[str, Any]:
+    """Return the body. Raises `scopeNotAllowed` unless scopes are a collection of scopes, as the broker does."""
+    if scopes is None:
+        return {"oauthAppRef": ref(app)}
     if not isinstance(scopes, (list, tuple, set, frozenset)):
         raise BrokerError(Code.SCOPE_NOT_ALLOWED)
-    return list(scopes)
+    return {"oauthAppRef": ref(app), "scopes": list(scopes)}
