@@ -37,8 +37,8 @@ from oauthbroker.model.apps import Bundle
 from oauthbroker.model.settings import ApiSocket, Limits, Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.serving.connection_seats import Terms
 from oauthbroker.serving.event_loop import run_serving
-from oauthbroker.serving.listener_terms import Terms
 from oauthbroker.serving.listeners import listen, listen_unix
 from oauthbroker.serving.server import served
 from oauthbroker.testing.stores import open_file_store

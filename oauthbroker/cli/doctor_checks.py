@@ -82,8 +82,7 @@ class Doctor:
         return [*found, *[finding for check, step in chosen for finding in await guarded(check, step)]]
 
     async def away(self) -> list[Finding]:
-        """Run the checks that need the network: every provider, our public address, and the clocks of those that
-        answered."""
+        """Run the checks that need the network: providers and their clocks, our public address, receivers, rooms."""
         if self.settings is None:
             return []
         async with probing(self.settings, self.clock) as probe:
@@ -103,10 +102,6 @@ class Doctor:
     async def close(self) -> None:
         if self.store is not None:
             await self.store.close()
-
-    @property
-    def data(self) -> Path:
-        return data_of(self._settings.store_root)
 
     @property
     def _settings(self) -> Settings:
@@ -235,12 +230,13 @@ class Doctor:
         """Check that the next audit line can be written, and that the existing lines are genuine."""
         if self.store is None:
             return []
-        path = self.data / AUDIT_LOG
+        data = data_of(self._settings.store_root)
+        path = data / AUDIT_LOG
         with suppress(FileNotFoundError):
             os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC))
-        if not slots_with_lines(self.data):
+        if not slots_with_lines(data):
             return [Finding("audit", "ok", "No line was written yet.", about=str(path))]
-        verdict = await FileTrail(self.data, AuditKeys(self.store.mac)).verify()
+        verdict = await FileTrail(data, AuditKeys(self.store.mac)).verify()
         if not verdict.sound:
             what, todo = (
                 f"The log was changed: {counted(verdict.broken, 'break')}.",

@@ -47,8 +47,7 @@ def tell(refusal: BrokerError | Refused) -> int:
 
 
 def tell_crash(crash: BaseException) -> int:
-    """Print where a command crashed, without the exception's own text, which may quote a secret. Return the exit
-    status."""
+    """Print where a command crashed, without the exception's text, which may quote a secret. Return the exit status."""
     typer.echo(f"oauthbroker broke: {described(crash)}. Please report this with the command that you typed.", err=True)
     return CRASHED
 

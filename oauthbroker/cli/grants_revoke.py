@@ -1,5 +1,4 @@
-"""Run `oauthbroker grants revoke` after confirmation: end the grants, tell the providers, show progress and a
-summary."""
+"""Run `oauthbroker grants revoke` after confirmation: end the grants, tell the providers, show progress and figures."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""`oauthbroker providers`: show the facts known of each provider, with their sources. Reads no configuration, and needs
-no network."""
+"""`oauthbroker providers`: show the facts known of each provider, with sources. Needs no configuration or network."""
 
 from __future__ import annotations
 

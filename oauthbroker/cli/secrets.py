@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -111,10 +112,8 @@ def _value(name: str, key: str) -> Secret:
 def _decoded(data: bytes) -> str:
     if len(data) > MOST_BYTES:
         raise Refused(f"The secret is longer than {MOST_BYTES // 1024} KiB. Nothing was changed.")
-    try:
+    with suppress(UnicodeDecodeError):
         return data.decode("utf-8").removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError:
-        pass
     raise Refused("The secret is not text in UTF-8. Nothing was changed.")
 
 

@@ -1,5 +1,4 @@
-"""`oauthbroker serve`: run the broker as a process. SIGTERM and SIGINT drain it and exit with status 0; SIGHUP reloads
-the configuration."""
+"""`oauthbroker serve`: run the broker as a process. SIGTERM and SIGINT drain it (status 0); SIGHUP reloads."""
 
 from __future__ import annotations
 

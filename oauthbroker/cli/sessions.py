@@ -1,5 +1,4 @@
-"""`oauthbroker sessions`: list authorizations that wait for a user or have just ended. Never prints a link or a
-secret."""
+"""`oauthbroker sessions`: list authorizations that wait for a user or have just ended. Prints no link or secret."""
 
 from __future__ import annotations
 

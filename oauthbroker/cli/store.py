@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -212,18 +213,15 @@ def _settings(config: Path) -> tuple[Settings, Log]:
 
 
 def _lines_of(path: Path | None) -> list[str]:
-    try:
+    with suppress(OSError, ValueError):
         return path.read_text("utf-8").splitlines() if path is not None else []
-    except (OSError, ValueError):
-        pass
     raise Refused(f"{path} cannot be read.")
 
 
 def _tell(
     kinds: list[CopiedKind], lines: list[str], document: dict[str, object], *, as_json: bool, changes: bool = False
 ) -> None:
-    """Print the kinds that have records, with the beginning of their digests, and the lines; or the document and all
-    kinds as JSON."""
+    """Print the kinds that have records and the lines; or, as JSON, the document and all kinds."""
     if as_json:
         answer({**document, "kinds": [*map(_document, kinds)]})
         return

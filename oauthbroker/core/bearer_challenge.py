@@ -38,8 +38,7 @@ def bearer_challenge(header: str) -> dict[str, str] | None:
 
 
 def demanded_scopes(status: int, headers: Iterable[tuple[bytes, bytes]]) -> frozenset[str]:
-    """Return the scopes that an answer's challenge names: in any 401, and in a 403 with `insufficient_scope` (RFC 6750
-    section 3.1)."""
+    """Return the scopes of a challenge: any in a 401, that of `insufficient_scope` in a 403 (RFC 6750, 3.1)."""
     if status not in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
         return frozenset()
     said = b", ".join(value for name, value in headers if name.lower() == b"www-authenticate")

@@ -14,8 +14,7 @@ class Bounded(Generic[K, V]):
     """The entries that were kept or touched last: at most `most`, and with `size_of` at most `most_bytes` together.
 
     An entry that alone exceeds `most_bytes` is not kept, and evicts no other. `get`, and `touch`, which makes an entry
-    the newest and raises KeyError without one, are the dictionary's own, because they are on the warm path of a token
-    call.
+    the newest or raises KeyError, are the dictionary's own: they are on the warm path of a token call.
     """
 
     __slots__ = ("_bytes", "_kept", "_most", "_most_bytes", "_size_of", "get", "touch")

@@ -9,8 +9,7 @@ from typing import Any
 
 
 def lazily(module: str, places: Mapping[str, Collection[str]]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of `module`. `places`: the modules below `oauthbroker`, each with the public names that
-    it defines."""
+    """Return the `__getattr__` of `module`. `places`: the names that each module below `oauthbroker` defines."""
 
     def find(name: str) -> Any:
         place = next((place for place, names in places.items() if name in names), None)

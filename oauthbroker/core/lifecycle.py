@@ -30,8 +30,7 @@ class Bell:
             self._then.ring()
 
     def listen(self) -> asyncio.Event:
-        """Return the current signal. Call it before reading and pass it to `wait`, so that a ring in between is not
-        missed."""
+        """Return the current signal. Call it before reading and pass it to `wait`, which then misses no ring."""
         return self._rung
 
     async def wait(self, seconds: float, rung: asyncio.Event | None = None) -> None:
@@ -142,8 +141,7 @@ class UnderWay:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Raises `brokerUnreachable` once it is closing: the work would not be finished, and a caller that tries again
-        reaches the next broker."""
+        """Raises `brokerUnreachable` once it is closing: a caller that tries again reaches the next broker."""
         if self._closing:
             work.close()
             raise BrokerError(Code.BROKER_UNREACHABLE, note="the broker is ending", retry_after_seconds=1)

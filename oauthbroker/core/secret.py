@@ -24,8 +24,7 @@ def is_named_like_a_secret(name: str) -> bool:
 
 
 def digest_of(secret: str) -> str:
-    """Return the hash under which a record keeps a secret. 256 random bits cannot be guessed: a fast one is
-    enough."""
+    """Return the hash under which a record keeps a secret. A fast one is enough for 256 random bits."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -1,18 +1,20 @@
-"""The log of the process: one JSON object a line. No secret reaches it: a `Secret` shows stars (core/secret), and
-`library_logs` drops the texts of libraries."""
+"""The log of the process: one JSON object a line. No secret reaches it: a `Secret` shows stars (core/secret), and the
+texts of libraries' log records are dropped, because they may quote a request (case 92)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from json import JSONEncoder, encoder
 from typing import Any, Protocol, Self, TextIO
 
 from oauthbroker.core.clock import Clock, Spelling
+from oauthbroker.core.refused import described
 
 
 class Log(Protocol):
-    """The log of the process, as the parts write it; a logger of structlog is one. `event` is a fixed sentence; values
-    are fields."""
+    """The log of the process (structlog's fits, too). `event` is a fixed sentence; values are fields."""
 
     def bind(self, **fields: Any) -> Self:
         """Return a log whose lines have these fields, too."""
@@ -68,3 +70,35 @@ _encode = _prepared()
 
 def json_log(stream: TextIO, clock: Clock) -> JsonLog:
     return JsonLog(stream, clock, {})
+
+
+class LibraryLog(logging.Handler):
+    """Logs the source and level of libraries' log records."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(level=logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        crash = record.exc_info[1] if record.exc_info else None
+        self._log.warning(
+            "library",
+            library=record.name,
+            severity=record.levelname.lower(),
+            place=f"{record.filename}:{record.lineno}",
+            **({"crash": described(crash)} if crash is not None else {}),
+        )
+
+
+@contextmanager
+def calm_libraries(log: Log) -> Iterator[None]:
+    """Forward, inside the block, every library's warnings and errors to `log`, and drop lower levels."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    root.handlers[:] = [LibraryLog(log)]
+    root.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])

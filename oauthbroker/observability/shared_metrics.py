@@ -43,8 +43,7 @@ class MetricFigures:
 
 
 class MetricsFolder:
-    """One process' place in the folder. Everything here reads and writes files: call it in a thread. May raise
-    OSError."""
+    """One process' place in the folder. It reads and writes files: call it in a thread. May raise OSError."""
 
     def __init__(self, folder: Path, name: str, held: int) -> None:
         self._folder = folder
@@ -102,8 +101,7 @@ class MetricsFolder:
             os.close(held)
 
     def _sum_of_ended(self) -> Metrics:
-        """Return the sum of ended processes. It names them, so that none is counted twice if we end before their files
-        are removed."""
+        """Return the sum of ended processes. It names them: none is counted twice if we end before removing files."""
         total, counted = self._sum()
         ended = sorted({name for name in (*self._names(".json"), *self._names(".live")) if not self._lives(name)})
         fresh = [name for name in ended if name not in counted]

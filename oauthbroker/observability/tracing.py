@@ -159,8 +159,7 @@ def _tracer() -> Tracer | None:
 
 
 def _parent(traceparent: str) -> Any:
-    """Return the context that a caller's header names, and nothing else it may carry along; None for the one we are
-    in."""
+    """Return the context that a caller's header names, and nothing else of it; None for the one we are in."""
     if not traceparent:
         return None
     from opentelemetry.context import Context

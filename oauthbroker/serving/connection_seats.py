@@ -1,15 +1,19 @@
-"""Limit the connections of a listener: a total, half of it per address, and a reserve for probes."""
+"""The terms of a listener's connections: deadlines and a limit, half of it per address, with a reserve for probes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable
+from dataclasses import KW_ONLY, dataclass, field
 from ipaddress import IPv6Address, IPv6Network, ip_address
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
+from oauthbroker.core.errors import Locale
+from oauthbroker.observability.logging import Log
 from oauthbroker.web.forwarded import Proxies
 
 SPARE = 8  # connections from this machine beyond the limit, for probes only
+TELL_SECONDS = 10.0
 _PREFIX = 64  # bits of the IPv6 prefix that one client gets
 
 T = TypeVar("T", bound=Hashable)
@@ -74,3 +78,32 @@ def _parsed(address: str) -> object:
 
 def _is_loopback(address: str) -> bool:
     return bool(getattr(_parsed(address), "is_loopback", False))
+
+
+@dataclass(slots=True)
+class Terms:
+    """The terms of one listener's connections. Times in seconds; `connections` at once, half of them from one
+    address unless it is one of `proxies`. `over`: it accepts no connection any longer."""
+
+    log: Log
+    _: KW_ONLY
+    locale: Locale = "en"
+    connections: int = 1_000
+    header_seconds: float = 10.0
+    write_seconds: float = 60.0
+    proxies: Proxies = field(default_factory=Proxies)
+    seats: Seats[Any] = field(init=False)
+    lingering: int = field(default=0, init=False)
+    over: bool = field(default=False, init=False)
+    _turned_away: int = field(default=0, init=False)
+    _told_at: float = field(default=float("-inf"), init=False)
+
+    def __post_init__(self) -> None:
+        self.seats = Seats(self.connections, self.proxies)
+
+    def turn_away(self, now: float) -> None:
+        """Count a refused connection. Logged once in a while, with the number."""
+        self._turned_away += 1
+        if now - self._told_at >= TELL_SECONDS:
+            self.log.warning("too many connections", limit=self.connections, refused=self._turned_away)
+            self._told_at, self._turned_away = now, 0

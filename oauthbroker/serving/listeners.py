@@ -74,10 +74,9 @@ def listen(host: str, port: int, setting: str = "listen") -> socket.socket:
 
 @contextmanager
 def listen_unix(wanted: ApiSocket) -> Iterator[socket.socket]:
-    """Open a listening Unix socket, and remove it at the end if it is still ours.
+    """Open a listening Unix socket, and remove it at the end if it is still ours. Raises Refused.
 
-    Only its owner can reach it until it has the configured rights. A dead process's socket is replaced. Raises Refused
-    with the reason.
+    Only its owner can reach it until it has the configured rights. A dead process's socket is replaced.
     """
     path = Path(wanted.path)
     _check_place(path)
@@ -92,8 +91,7 @@ def listen_unix(wanted: ApiSocket) -> Iterator[socket.socket]:
 
 
 def _bind(door: socket.socket, path: Path, mode: int) -> tuple[int, int]:
-    """Bind, listen, and return the identity of the new file. bind() creates the file with the mode of the
-    descriptor."""
+    """Bind, listen, and return the identity of the new file, which bind() creates with the descriptor's mode."""
     try:
         os.fchmod(door.fileno(), _PRIVATE)
         door.bind(str(path))

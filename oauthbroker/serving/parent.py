@@ -1,8 +1,7 @@
 """The parent of several workers: opens the sockets, starts and restarts workers, forwards signals, ends last.
 
-Workers are fresh interpreters, not forks: this process has read a configuration and runs a loop with threads, and a
-fork would inherit locked locks. A fresh one also hardens itself and reads its key itself: the parent never opens the
-store.
+Workers are fresh interpreters: this process runs a loop with threads, and a fork would inherit locked locks. Each
+hardens itself and reads its key itself: the parent never opens the store.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from typing import Any
 import oauthbroker
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.refused import CRASHED, REFUSED, Refused
-from oauthbroker.observability.library_logs import calm_libraries
-from oauthbroker.observability.logging import Log
+from oauthbroker.observability.logging import Log, calm_libraries
 from oauthbroker.serving.listeners import Listeners
 from oauthbroker.serving.post import Post
 from oauthbroker.serving.signals import AGAIN, on_signals
@@ -107,7 +105,8 @@ class Parent:
             lived = self.clock.monotonic() - began
             place.failures = 1 if was_ready and lived >= STEADY_SECONDS else place.failures + 1
             if self._is_hopeless(place, status):
-                self._give_up(status)
+                self._gave_up = status
+                self._end()
                 return
             pause = min(self.pauses[0] * 2 ** (place.failures - 1), self.pauses[1]) * self.clock.jitter(0.8, 1.2)
             self.log.error("a worker ended", worker=place.number, status=status, again_in=round(pause, 1))
@@ -171,15 +170,10 @@ class Parent:
         return [sys.executable, *flags, "-m", "oauthbroker", *words]
 
     def _is_hopeless(self, place: WorkerSlot, status: int) -> bool:
-        """Tell whether no worker can start: the very first one was refused, or one has failed too often at its
-        start."""
+        """Tell whether no worker can start: the very first was refused, or one has failed too often at its start."""
         if any(each.ready for each in self._places):
             return False
         return place.failures >= ATTEMPTS or (status == REFUSED and not self._serving.is_set())
-
-    def _give_up(self, status: int) -> None:
-        self._gave_up = status
-        self._end()
 
 
 async def _either(task: asyncio.Task[None], other: Coroutine[Any, Any, Any]) -> None:

@@ -13,9 +13,9 @@ from starlette.types import ASGIApp
 
 from oauthbroker.broker import Broker
 from oauthbroker.observability.logging import Log
+from oauthbroker.serving.connection_seats import Terms
 from oauthbroker.serving.http1.connection import DoorConfig
 from oauthbroker.serving.http1.warm_connection import WarmConnection
-from oauthbroker.serving.listener_terms import Terms
 from oauthbroker.serving.listeners import Listeners
 from oauthbroker.web.forwarded import Proxies
 

@@ -11,8 +11,7 @@ from typing import Any
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.observability.library_logs import calm_libraries
-from oauthbroker.observability.logging import Log
+from oauthbroker.observability.logging import Log, calm_libraries
 from oauthbroker.serving.connection_seats import SPARE
 from oauthbroker.serving.hardening import end_with_parent, make_room
 from oauthbroker.serving.http1.connection import LINGERING
@@ -46,8 +45,7 @@ async def serve(
     on_serving: Callable[[], None] = lambda: None,
     **shared: Any,
 ) -> None:
-    """Serve the broker on these listeners until SIGTERM or SIGINT. `on_serving` is called once it serves; `shared` goes
-    to `open_broker`.
+    """Serve the broker on these listeners until SIGTERM or SIGINT. `shared` goes to `open_broker`.
 
     The first signal releases waiting callers and finishes requests under way; the second one closes their connections.
     A parent's death counts as a first signal, also when repeated. Provider calls under way are always finished, because

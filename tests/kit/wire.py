@@ -11,9 +11,9 @@ from uvicorn.server import ServerState
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.observability.logging import json_log
+from oauthbroker.serving.connection_seats import Terms
 from oauthbroker.serving.http1.connection import DoorConfig
 from oauthbroker.serving.http1.warm_connection import WarmConnection
-from oauthbroker.serving.listener_terms import Terms
 
 SECONDS = 30.0
 

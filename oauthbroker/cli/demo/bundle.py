@@ -50,8 +50,7 @@ spec:
 
 
 def write_bundle(folder: Path, *, base_url: str, port: int, key_file: Path, issuer: str, in_database: bool) -> Path:
-    """Write the bundle below `folder` and return its path. `in_database`: the variable STORE_ENV has the URL of the
-    store."""
+    """Write the bundle below `folder` and return its path. `in_database`: STORE_ENV has the URL of the store."""
     path = folder / "config"
     path.mkdir(mode=0o700)
     text = BUNDLE.format(

@@ -14,12 +14,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from oauthbroker.core.errors import Code, Locale
-from oauthbroker.serving.connection_seats import Seat
+from oauthbroker.serving.connection_seats import Seat, Terms
 from oauthbroker.serving.http1.flow_control import UNTIL_THE_END, HeldFlow
 from oauthbroker.serving.http1.head_parser import CHUNKS, HEAD_LIMIT, Malformed, judge, refusal_bytes
 from oauthbroker.serving.http1.known_heads import KnownHeads
 from oauthbroker.serving.http1.lingering import PartingTransport
-from oauthbroker.serving.listener_terms import Terms
 from oauthbroker.serving.listeners import peer_uid
 from oauthbroker.web.access_log import uvicorn_options
 from oauthbroker.web.app import warm_tokens_of

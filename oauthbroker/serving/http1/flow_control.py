@@ -19,8 +19,7 @@ UNTIL_THE_END = _UntilTheEnd()
 
 
 class HeldFlow(FlowControl):
-    """Flow control: reads on while the application waits for the body or the end, unless a further request is held
-    (`held`)."""
+    """Flow control: reads on while the application waits for the body or the end, except while `held` for a request."""
 
     held = False
 

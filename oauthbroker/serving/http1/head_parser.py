@@ -81,8 +81,7 @@ def _judge_unfinished(received: bytes) -> None:
 
 
 def _judge_request_line(line: bytes) -> None:
-    """Check the request line. The target must be a path: a whole URL is for proxies, and its host would override
-    Host."""
+    """Check the request line. Its target is a path: a whole URL is for proxies, and its host would override Host."""
     said = _LINE.fullmatch(line)
     if said is None:
         raise Malformed(505 if _VERSION.fullmatch(line) and b" HTTP/1." not in line else 400, "request line")
@@ -97,8 +96,7 @@ def _judge_repeated(names: list[bytes]) -> None:
 
 
 def _length(headers: dict[bytes, bytes], request_line: bytes) -> int:
-    """Return the body's length, which may be given in one way only. HTTP/1.0 has no chunks, and no other coding is
-    known."""
+    """Return the body's length, given in one way only. HTTP/1.0 has no chunks, and no other coding is known."""
     announced, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
     if announced is not None and not (announced.isdigit() and len(announced) <= _DIGITS):
         raise Malformed(400, "content-length")

@@ -16,8 +16,7 @@ from oauthbroker.cli.tables import columns, shown
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused, described
-from oauthbroker.observability.library_logs import LibraryLog, calm_libraries
-from oauthbroker.observability.logging import json_log
+from oauthbroker.observability.logging import LibraryLog, calm_libraries, json_log
 from oauthbroker.testing import Canaries
 
 
