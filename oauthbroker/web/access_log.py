@@ -56,8 +56,7 @@ class RequestLog:
 
 
 class AccessLog:
-    """ASGI middleware, the outermost: one line, one count and one span a request, and a request id, also sent back as
-    X-Request-Id.
+    """ASGI middleware, the outermost: one line, one count, one span and one request id (X-Request-Id) for each request.
 
     The line of a refused request has the code, and a note in our own words for the operator.
     """

@@ -75,8 +75,14 @@ class AdminPages:
 
     # coming and going
 
-    async def show_login(self, request: Request) -> Response:
-        return self._login_page(request)
+    async def show_login(self, request: Request, refused: BrokerError | None = None) -> Response:
+        key = self._visitors.key(request)
+        office, wrong, status = self._office(request, key), "", 200
+        if refused is not None:
+            wrong = office.text.login_role if refused.code is Code.NOT_ALLOWED else office.text.login_wrong
+            status = refused.status
+        page = views.render_login(office, from_here=self._is_from_here(request), wrong=wrong, status=status)
+        return page.response(set_cookies=[self._visitors.key_cookie(key)])
 
     async def login(self, request: Request) -> Response:
         """Check an operator's key, and forget it. Only failures are counted, so a stranger keeps no operator out."""
@@ -90,7 +96,7 @@ class AdminPages:
         else:
             return self._visitors.enter(HOME, arrival)
         await self._turned_away(request, "/login", refused)
-        return self._login_page(request, refused)
+        return await self.show_login(request, refused)
 
     async def enter(self, request: Request) -> Response:
         """Enter from this machine, without a key."""
@@ -228,15 +234,6 @@ class AdminPages:
 
     def _is_from_here(self, request: Request) -> bool:
         return self._loopback and is_local(request)
-
-    def _login_page(self, request: Request, refused: BrokerError | None = None) -> Response:
-        key = self._visitors.key(request)
-        office, wrong, status = self._office(request, key), "", 200
-        if refused is not None:
-            wrong = office.text.login_role if refused.code is Code.NOT_ALLOWED else office.text.login_wrong
-            status = refused.status
-        page = views.render_login(office, from_here=self._is_from_here(request), wrong=wrong, status=status)
-        return page.response(set_cookies=[self._visitors.key_cookie(key)])
 
     def _office(self, request: Request, key: str) -> Office:
         visitors = self._visitors

@@ -39,8 +39,7 @@ class Web:
     _parts: tuple[tuple[Starlette, tuple[Routes, ...]], ...]
 
     def follow(self) -> None:
-        """Follow a change of the configuration: apps' callbacks are found from now on. A request under way goes on with
-        the app it came for."""
+        """Follow a change of the configuration. A request under way goes on with the app it came for."""
         for app, parts in self._parts:
             app.router.routes[:] = _all(parts)
 

@@ -72,8 +72,7 @@ class Browsers:
         return csrf.csrf_token(self._mac, key, path)
 
     async def form(self, request: Request, key: str | None, path: str) -> dict[str, str]:
-        """Return the fields of a form of our own page, sent by the browser that got it to the path it was made for
-        (case 87).
+        """Return the fields of our own page's form, from the browser and to the path that it was made for (case 87).
 
         Raises `ownerBindingFailed`, `requestInvalid`.
         """
@@ -105,8 +104,7 @@ class Browsers:
         return self.see_other(path, cookie)
 
     def arrived_from(self, request: Request) -> str | None:
-        """Return the locator of the session that this browser just came from; None if there is none, or too long
-        ago."""
+        """Return the locator of the session that this browser just came from; None without one, or too long ago."""
         found = _ARRIVAL.fullmatch(csrf.read_cookie(request.headers, self._arrival_name) or "")
         if found is None:
             return None

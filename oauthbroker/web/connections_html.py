@@ -55,9 +55,11 @@ def render_invitation(desk: Desk) -> Page:
 
 
 def render_connections(desk: Desk, services: Sequence[Service], *, done: str = "") -> Page:
-    """Render the connections and requests of the subjects of one visit, app by app."""
+    """Render the connections and requests of the subjects of one visit, app by app. `done`: a word of ours in the
+    address for a finished action; any other word is ignored."""
     cards = [(each, _card(desk, each.connection) if each.connection else None) for each in services]
-    return desk.page("connections", desk.text.title, done=done, services=cards, brand_of=brand_of)
+    said = desk.text.done_disconnected if done == "disconnected" else ""
+    return desk.page("connections", desk.text.title, done=said, services=cards, brand_of=brand_of)
 
 
 def render_disconnect(desk: Desk, connection: GrantConnection) -> Page:
@@ -104,8 +106,3 @@ def _state(desk: Desk, it: GrantConnection) -> tuple[str, Markup]:
     if grant.health == "ending":
         return "warn", phrase(text.state_ending, when=until)
     return "good", phrase(text.state_alive) if grant.until is None else phrase(text.state_until, when=until)
-
-
-def done_words(word: str | None, text: Words) -> str:
-    """Return the sentence for a finished action, by a word of ours in the address; empty for any other word."""
-    return {"disconnected": text.done_disconnected}.get(word or "", "")

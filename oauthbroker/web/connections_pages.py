@@ -13,7 +13,6 @@ from oauthbroker.web import csrf
 from oauthbroker.web.connections_html import (
     Desk,
     Ending,
-    done_words,
     render_connections,
     render_disconnect,
     render_ending,
@@ -48,8 +47,7 @@ class ConnectionsPages:
         ]
 
     async def show_invitation(self, request: Request) -> Response:
-        """Show the invitation's button. Changes nothing, however often it is fetched: chat applications fetch links
-        before people do."""
+        """Show the invitation's button. Changes nothing: chat applications fetch links before people do, and often."""
         ticket = request.path_params["ticket"]
         if await self._is_in_by(ticket, request):
             return self._visitors.see_other(HOME)
@@ -68,8 +66,7 @@ class ConnectionsPages:
 
     async def show(self, request: Request, visitor: Visitor) -> Response:
         services = await self._connections.overview(visitor.visit)
-        desk = self._desk(request, visitor.key)
-        done = done_words(request.query_params.get("done"), desk.text)
+        desk, done = self._desk(request, visitor.key), request.query_params.get("done", "")
         return render_connections(desk, services, done=done).response()
 
     async def ask_disconnect(self, request: Request, visitor: Visitor) -> Response:
@@ -99,8 +96,7 @@ class ConnectionsPages:
         return self._ending("left", request)
 
     async def _is_in_by(self, ticket: str, request: Request) -> bool:
-        """Return whether this browser was let in by that very link: it was pressed twice, or the page was loaded
-        anew."""
+        """Return whether that very link let this browser in: it was pressed twice, or the page was loaded anew."""
         visitor = await self._visitors.admit(request)
         return visitor is not None and self._connections.visits.is_of(visitor.visit, ticket)
 

@@ -1,4 +1,5 @@
-"""The pages between link and grant: connect, leaving, and how it ended. Server-rendered, no script."""
+"""The pages between link and grant: connect, leaving, confirmation of the browser by the runtime or a login, and how it
+ended. Server-rendered, no script."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ from typing import Any, Literal
 import segno
 from markupsafe import Markup
 
-from oauthbroker.authorization.pages_service import AuthorizationEnd, Invitation
+from oauthbroker.authorization.pages_service import AuthorizationEnd, Invitation, Step
 from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.model.token_results import DevicePrompt
+from oauthbroker.records.parked_code import grouped
 from oauthbroker.web.rendering import Page, page
 from oauthbroker.web.scope_sentences import provider_title, scope_line
 from oauthbroker.web.shown_names import (
@@ -71,8 +73,7 @@ def render_connect(view: ConnectView, locale: Locale) -> Page:
 
 def render_device(view: ConnectView, prompt: DevicePrompt, locale: Locale) -> Page:
     """Render the request for consent of the device code flow (RFC 8628 section 3.3): the code, and the address and QR
-    code of where it is typed. A link on it looks again, as the page must not change under its reader; nothing on it
-    needs a script.
+    code of where it is typed. A link on it looks again: the page needs no script and must not change under its reader.
 
     Raises `appMisconfigured` for an address that no browser should be given.
     """
@@ -139,6 +140,43 @@ def render_onward(url: str, titles: Titles, lead: str, host: str, locale: Locale
     """
     words: dict[str, Any] = {"lead": phrase(lead, host=isolated(host, HOST_LIMIT)), "url": checked_url(url)}
     return page("leaving.html", locale, kind="leaving", **titles, **words)
+
+
+def render_next(step: Step, locale: Locale, now: datetime) -> Page:
+    """Render the one step that is left. Raises `appMisconfigured` for an address that no browser should be given."""
+    text, app = PAGES[locale], step.app.display_name
+    if step.code is not None:
+        return page(
+            "confirmation_code.html",
+            locale,
+            kind="device",
+            title=plain_phrase(text.code_title, app=app),
+            app_name=app,
+            code=grouped(step.code.reveal()),
+            seconds=str(max(0, math.ceil((step.until - now).total_seconds()))),
+        )
+    if step.url is None:
+        titles, lead = titled(text.finishing_title, app=app), text.finishing_lead
+        return page("message.html", locale, kind="leaving", **titles, lead=lead, hint="", may_change=True)
+    url = step.url.reveal()
+    if step.kind == "brokerLogin":
+        return render_leaving(url, step.app.provider, host_of(url), locale)
+    return render_onward(url, titled(text.runtime_title, app=app), text.runtime_lead, host_of(url), locale)
+
+
+def render_private(locale: Locale) -> Page:
+    """Says that the link is elsewhere, and neither for whom nor for which app."""
+    text = PAGES[locale]
+    words: dict[str, Any] = {"lead": text.private_lead, "hint": text.private_hint, "may_change": False}
+    return page("message.html", locale, kind="missing", **titled(text.private_title), **words)
+
+
+def render_wrong_account(login_endpoint: str, locale: Locale) -> Page:
+    """Render the refusal of another account. Says at which login, and names neither account."""
+    text, host = PAGES[locale], isolated(host_of(login_endpoint), HOST_LIMIT)
+    lead, hint = phrase(text.login_wrong_lead, host=host), phrase(text.login_wrong_hint, host=host)
+    words: dict[str, Any] = {"status": BrokerError(Code.SUBJECT_MISMATCH).status, "may_change": False}
+    return page("message.html", locale, kind="failed", **titled(text.login_wrong_title), lead=lead, hint=hint, **words)
 
 
 def render_done(ending: AuthorizationEnd, connections_url: str, locale: Locale) -> Page:

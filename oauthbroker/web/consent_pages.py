@@ -26,8 +26,15 @@ from oauthbroker.web import consent_html as views
 from oauthbroker.web import error_responses
 from oauthbroker.web.access_log import note_refusal
 from oauthbroker.web.browsers import Browsers
-from oauthbroker.web.confirmation_pages import render_next, render_private, render_wrong_account
-from oauthbroker.web.consent_html import CANCEL, CONTINUE, DECISION_FIELD, ConnectView
+from oauthbroker.web.consent_html import (
+    CANCEL,
+    CONTINUE,
+    DECISION_FIELD,
+    ConnectView,
+    render_next,
+    render_private,
+    render_wrong_account,
+)
 from oauthbroker.web.form_routes import Handler, route
 from oauthbroker.web.retry_pages import AGAIN, RetryPages
 
@@ -140,8 +147,7 @@ class ConsentPages:
         return await self._truthfully(request, lambda: locator_of_callback(query), answer(request, query))
 
     async def log_in(self, request: Request) -> Response:
-        """Handle the browser's return from the broker's own login. The session's browser gets a new cookie and goes
-        on."""
+        """Handle the browser's return from the broker's own login. The session's browser gets a new cookie."""
         return await self._came_back(request, self._logged_in)
 
     async def _logged_in(self, request: Request, query: bytes) -> Response:

@@ -71,8 +71,7 @@ def same_origin(headers: Headers, public_origin: str) -> bool:
 
 
 def session_cookie_name(locator: str, *, secure: bool) -> str:
-    """Return the cookie that ties one session to one browser: `__Host-oab-<locator>`, on loopback http
-    `oab-<locator>`."""
+    """Return the cookie of one session in one browser: `__Host-oab-<locator>`, on loopback http `oab-<locator>`."""
     return f"__Host-oab-{locator}" if secure else f"oab-{locator}"
 
 

@@ -50,8 +50,7 @@ def problem(
     more: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """Return a problem (RFC 9457) with our code, whether to retry, and when. `status` overrides the code's own; `more`
-    are further members."""
+    """Return a problem (RFC 9457) with our code and the members `more`. `status` overrides the code's own."""
     extra: dict[str, Any] = {
         "detail": error.message(locale),
         "code": error.code.value,
@@ -112,8 +111,7 @@ def bare_answer(status: int, request: Request, default: Locale, headers: Mapping
 
 
 def handlers(default: Locale) -> dict[Any, Handler]:
-    """Return handlers for Starlette's `exception_handlers`: our errors, and its own (404, 405), as pages or
-    problems."""
+    """Return Starlette's `exception_handlers`: our errors, and its own (404, 405), as pages or problems."""
 
     async def on_broker_error(request: Request, error: Any) -> Response:
         return answer(error, request, default)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
@@ -19,8 +20,7 @@ Routes = Callable[[], list[BaseRoute]]
 
 
 def route(path: str, handler: Handler, method: str) -> Route:
-    """Build a route of one method only: Starlette adds HEAD to GET, and a HEAD must not look like a person (case
-    13)."""
+    """Build a route of one method: Starlette adds HEAD to GET, and a HEAD must not look like a person (case 13)."""
     made = Route(path, handler, methods=[method])
     made.methods = {method}
     return made
@@ -38,10 +38,7 @@ async def read_form(request: Request) -> dict[str, str]:
     """Return the fields of a small urlencoded form; a field that comes twice is no field. Raises `requestInvalid`."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         raise BrokerError(Code.REQUEST_INVALID, note="content-type")
-    try:
+    with suppress(ValueError):
         fields = parse_qs((await request.body()).decode("ascii"), max_num_fields=16)
-    except ValueError:
-        fields = None
-    if fields is None:
-        raise BrokerError(Code.REQUEST_INVALID, note="form")
-    return {name: values[0] for name, values in fields.items() if len(values) == 1}
+        return {name: values[0] for name, values in fields.items() if len(values) == 1}
+    raise BrokerError(Code.REQUEST_INVALID, note="form")

@@ -91,6 +91,5 @@ class RequestLimits:
         self._known.give_back(caller)
 
     def strange(self, address: str) -> None:
-        """Count a call without credentials, or with bad ones. A token of ours whose turn is over is a known caller's.
-        Raises `rateLimited`."""
+        """Count a call without good credentials; that of an ended turn is a known caller's. Raises `rateLimited`."""
         self._strangers.take(address)

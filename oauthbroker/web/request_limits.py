@@ -1,5 +1,4 @@
-"""The gate before every route: which hosts we answer for, how much may come in and for how long, what every answer
-carries."""
+"""The gate before every route: our hosts, how much may come in and for how long, and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -46,8 +45,7 @@ def may_take_long(request: Request) -> None:
 
 
 def allowed_hosts(public_base_url: str, extra: Iterable[str] = ()) -> frozenset[str]:
-    """Return the values of Host we answer to: the public one (with and without a default port) and the configured
-    ones."""
+    """Return the values of Host we answer to: the public one, also with or without a default port, and `extra`."""
     parts = urlsplit(public_base_url)
     host = parts.netloc.rpartition("@")[2].lower()
     hosts = {host, *(name.lower() for name in extra)}

@@ -31,8 +31,7 @@ def content_security_policy(*, images: bool = False) -> str:
 
 @cache
 def security_headers() -> Mapping[str, str]:
-    """Return the headers of every answer, pages and JSON alike, names in lower case. A page may say its own
-    Referrer-Policy."""
+    """Return the headers of every answer, names in lower case. A page may say its own Referrer-Policy."""
     return MappingProxyType(
         {
             "cache-control": "no-store",

@@ -44,8 +44,7 @@ class Callers:
         self._users = {each.uid: RuntimeCaller(f"uid-{each.uid}", f"uid {each.uid}", each.roles) for each in known}
 
     async def who(self, request: Request) -> Caller:
-        """Raises `unauthenticated` for all unknown callers alike; `turnEnded` for a token of ours whose
-        turn is over."""
+        """Raises `unauthenticated` for all unknown callers alike; `turnEnded` for a token of an ended turn."""
         sent = _credentials(request)
         if not sent:
             return self._peer(request.scope.get("extensions") or {})

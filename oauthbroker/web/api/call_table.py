@@ -13,7 +13,6 @@ from oauthbroker.model.settings import Who
 from oauthbroker.rooms.open_room import Authenticates
 from oauthbroker.web.api import handlers_events as events
 from oauthbroker.web.api import handlers_grants as grants
-from oauthbroker.web.api import handlers_queues as queues
 from oauthbroker.web.api import handlers_sessions as sessions
 from oauthbroker.web.api import handlers_tokens as tokens
 from oauthbroker.web.api import handlers_turns as turns
@@ -85,17 +84,17 @@ OPERATIONS = (
         "nackEvent", "POST", "/v1/agents/{agent}/events/{eventId}/nack", handler=events.nack_event, who=("runtime",),
         bodies={"runtime": m.Settle}, parameters=m.EventPath, codes=(Code.LEASE_LOST,),
     ),
-    Operation("listQueues", "GET", "/v1/queues", handler=queues.list_queues, who=("operator",)),
+    Operation("listQueues", "GET", "/v1/queues", handler=events.list_queues, who=("operator",)),
     Operation(
-        "listDeadLetters", "GET", "/v1/agents/{agent}/dead-letters", handler=queues.list_dead_letters,
+        "listDeadLetters", "GET", "/v1/agents/{agent}/dead-letters", handler=events.list_dead_letters,
         who=("operator",), parameters=m.AgentPath,
     ),
     Operation(
-        "retryDeadLetter", "POST", "/v1/agents/{agent}/dead-letters/{eventId}/retry", handler=queues.retry_dead_letter,
+        "retryDeadLetter", "POST", "/v1/agents/{agent}/dead-letters/{eventId}/retry", handler=events.retry_dead_letter,
         who=("operator",), parameters=m.EventPath,
     ),
     Operation(
-        "dropDeadLetter", "DELETE", "/v1/agents/{agent}/dead-letters/{eventId}", handler=queues.drop_dead_letter,
+        "dropDeadLetter", "DELETE", "/v1/agents/{agent}/dead-letters/{eventId}", handler=events.drop_dead_letter,
         who=("operator",), parameters=m.EventPath,
     ),
     Operation(

@@ -75,8 +75,7 @@ class Endpoint:
         )
 
     async def _still(self, request: Request, operation: Operation) -> None:
-        """Check the caller's rights again in a call that takes long: keys and turns end meanwhile. Raises as at
-        first."""
+        """Check the caller's rights again in a long call: keys and turns end meanwhile. Raises as at first."""
         if operation.who:
             _judge(await self.callers.who(request), operation)
 

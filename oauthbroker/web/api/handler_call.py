@@ -47,8 +47,7 @@ class ApiCall(Generic[B, Q, P]):
         return self.caller
 
     async def made(self, target: str | None = None) -> None:
-        """Write the change into the audit log, before the act. Raises `storeUnavailable`, and then nothing may
-        happen."""
+        """Write the change into the audit log, before the act. Raises `storeUnavailable`; then nothing may happen."""
         if self.caller is None:
             raise BrokerError(Code.UNAUTHENTICATED)
         entry = CallMade(route=_route(self.request), caller=id_of(self.caller), target=target)

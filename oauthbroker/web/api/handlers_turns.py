@@ -54,8 +54,7 @@ async def end_turn(call: ApiCall[NoParameters, NoParameters, TurnPath]) -> Respo
 
 
 async def narrow_turn(call: ApiCall[Narrow, NoParameters, NoParameters]) -> Response:
-    """Narrow a turn token for a caller that cannot compute HMACs. The new token is admitted once, so that the answer
-    has its expiry."""
+    """Narrow a turn token for a caller that cannot compute HMACs. Admitting it once gives its expiry for the answer."""
     asked = call.body
     until = None
     if asked.ttlSeconds is not None:  # in a token time has whole seconds: it never gets less than was asked for
@@ -71,8 +70,7 @@ async def narrow_turn(call: ApiCall[Narrow, NoParameters, NoParameters]) -> Resp
 
 
 async def pending_of_turn(call: ApiCall[NoParameters, PendingQuery, NoParameters]) -> Response:
-    """Return a turn's pending requests. A store that cannot be read is a problem here: an empty block would say that
-    nothing waits."""
+    """Return a turn's pending requests. An unreadable store is a problem: an empty block says that none waits."""
     guest = call.guest
     apart = guest.private_links or call.query.links == "apart"
     block = await call.services.pending.block(guest.turn, links="apart" if apart else "inline")

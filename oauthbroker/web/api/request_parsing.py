@@ -107,8 +107,7 @@ def _from_strings(model: type[M], fields: dict[str, str]) -> M:
 
 
 def _problems(model: type[RequestModel], error: ValidationError) -> list[dict[str, str]]:
-    """Name the place of each error, by our own names only: a caller's key or value may be a secret in the wrong
-    place."""
+    """Name the place of each error by our own names: a caller's key or value may be a secret in the wrong place."""
     ours = _names_in(model)
     found = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_PROBLEMS]
     made = [{"pointer": _pointer(each, ours), "problem": _PROBLEMS.get(each["type"], _sort(each))} for each in found]

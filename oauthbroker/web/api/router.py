@@ -54,6 +54,5 @@ class ApiRoutes:
 
 
 def _fixed_first(path: tuple[str, dict[str, Operation]]) -> tuple[bool, bool, bool, str]:
-    """`/v1/auth-sessions/confirm` before `/v1/auth-sessions/{id}` before a `{rest:path}`; the most frequent call is
-    found first."""
+    """`/v1/auth-sessions/confirm` before `/v1/auth-sessions/{id}` before `{rest:path}`; the commonest call first."""
     return (":path}" in path[0], "{" in path[0], not path[0].startswith("/v1/tokens"), path[0])

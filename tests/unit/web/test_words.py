@@ -74,7 +74,7 @@ def test_every_word_is_used():
     ("file", "before", "after"),
     [
         ("consent_html.py", "PAGES[locale].connect_title", "PAGES[locale].conect_title"),
-        ("confirmation_pages.py", "text.code_title", "text.login_key"),
+        ("consent_html.py", "text.code_title", "text.login_key"),
         ("templates/admin_login.html", "text.login_key", "text.footer"),
     ],
 )
