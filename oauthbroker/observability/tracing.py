@@ -92,11 +92,9 @@ def span(name: Span, /, *, traceparent: str = "", **attributes: Unpack[Attribute
     """Open a span around the block, below the one that is open. `traceparent` (W3C Trace Context) makes it a child of a
     caller's. Of an exception that leaves the block only its code is kept, or its class."""
     tracer = _tracer()
-    return (
-        _NOTHING
-        if tracer is None
-        else _OpenSpan(tracer=tracer, name=name, traceparent=traceparent, attributes=attributes)
-    )
+    if tracer is None:
+        return _NOTHING
+    return _OpenSpan(tracer=tracer, name=name, traceparent=traceparent, attributes=attributes)
 
 
 class _OpenSpan:

@@ -189,8 +189,6 @@ def _metrics_folder() -> Iterator[str]:
     try:
         folder = tempfile.TemporaryDirectory(prefix="oauthbroker-", ignore_cleanup_errors=True)
     except OSError:
-        folder = None
-    if folder is None:
-        raise Refused("There is no folder for temporary files: several workers need one. Set TMPDIR to one.")
+        raise Refused("There is no folder for temporary files: several workers need one. Set TMPDIR to one.") from None
     with folder as name:
         yield name

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, MutableMapping
-from typing import Any
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
@@ -30,11 +29,6 @@ PROBES = frozenset({"/healthz", "/readyz"})
 _DEADLINE = "deadline"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DEFAULT_PORTS = {"https": 443, "http": 80}
-
-
-def set_deadline(scope: MutableMapping[str, Any], limit: asyncio.Timeout) -> None:
-    """Let a route lift `limit`, which holds until the answer begins."""
-    scope.setdefault("state", {})[_DEADLINE] = limit
 
 
 def may_take_long(request: Request) -> None:
@@ -106,8 +100,8 @@ class Guard:
         self.proxies.note_relayed(scope)
         self.proxies.name_client(scope)
         scope["headers"] = [(name, value) for name, value in scope["headers"] if not name.startswith(HEARSAY)]
-        announced, coded = _of_body(scope)
-        most = _body_limit(scope)
+        announced = [value for name, value in scope["headers"] if name == b"content-length"]
+        coded, most = b"transfer-encoding" in dict(scope["headers"]), _body_limit(scope)
         exchange = _Exchange(receive, send, bodiless=not coded and announced in ([], [b"0"]), most=most)
         response = self._refusal(scope, announced, coded=coded, most=most)
         if response is None:
@@ -119,8 +113,7 @@ class Guard:
         """Let the routes answer. Return a response for their failures."""
         try:
             async with asyncio.timeout(self.seconds) as limit:
-                set_deadline(scope, limit)
-                exchange.limit = limit
+                scope.setdefault("state", {})[_DEADLINE] = exchange.limit = limit
                 try:
                     await self.app(scope, exchange.receive, exchange.send)
                 finally:
@@ -195,12 +188,6 @@ class _Exchange:
             if self._received > self._most:
                 MutableHeaders(scope=message)["connection"] = "close"
         await self._send(message)
-
-
-def _of_body(scope: Scope) -> tuple[list[bytes], bool]:
-    """Return the lengths that are announced, and whether the body comes in a coding."""
-    announced = [value for name, value in scope["headers"] if name == b"content-length"]
-    return announced, b"transfer-encoding" in dict(scope["headers"])
 
 
 def _body_limit(scope: Scope) -> int:

@@ -50,7 +50,8 @@ class Endpoint:
             else:
                 await known_to_room(request, operation.authenticate, self.limits)
             call = await self._read(request, operation, caller)
-            return await _handled(operation, call)
+            assert operation.handler is not None  # noqa: S101  (only operations with one are routed)
+            return await operation.handler(call)
         except BrokerError as error:
             refused = error
         await self._note(request, caller, refused)
@@ -86,11 +87,6 @@ class Endpoint:
         )
         if reached:
             await note_refused(self.services, caller, request, error.code)
-
-
-async def _handled(operation: Operation, call: ApiCall[Any, Any, Any]) -> Response:
-    assert operation.handler is not None  # noqa: S101  (only operations with one are routed)
-    return await operation.handler(call)
 
 
 def _judge(caller: Caller, operation: Operation) -> None:
