@@ -19,6 +19,7 @@ from oauthbroker.cli.doctor_place import MOST_NAMED, Step, data_of, disk, guarde
 from oauthbroker.cli.tables import counted
 from oauthbroker.config import ConfigProblem, ConfigRefused, Loaded, load, load_settings, resolve
 from oauthbroker.config.problems import Problems
+from oauthbroker.config.unresolved_bundle import AppDraft
 from oauthbroker.config.value_sources import is_unread_secret
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
@@ -156,10 +157,10 @@ class Doctor:
         old = self.keyring.old_seeds
         found = findings.of_upgrade(upgrade_state(self.keyring))
         found += findings.of_old_seeds(len(old), to_reseal=sum(not seed.resealed for seed in old))
-        if key_origin(settings, self.env) == KEY_ENV:
+        where = key_origin(settings, self.env)
+        if where == KEY_ENV:
             todo = "Use a key file: a process's environment stays readable."
             return [Finding("keys", "warning", f"{KEY_ENV} opens the keyring.", todo=todo), *found]
-        where = key_origin(settings, self.env)
         what = "The key opens the keyring" + ("." if settings.key_service else ", and only you can read it.")
         return [Finding("keys", "ok", what, about=where), *found]
 
@@ -176,7 +177,7 @@ class Doctor:
                 self.apps[name] = resolve(self.loaded, self.env, secrets, only={name}).apps[name]
             except ConfigRefused as refused:
                 found += self._missing(name, refused.problems)
-            doubts += [*_misplaced(draft.app), *self._doubts(name)]
+            doubts += [*_misplaced(draft.app), *_doubts(draft)]
         self.login = self.loaded.login.draft.app if self.loaded.login is not None else None
         for name, sources in self.loaded.sources_beside_apps:
             lacking = Problems()
@@ -200,16 +201,6 @@ class Doctor:
             _of_problem("secrets", "warning" if "environment" in it.what else "failure", it, about=about)
             for it in known
         ]
-
-    def _doubts(self, name: str) -> list[Finding]:
-        draft = self.loaded.apps[name] if self.loaded is not None else None
-        if draft is None or not (draft.doubts or draft.unusual_flow):
-            return []
-        see = f"`oauthbroker providers show {draft.app.provider}`"
-        what = f"Relies on {counted(len(draft.doubts), 'unverified fact')} of its preset: {see}."
-        if draft.unusual_flow:
-            what = f"Its preset does not know whether {draft.app.flow} works there: {see}."
-        return [Finding("configuration", "ok", what, todo="Connect once and see.", about=name)]
 
     def _look(self) -> None:
         """Open the store to read, if possible."""
@@ -289,6 +280,16 @@ def _misplaced(app: OAuthApp) -> list[Finding]:
         Finding("configuration", "ok", what.format(scope=scope), todo=todo, about=app.name)
         for scope in sorted(NO_RIGHTS & app.scope_set)
     ]
+
+
+def _doubts(draft: AppDraft) -> list[Finding]:
+    if not (draft.doubts or draft.unusual_flow):
+        return []
+    see = f"`oauthbroker providers show {draft.app.provider}`"
+    what = f"Relies on {counted(len(draft.doubts), 'unverified fact')} of its preset: {see}."
+    if draft.unusual_flow:
+        what = f"Its preset does not know whether {draft.app.flow} works there: {see}."
+    return [Finding("configuration", "ok", what, todo="Connect once and see.", about=draft.app.name)]
 
 
 def _of_problem(check: Check, light: Light, problem: ConfigProblem, *, about: str) -> Finding:

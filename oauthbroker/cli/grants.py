@@ -65,9 +65,14 @@ def show_command(
     config: ConfigPath = CONFIG,
 ) -> None:
     """Show one grant."""
+    from oauthbroker.records.specification_form import grant_record
+
     grant = _one(_list(config, None, None), grant_id)
     if record:
-        _tell_record(config, grant, as_json=as_json)
+        found = read(config, lambda vault: vault.grants.record(grant.grantId))
+        if found is None:
+            raise Refused("There is no such grant any more.")
+        tell_record(grant_record(found), as_json=as_json)
         return
     if as_json:
         answer(grant.to_json())
@@ -186,15 +191,6 @@ def _expires(grant: GrantSummary) -> str:
     if not ends and grant.needs == "renewal":
         return "refreshed on first use"
     return (ends or "never") + (" (refreshable)" if grant.refreshable else "")
-
-
-def _tell_record(config: Path, grant: GrantSummary, *, as_json: bool) -> None:
-    from oauthbroker.records.specification_form import grant_record
-
-    record = read(config, lambda vault: vault.grants.record(grant.grantId))
-    if record is None:
-        raise Refused("There is no such grant any more.")
-    tell_record(grant_record(record), as_json=as_json)
 
 
 def _list(config: Path, app_name: str | None, subject: str | None) -> list[GrantSummary]:

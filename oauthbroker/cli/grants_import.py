@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from oauthbroker.cli.json_output import answer
-from oauthbroker.cli.tables import counted, facts, shown
+from oauthbroker.cli.tables import counted, facts, progress, shown
 from oauthbroker.config import Loaded, load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
@@ -47,6 +45,7 @@ class ImportFigures:
     failed: dict[int, Code] = field(default_factory=dict)
     verified: set[int] = field(default_factory=set)
     unsound: dict[int, Code] = field(default_factory=dict)
+    on_change: Callable[[str, int], None] = lambda _name, _done: None
 
     def count(self, fate: Fate) -> int:
         return Counter(self.fates.values())[fate]
@@ -67,8 +66,9 @@ def run(config: Path, file: str, app: str | None, *, dry_run: bool, replace: boo
         return 0
     stopped = False
     try:
-        with _progress(len(incoming), verify=verify) as step:
-            asyncio.run(_import(config, incoming, figures, step, replace=replace, verify=verify))
+        with progress(dict.fromkeys(["written", "verified"] if verify else ["written"], len(incoming))) as show:
+            figures.on_change = show
+            asyncio.run(_import(config, incoming, figures, replace=replace, verify=verify))
     except KeyboardInterrupt:
         stopped = True
     _tell(incoming, figures, dry_run=False, verify=verify, as_json=as_json)
@@ -92,9 +92,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         stream = path.open("rb")
     except OSError:
-        stream = None
-    if stream is None:
-        raise Refused(f"{shown(str(path))} cannot be read. Nothing was changed.")
+        raise Refused(f"{shown(str(path))} cannot be read. Nothing was changed.") from None
     with stream:
         mode = path.stat().st_mode
         if stat.S_ISREG(mode) and mode & 0o077:
@@ -120,22 +118,16 @@ async def _foresee(loaded: Loaded, incoming: Sequence[Incoming], figures: Import
 
 
 async def _import(
-    config: Path,
-    incoming: Sequence[Incoming],
-    figures: ImportFigures,
-    step: Callable[[str], None],
-    *,
-    replace: bool,
-    verify: bool,
+    config: Path, incoming: Sequence[Incoming], figures: ImportFigures, *, replace: bool, verify: bool
 ) -> None:
     """Write all grants before the first provider is called, so that a slow provider delays none."""
     only = {line.app for line in incoming}
     async with open_broker(config, background=False, only=only) as broker:
         importing = broker.grants.importing
-        await _each(incoming, WRITTEN_AT_ONCE, lambda line: _take(importing, line, figures, step, replace=replace))
+        await _each(incoming, WRITTEN_AT_ONCE, lambda line: _take(importing, line, figures, replace=replace))
         if verify:
             ours = [line for line in incoming if figures.fates.get(line.line) in {"imported", "replaced", "there"}]
-            await _each(ours, VERIFIED_AT_ONCE, lambda line: _verify(importing, line, figures, step))
+            await _each(ours, VERIFIED_AT_ONCE, lambda line: _verify(importing, line, figures))
 
 
 async def _each(lines: Sequence[Incoming], at_once: int, work: Callable[[Incoming], Awaitable[None]]) -> None:
@@ -150,17 +142,15 @@ async def _each(lines: Sequence[Incoming], at_once: int, work: Callable[[Incomin
             group.create_task(one_after_the_other())
 
 
-async def _take(
-    importing: Importing, line: Incoming, figures: ImportFigures, step: Callable[[str], None], *, replace: bool
-) -> None:
+async def _take(importing: Importing, line: Incoming, figures: ImportFigures, *, replace: bool) -> None:
     try:
         figures.fates[line.line] = await importing.take(line, replace=replace)
     except BrokerError as error:
         figures.failed[line.line] = error.code
-    step("written")
+    figures.on_change("written", len(figures.fates) + len(figures.failed))
 
 
-async def _verify(importing: Importing, line: Incoming, figures: ImportFigures, step: Callable[[str], None]) -> None:
+async def _verify(importing: Importing, line: Incoming, figures: ImportFigures) -> None:
     try:
         code = await importing.verify(line)
     except BrokerError as error:
@@ -169,18 +159,7 @@ async def _verify(importing: Importing, line: Incoming, figures: ImportFigures, 
         figures.verified.add(line.line)
     else:
         figures.unsound[line.line] = code
-    step("verified")
-
-
-@contextmanager
-def _progress(count: int, *, verify: bool) -> Iterator[Callable[[str], None]]:
-    """Show progress bars on stderr if it is a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal or count < 2) as bars:
-        names = ["written", *(["verified"] if verify else [])]
-        tasks = {name: bars.add_task(name, total=count) for name in names}
-        yield lambda name: bars.advance(tasks[name])
+    figures.on_change("verified", len(figures.verified) + len(figures.unsound))
 
 
 def _tell(incoming: Sequence[Incoming], figures: ImportFigures, *, dry_run: bool, verify: bool, as_json: bool) -> None:

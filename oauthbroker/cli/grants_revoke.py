@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from oauthbroker.cli.json_output import answer
-from oauthbroker.cli.tables import counted, facts, shown
+from oauthbroker.cli.tables import counted, facts, progress, shown
 from oauthbroker.core.refused import CRASHED
 from oauthbroker.operations.grants import GrantSummary
 from oauthbroker.revocation.bulk import RevocationFigures
@@ -59,9 +56,14 @@ def tell_nothing(app: str | None, subject: str | None, *, dry_run: bool, as_json
 
 def run(config: Path, chosen: Sequence[GrantSummary], patience: float, *, as_json: bool) -> int:
     """End all chosen grants and return the exit status. After Ctrl-C pending revocations stay recorded."""
-    figures = RevocationFigures(chosen=len(chosen))
+    figures, alive = RevocationFigures(chosen=len(chosen)), sum(grant.state == "live" for grant in chosen)
     try:
-        with _progress(figures, sum(grant.state == "live" for grant in chosen)) as on_change:
+        with progress({"ended here": alive, "providers know": len(chosen)}) as show:
+
+            def on_change(now: RevocationFigures) -> None:
+                show("ended here", now.ended)
+                show("providers know", now.chosen - now.left - len(now.failed))
+
             asyncio.run(_end(config, chosen, patience, figures, on_change))
         stopped = False
     except KeyboardInterrupt:
@@ -85,24 +87,6 @@ async def _end(
     pairs = [(grant.app, grant.subject) for grant in chosen]
     async with open_broker(config, background=False, only=only) as broker:
         await broker.grants.revoke_each(pairs, figures, patience=patience, on_change=on_change)
-
-
-@contextmanager
-def _progress(figures: RevocationFigures, alive: int) -> Iterator[Callable[[RevocationFigures], None]]:
-    """Show two progress bars on stderr if it is a terminal."""
-    console = Console(stderr=True)
-    quiet = not console.is_terminal or figures.chosen < 2
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console, disable=quiet
-    ) as bars:
-        ended = bars.add_task("ended here", total=alive)
-        told = bars.add_task("providers know", total=figures.chosen)
-
-        def update(now: RevocationFigures) -> None:
-            bars.update(ended, completed=now.ended)
-            bars.update(told, completed=now.chosen - now.left - len(now.failed))
-
-        yield update
 
 
 def _tell(chosen: Sequence[GrantSummary], figures: RevocationFigures) -> None:

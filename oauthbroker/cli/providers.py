@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from oauthbroker.cli.completion_words import preset_names
-from oauthbroker.cli.json_output import answer
 from oauthbroker.cli.options import AsJson
-from oauthbroker.cli.tables import counted, shown, table
+from oauthbroker.cli.stored_records import say, show_all
+from oauthbroker.cli.tables import counted, shown
 from oauthbroker.config.spelling import nearest
 from oauthbroker.core.refused import Refused
 from oauthbroker.providers import Preset, presets
@@ -26,11 +26,8 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="As `providers list` s
 def list_command(as_json: AsJson = False) -> None:
     """List the presets."""
     known = presets().values()
-    if as_json:
-        answer([_summary(preset) for preset in known])
-        return
     head = ("name", "provider", "account, user", "account, global", "flows", "unverified")
-    table(head, [_row(preset) for preset in known])
+    show_all([*map(_summary, known)], map(_row, known), head, "There are no presets.", as_json=as_json)
 
 
 @app.command("show")
@@ -45,10 +42,7 @@ def show_command(
         close = nearest(name, presets())
         instead = f"The nearest known one is {close}." if close else "`oauthbroker providers list` shows what there is."
         raise Refused(f"There is no preset of that name. {instead}")
-    if as_json:
-        answer(_everything(preset))
-        return
-    typer.echo("\n".join(_told_short(preset) if short else _told(preset)))
+    say("\n".join(_told_short(preset) if short else _told(preset)), _everything(preset), as_json=as_json)
 
 
 def _row(preset: Preset) -> tuple[str, ...]:
@@ -69,10 +63,8 @@ def _told(preset: Preset) -> list[str]:
         lines += ["", f"With {option}", "", *_lines(own_facts(preset, mode))]
     doubts = len(preset.unverified())
     if doubts:
-        lines += [
-            "",
-            f"{DOUBT} {counted(doubts, 'fact')} unverified: not found in writing. Try it before you rely on it.",
-        ]
+        told = f"{DOUBT} {counted(doubts, 'fact')} unverified: not found in writing. Try it before you rely on it."
+        lines += ["", told]
     return [*lines, *_to_start_from(preset)]
 
 
