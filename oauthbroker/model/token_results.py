@@ -21,7 +21,8 @@ Reason = Literal["noGrant", "revoked", "expired", "scopes", "scopesDeclined", "r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A token to call the provider with. `degraded`: it could not be refreshed and lives shorter than usual.
+    """A token to call the provider with. `degraded`: it could not be refreshed and lives shorter than usual, or the
+    store is away and could not confirm it.
     `provider_data`: what the provider said beside it and its preset declares for tools, such as the API's host."""
 
     access_token: Secret

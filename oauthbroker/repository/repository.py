@@ -131,6 +131,11 @@ class Repository:
     def grant_key(self, app: str, subject: str) -> Key:
         return self._store.key("grants", app, subject)
 
+    @property
+    def degraded(self) -> bool:
+        """Whether the shared store was away a moment ago, and versions were vouched for without it."""
+        return self.shared is not None and self.shared.degraded
+
     def is_newest(self, version: Entry) -> bool:
         """Return whether a version is certainly the newest one; costs one stat."""
         return self._store.unchanged(version)

@@ -194,7 +194,7 @@ class OAuthManager:
                     raise BrokerError(code, retry_after_seconds=seconds)
                 case UseToken(degraded) if grant is not None:
                     version = held.entry if held is not None and held.record is grant else None
-                    return issue(grant, version, degraded=degraded)
+                    return issue(grant, version, degraded=degraded or self.repository.degraded)
                 case AskPerson(reason):
                     needed = partial(self._needs_person, call)
                     answer = await self.asking.ask(caller, call, grant, reason, needed)

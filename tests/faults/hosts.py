@@ -18,17 +18,21 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.store.postgres.schema import migrate
+from oauthbroker.store.key_encryption_keys import FileKek, KeyProvider
+from oauthbroker.store.postgres.schema import KeyringTable, migrate
 from oauthbroker.store.postgres.sealed_rows import PROCESS_SECONDS
+from oauthbroker.store.rotation import KeyRotation
 from oauthbroker.testing import Canaries
 from tests.faults.hosts_model import Facts, Pair, problems
 from tests.faults.hosts_settling import last_of, settle
@@ -201,6 +205,7 @@ async def mixed(hosts: Hosts, seconds: float, seed: int) -> Report:
     facts, dice = Facts(), random.Random(seed)
     pairs: list[Pair] = [(app, person) for app in APPS for person in range(PERSONS)]
     (hosts.folder / "turns").mkdir()
+    FileKek.create(hosts.folder / "next.kek")  # all processes have both keys
     async with Provider.open(APPS, people=PERSONS, lifetime=LIFETIME) as provider:
         world = World(provider.introduction)
         async with people_on(hosts, world, facts.hear) as (people, broker, store):
@@ -237,16 +242,35 @@ async def mixed(hosts: Hosts, seconds: float, seed: int) -> Report:
 
 
 async def rotate_keys(hosts: Hosts, store: TellingPostgres, done: Counter[str]) -> None:
-    """Change the seed, seal all records anew and remove the old seed, again and again."""
+    """Change the seed, seal all records anew, remove the old seed, and change the key that opens the keyring, again and
+    again."""
     rotation = rotation_of(store, hosts.url.reveal(), hosts.folder)
-    while True:
-        for step in (partial(rotation.rotate, wait=PROCESS_SECONDS + 30), rotation.reseal, rotation.retire):
+    keks = rotation.home.keks
+    for kek in cycle(keks):
+        steps: dict[str, Callable[[], Awaitable[object]]] = {
+            "rewrap for both keys": partial(rewrap, rotation, keks),
+            "rewrap for one": partial(rewrap, rotation, (kek,)),
+            "rotate": partial(rotation.rotate, wait=PROCESS_SECONDS + 30),
+            "reseal": rotation.reseal,
+            "retire": rotation.retire,
+        }
+        for name, step in steps.items():
             try:
                 await step()
-                done[f"keys: {getattr(step, '__name__', 'rotate')}"] += 1
+                done[f"keys: {name}"] += 1
             except BrokerError as error:
                 done[f"keys: {error.code.value}"] += 1
                 await asyncio.sleep(1)
+
+
+async def rewrap(rotation: KeyRotation, keks: tuple[KeyProvider, ...]) -> None:
+    """Rewrap as an operator does whose configuration names these keys and no others."""
+    home = rotation.home
+    assert isinstance(home, KeyringTable)
+    try:
+        await replace(rotation, home=replace(home, kek=keks[0], also=keks[1:])).rewrap()
+    finally:
+        rotation.store.keyring.keks = home.keks
 
 
 async def inside_hub(given: dict[str, Any]) -> list[Report]:

@@ -21,10 +21,8 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
-from oauthbroker.store.key_encryption_keys import FileKek
 from oauthbroker.store.port import Store
 from oauthbroker.store.postgres.postgres_store import PostgresStore
-from oauthbroker.store.postgres.schema import KeyringTable
 from oauthbroker.store.rotation import KeyRotation
 from oauthbroker.testing import Browser, connect_through
 from tests.faults.broker_worker import say, subject_of
@@ -48,7 +46,7 @@ def telling_postgres(url: str, folder: Path) -> TellingPostgres:
 
 
 def rotation_of(store: TellingPostgres, url: str, folder: Path) -> KeyRotation:
-    return KeyRotation(store, KeyringTable(Secret(url), FileKek.open(folder / "test.kek")), SystemClock())
+    return KeyRotation(store, postgres.keyring_table(Secret(url), folder), SystemClock())
 
 
 async def follow(rotation: KeyRotation) -> None:

@@ -232,6 +232,12 @@ def replicated(address: str, ports: tuple[int, int], trusted: str) -> Iterator[R
             both.stop()
 
 
+def keyring_table(url: Secret, folder: Path) -> KeyringTable:
+    """Return the keyring of a store in a database, for all keys in a folder."""
+    first, *others = [FileKek.open(path) for path in sorted(folder.glob("*.kek"))]
+    return KeyringTable(url, first, tuple(others))
+
+
 def open_postgres_store(
     url: Secret,
     folder: Path,
@@ -241,9 +247,10 @@ def open_postgres_store(
     degraded_seconds: float = 0.0,
     kind: type[PostgresStore] = PostgresStore,
 ) -> PostgresStore:
-    """Open the store of a database, sealed under `folder/test.kek`; key and keyring are created the first time."""
-    path = folder / "test.kek"
-    home = KeyringTable(url, FileKek.open(path) if path.exists() else FileKek.create(path))
+    """Open the store of a database, sealed under the keys of `folder`; key and keyring are created the first time."""
+    if not any(folder.glob("*.kek")):
+        FileKek.create(folder / "test.kek")
+    home = keyring_table(url, folder)
     home.create(())
     ring = home.load()
     return kind(

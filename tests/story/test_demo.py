@@ -16,10 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from oauthbroker.testing import Browser, Canaries
 from oauthbroker.testing.canary import MARK
+from tests.kit import postgres
 from tests.kit.cli import MAIN, Done, command, environment
 
 pytestmark = pytest.mark.slow
@@ -84,6 +86,35 @@ def test_each_time_it_begins_anew_also_with_json_on_stdout_and_the_story_aside(t
     assert "ready: a token" in done.err
     assert "authorization_required" in done.err, "the first one's grant is gone"
     assert first != (tmp_path / "store/demo/data/keyring").read_bytes()
+
+
+def test_the_records_go_to_an_empty_database_and_one_with_a_store_is_refused(
+    tmp_path: Path, postgres_server: postgres.Server
+):
+    """Between the two, the store is as the first demo left it."""
+    postgres_server.run("create database demo")
+    try:
+        url = postgres_server.url("demo").reveal()
+        done = command("demo", "--auto", "--store", url, cwd=tmp_path)
+        assert (0, "") == (done.code, done.err)
+        assert {"status": "ready", "event": "auth.granted", "tool": TOOL} == json.loads(done.out.splitlines()[-1])
+        with psycopg.connect(url) as connection:
+            kept = connection.execute("select count(*) from oauthbroker.entry").fetchall()
+            assert kept > [(0,)]
+            again = command("demo", "--auto", "--store", url, cwd=tmp_path)
+            assert (2, "") == (again.code, again.out)
+            assert "keyring" in again.err
+            assert kept == connection.execute("select count(*) from oauthbroker.entry").fetchall()
+    finally:
+        postgres_server.run("drop database demo with (force)")
+
+
+def test_a_password_in_the_url_of_the_database_is_refused_before_anything_is_made(tmp_path: Path):
+    done = command("demo", "--auto", "--store", f"postgresql://me:{MARK}@127.0.0.1/demo", cwd=tmp_path)
+    assert (2, "") == (done.code, done.out)
+    assert "PGPASSWORD" in done.err
+    assert MARK not in done.err
+    assert not any(tmp_path.iterdir())
 
 
 def test_its_bundle_is_one_that_people_could_have_written(played: Played):

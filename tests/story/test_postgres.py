@@ -19,6 +19,7 @@ import psycopg
 import pytest
 
 from oauthbroker import Ready
+from oauthbroker.audit import TokenIssued
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -100,10 +101,14 @@ def made(parts: dict[str, Any]) -> dict[str, Any]:
     return {name: part() if name == "feed" else part for name, part in parts.items()}
 
 
+async def ready(host: Harness) -> Ready:
+    result = await host.ask()
+    assert isinstance(result, Ready), result
+    return result
+
+
 async def token(host: Harness) -> str:
-    ready = await host.ask()
-    assert isinstance(ready, Ready), ready
-    return ready.access_token.reveal()
+    return (await ready(host)).access_token.reveal()
 
 
 async def test_a_grant_of_one_host_is_used_on_the_others(
@@ -412,7 +417,10 @@ async def test_tokens_that_were_checked_within_the_bound_are_handed_out_while_th
         store, real = postgres_of(host), time.monotonic
         prepared.stop("immediate")
         try:
-            assert [first] * 2 == [await token(host) for _ in range(2)]
+            unconfirmed = [await ready(host) for _ in range(2)]
+            assert [(first, True)] * 2 == [(each.access_token.reveal(), each.degraded) for each in unconfirmed]
+            issued = [entry for entry in host.audit.entries if isinstance(entry, TokenIssued)]
+            assert [True, True] == [entry.degraded for entry in issued[-2:]]
             assert store.degraded
             figures = host.running.parts.gauges.of_process()
             assert (1.0, 1.0) == (figures[Gauge.STORE_DEGRADED, ()], figures[Gauge.STORE_FEEDS, ("off",)])

@@ -23,7 +23,7 @@ export interface OAuthTokenReady {
   scopes: string[];
   /** ISO 8601; a token without it never expires. */
   expiresAt?: string;
-  /** It could not be refreshed just now and lives shorter than usual. */
+  /** It could not be refreshed just now and lives shorter than usual, or the broker's database could not confirm it. */
   degraded?: true;
   /** What the provider said beside the token and its preset declares for tools, such as the host of its API. */
   providerData?: Record<string, string | number | boolean>;
