@@ -49,7 +49,9 @@ class FlowTools:
         flaws, serving = [], dict[str, DeployedFlow]()
         for name in self._versions.names():
             try:
-                serving[tool_name(name)] = self._versions.deployed(name)
+                deployed = self._versions.deployed(name)
+                if not deployed.withdrawn:
+                    serving[tool_name(name)] = deployed
             except FlowRefused as refused:
                 flaws.append(str(refused))
         for name in self._ready.keys() - serving.keys():

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.deploying_commands import acknowledge, activate, deploy, versions
+from oauthbroker.flowtools.deploying_commands import acknowledge, activate, deploy, versions, withdraw
 from oauthbroker.flowtools.drawing import draw
 from oauthbroker.flowtools.given_files import Policies, given_files, given_policies, read_given
 from oauthbroker.flowtools.judging import FlowVerdict, judge
@@ -25,7 +25,7 @@ from oauthbroker.flowtools.spec import FlowTool, load_tool, refuse_changed
 _WORDS: Final = {"no": "not deployable", "acknowledge": "deployable with acknowledgement", "yes": "deployable"}
 Tools = Annotated[list[Path], typer.Argument(help="JSON or YAML files, or folders of them.")]
 app = typer.Typer(add_completion=False, help="Flow tools: check, deploy, draw, run.")
-for _command in (acknowledge, activate, deploy, plan, run, runs, approve, decline, versions):
+for _command in (acknowledge, activate, deploy, withdraw, plan, run, runs, approve, decline, versions):
     app.command()(_command)
 app.add_typer(secret, name="secret")
 

@@ -1,11 +1,11 @@
-"""The commands `oauthbroker flow acknowledge`, `flow deploy`, `flow activate` and `flow versions`."""
+"""The commands `oauthbroker flow acknowledge`, `flow deploy`, `flow activate`, `flow withdraw` and `flow versions`."""
 
 from __future__ import annotations
 
 import json
 import os
 import pwd
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +18,7 @@ from oauthbroker.flowtools.acknowledgements import finding_key
 from oauthbroker.flowtools.given_files import Policies, given_policies, read_given
 from oauthbroker.flowtools.given_world import Config, Entities, GivenWorld, Mail, MailPassword, Sandbox
 from oauthbroker.flowtools.judging import judge
+from oauthbroker.flowtools.kept_files import Document
 from oauthbroker.flowtools.policies import Policy
 from oauthbroker.flowtools.source import FlowRefused, printable
 from oauthbroker.flowtools.spec import FlowTool, load_tool
@@ -106,6 +107,25 @@ def activate(
     _tell(flow, version, "activated", as_json=as_json)
 
 
+def withdraw(
+    name: Name,
+    version: Annotated[int, typer.Argument(help="A deployed version that takes no new call from now on.")],
+    by: By = "",
+    why: Annotated[str, typer.Option(help="The reason, for the record.")] = "",
+    flows: Flows = _FOLDER,
+    *,
+    serving: Annotated[bool, typer.Option("--serving", help="Also the version that serves. Then none does.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let a version take no new call, for ever. Its runs that have begun go on to their end."""
+    with flaws_told(as_json=as_json):
+        record = _versions(flows).withdraw(name, version, by=by or account(), why=why, serving=serving)
+    if as_json:
+        typer.echo(json.dumps({"name": name, "version": version, "withdrawn": _record(record)}, ensure_ascii=False))
+        return
+    typer.echo(f"{name} version {version}: {_withdrawn(record)}; its runs that have begun go on")
+
+
 def versions(
     name: Annotated[str, typer.Argument(help="The name of a tool. Left out: all.")] = "",
     flows: Flows = _FOLDER,
@@ -128,6 +148,7 @@ def versions(
         typer.echo(json.dumps({"versions": rows, "flaws": [asdict(each) for each in flaws]}, ensure_ascii=False))
     for row in () if as_json else rows:
         mark = ", serves" if row["serves"] else ""
+        mark += f", {_withdrawn(row['withdrawn'])}" if row["withdrawn"] else ""
         about = f"{row['risk']}, {row['digest'][:12]}, by {row['by']} at {row['at']}{mark}"
         typer.echo(f"{row['name']}@{row['version']}  {about}")
     for flaw in () if as_json else flaws:
@@ -144,7 +165,17 @@ def _row(flow: DeployedFlow, serving: int | None) -> dict[str, Any]:
         "by": printable(flow.by),
         "at": printable(flow.at),
         "serves": serving == flow.tool.version,
+        "withdrawn": _record(flow.withdrawn) if flow.withdrawn else None,
     }
+
+
+def _record(record: Document) -> dict[str, str]:
+    return {name: printable(record[name]) for name in ("by", "at", "why")}
+
+
+def _withdrawn(record: Mapping[str, str]) -> str:
+    why = f" ({record['why']})" if record["why"] else ""
+    return printable(f"withdrawn by {record['by']} at {record['at']}{why}")
 
 
 def _tell(flow: DeployedFlow, serving: int | None, done: str, *, as_json: bool) -> None:
@@ -153,6 +184,8 @@ def _tell(flow: DeployedFlow, serving: int | None, done: str, *, as_json: bool) 
         return
     name, version = flow.tool.name, flow.tool.version
     more = "" if serving == version else f"; to let it serve, run oauthbroker flow activate {name} {version}"
+    if flow.withdrawn:
+        more = f"; version {version} is {_withdrawn(flow.withdrawn)}"
     typer.echo(f"{name} version {version}: {done}; version {serving} serves{more}")
 
 

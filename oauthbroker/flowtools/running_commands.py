@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -196,6 +196,7 @@ def _call(asked: _RunWanted, entities: list[Entity], ports: Ports) -> RunResult:
         tables.apply(database, entities)
     runs = FlowRuns(database, entities, ports)
     flow = runs.ready(asked.flow.tool, asked.flow.policies)
+    flow = replace(flow, withdrawn=asked.flow.withdrawn is not None)
     return runs.resume(flow, asked.resume) if asked.resume else runs.call(flow, asked.data, asked.actor)
 
 

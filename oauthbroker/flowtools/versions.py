@@ -1,4 +1,4 @@
-"""Deployed versions of tools: immutable, several at once, and the one of each tool that serves."""
+"""Deployed versions of tools: immutable, several at once, the one of each tool that serves, and withdrawn ones."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any, Final
 from oauthbroker import BrokerError, Clock, Code
 from oauthbroker.flowtools.acknowledgements import Acknowledgements, person, refuse_undeployable
 from oauthbroker.flowtools.judging import FlowVerdict, judge
-from oauthbroker.flowtools.kept_files import DAMAGED, KeptFiles, refused
+from oauthbroker.flowtools.kept_files import DAMAGED, Document, KeptFiles, refused
 from oauthbroker.flowtools.policies import Policy, load_policy
 from oauthbroker.flowtools.source import FlowRefused
 from oauthbroker.flowtools.spec import FlowTool, load_tool, refuse_changed
 
-_VERSIONS, _ACTIVATIONS = "versions", "activations"
+_VERSIONS, _ACTIVATIONS, _WITHDRAWALS = "versions", "activations", "withdrawals"
 _MEMBERS: Final = {
     "version": int,
     "digest": str,
@@ -30,18 +30,22 @@ _MEMBERS: Final = {
     "at": str,
 }
 _ACTIVATED: Final = {"version": int, "by": str, "at": str}
+_WITHDRAWN: Final = {"version": int, "by": str, "why": str, "at": str}
+_LONGEST_REASON: Final = 300
 _REFERENCE = re.compile(r"([A-Za-z0-9.]{1,128})(?:@([1-9][0-9]{0,17}))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedFlow:
-    """A deployed version: its specification in the one form, its own policies, and who deployed it when."""
+    """A deployed version: its specification in the one form, its own policies, and who deployed it when. `withdrawn` is
+    the record of its withdrawal (by, why, at)."""
 
     tool: FlowTool
     verdict: FlowVerdict
     policies: tuple[Policy, ...]
     by: str
     at: str
+    withdrawn: Document | None = None
 
 
 class FlowVersions:
@@ -85,14 +89,45 @@ class FlowVersions:
         return self.deployed(f"{tool.name}@{tool.version}")
 
     def activate(self, name: str, version: int, *, by: str) -> DeployedFlow:
-        """Let a deployed version serve, an older or a newer one. Raises BrokerError if it is not deployed."""
+        """Let a deployed version serve, an older or a newer one. Raises BrokerError for one that is not deployed or is
+        withdrawn."""
         by = person(by)
         with self._files.writing():
             flow = self.deployed(f"{name}@{version}")
+            if flow.withdrawn:
+                note = f"{name}@{version} is withdrawn for ever; deploy the specification as a new version"
+                raise BrokerError(Code.REQUEST_INVALID, note=note)
             if self.serving(name) != version:
                 self._refuse_same_route(flow.tool)
                 self._activate(name, version, by)
         return flow
+
+    def withdraw(self, name: str, version: int, *, by: str, why: str = "", serving: bool = False) -> Document:
+        """Let a version take no new call, for ever. Its runs that have begun go on. Idempotent: the first record stays,
+        and is returned. The version that serves is refused, unless `serving`: then no version serves.
+
+        Raises BrokerError if it is not deployed or serves. A version whose file is damaged can be withdrawn.
+        """
+        by = person(by)
+        if len(why) > _LONGEST_REASON or not why.isprintable():
+            note = f"a reason has at most {_LONGEST_REASON} printable characters"
+            raise BrokerError(Code.REQUEST_INVALID, note=note)
+        with self._files.writing():
+            self._check_deployed(name, version, f"{name}@{version}")
+            if not self.withdrawn(name, version):
+                if not serving and self.serving(name) == version:
+                    note = f"{name}@{version} serves; activate another version, or write --serving to let none serve"
+                    raise BrokerError(Code.REQUEST_INVALID, note=note)
+                document = {"version": version, "by": by, "why": why, "at": self._clock.now().isoformat()}
+                self._files.write(name, _WITHDRAWALS, version, document)
+        return self.withdrawn(name, version) or {}
+
+    def withdrawn(self, name: str, version: int) -> Document | None:
+        """Return the record of a version's withdrawal (by, why, at); None without one. Raises FlowRefused for a damaged
+        one."""
+        if version not in self._files.numbers(name, _WITHDRAWALS):
+            return None
+        return self._files.read(name, _WITHDRAWALS, version, _WITHDRAWN)
 
     def deployed(self, reference: str) -> DeployedFlow:
         """Return the version `NAME@VERSION`, or with `NAME` the one that serves. It is checked and judged again.
@@ -104,10 +139,7 @@ class FlowVersions:
         if not found:
             raise BrokerError(Code.REQUEST_INVALID, note="a version is named NAME or NAME@VERSION")
         name, number = found[1], int(found[2]) if found[2] else self.serving(found[1])
-        if number is None or number not in self.numbers(name):
-            there = ", ".join(map(str, self.numbers(name))) or "none"
-            raise BrokerError(Code.REQUEST_INVALID, note=f"{reference} is not deployed; deployed versions: {there}")
-        return self._load(name, number)
+        return self._load(name, self._check_deployed(name, number, reference))
 
     def names(self) -> list[str]:
         """Return the names of all tools that have versions."""
@@ -127,22 +159,29 @@ class FlowVersions:
         version: int = self._files.read(name, _ACTIVATIONS, numbers[-1], _ACTIVATED)["version"]
         return version
 
+    def _check_deployed(self, name: str, number: int | None, reference: str) -> int:
+        if number is None or number not in self.numbers(name):
+            there = ", ".join(map(str, self.numbers(name))) or "none"
+            raise BrokerError(Code.REQUEST_INVALID, note=f"{reference} is not deployed; deployed versions: {there}")
+        return number
+
     def _activate(self, name: str, version: int, by: str) -> None:
         number = len(self._files.numbers(name, _ACTIVATIONS)) + 1
         document = {"version": version, "by": by, "at": self._clock.now().isoformat()}
         self._files.write(name, _ACTIVATIONS, number, document)
 
     def _refuse_same_route(self, tool: FlowTool) -> None:
-        """Refuse a tool that would serve the method and path of another one. Versions that cannot be used are passed
-        over: they serve nothing."""
+        """Refuse a tool that would serve the method and path of another one. Versions that cannot be used, and
+        withdrawn ones, are passed over: they serve nothing."""
         for other in self.names() if tool.route else ():
             known = None
             if other != tool.name:
                 with suppress(FlowRefused, BrokerError):
-                    known = self.deployed(other).tool
-            if known is not None and known.route == tool.route:
-                what = f"{tool.name} has the method and path of {known.name} version {known.version}, which serves"
-                todo = f"write another path, or activate another version of {known.name}"
+                    known = self.deployed(other)
+            if known is not None and not known.withdrawn and known.tool.route == tool.route:
+                name, version = known.tool.name, known.tool.version
+                what = f"{tool.name} has the method and path of {name} version {version}, which serves"
+                todo = f"write another path, or activate another version of {name}"
                 raise FlowRefused([tool.source.flaw(("trigger", "path"), what, todo)])
 
     def _refuse_other(self, tool: FlowTool, own: list[Any]) -> None:
@@ -164,7 +203,14 @@ class FlowVersions:
         verdict = judge(tool, policies)
         refuse_undeployable(tool, verdict)
         self.acknowledgements.refuse_missing(tool, verdict)
-        return DeployedFlow(tool=tool, verdict=verdict, policies=policies, by=document["by"], at=document["at"])
+        return DeployedFlow(
+            tool=tool,
+            verdict=verdict,
+            policies=policies,
+            by=document["by"],
+            at=document["at"],
+            withdrawn=self.withdrawn(name, number),
+        )
 
 
 def same_route(tools: Iterable[FlowTool]) -> list[tuple[FlowTool, FlowTool]]:

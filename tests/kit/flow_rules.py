@@ -70,6 +70,8 @@ FLOW_RULES = {
     "versions, each yellow finding has to be named; stricter: changed bytes ask again",
     "001-deploy": "a version is deployed: decided: its bytes are kept, several versions are live at once, one of them serves, forward and back; an older one is judged "
     "again when it is used",
+    "001-withdraw": "a version is immutable, and each execution takes the nine steps without exception: decided: a withdrawn version takes no new call and no trigger, for ever, on the "
+    "record; runs that have begun go on to their end, because they were authorised and may have committed; the version that serves needs an explicit word",
     "001-dialect": "nodes as an array with ids, capital types, `action`, begin and commit: as printed, normalised to 000's form",
     "001-binding": "`reservation.status` after the read of Reservation: decided: a read binds its id and its entity's name with a small first letter",
     "001-example-1": "processPayment loads verbatim and is yellow: as printed",

@@ -10,9 +10,11 @@ from urllib.parse import urljoin
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from oauthbroker import SystemClock
 from oauthbroker.core.errors import Code
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import approvals, journal
+from oauthbroker.flowtools.versions import FlowVersions
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.web.security_headers import content_security_policy, security_headers
@@ -119,6 +121,18 @@ async def test_a_version_shows_its_findings_who_acknowledged_them_and_the_drawin
     assert ["note, version 2"] * 2 == [each.text for each in drawing.all("title") if "version" in each.text]
     assert {"t", "u", "v"} <= {each.text for each in drawing.all("text")}
     assert (2, 0) == (page.text.count("Bea"), page.text.count("Ada")), "deployed and acknowledged"
+
+
+@pytest.mark.rule("001-withdraw")
+async def test_a_withdrawn_version_is_marked_and_says_who_withdrew_it(office: Office) -> None:
+    FlowVersions(office.folder / "flows", SystemClock()).withdraw("note", 1, by="<b>Eve</b>", why="weak roles")
+    assert "note 1 (withdrawn)" in await office.shown()
+    text = await office.shown("/tools/note@1")
+    assert "State withdrawn, takes no call Withdrawn by <b>Eve</b>" in text
+    assert "weak roles" in text
+    (office.folder / "flows/note/withdrawals/1.json").write_text("{}")
+    assert "note 1 (withdrawn)" in await office.shown()
+    assert "This version cannot be used." in await office.shown("/tools/note@1")
 
 
 async def test_runs_are_listed_newest_first_and_filtered_by_tool_and_state(office: Office) -> None:

@@ -166,6 +166,16 @@ async def test_a_version_that_is_activated_is_followed_and_one_that_is_refused_i
     assert [] == list(agent.registry.catalog(["flow"]))
 
 
+@pytest.mark.rule("001-withdraw")
+async def test_a_model_sees_no_withdrawn_version(agent: Agent):
+    agent.versions.withdraw("orders.postNote", 1, by="ada", serving=True)
+    assert () == agent.flows.follow()
+    assert [] == list(agent.registry.catalog(["flow"]))
+    agent.deploy(version=2)
+    assert () == agent.flows.follow()
+    assert [NAME] == [each.name for each in agent.registry.catalog(["flow"])]
+
+
 async def test_a_run_that_fails_tells_its_code_and_its_message(agent: Agent):
     agent.deploy(version=2, policies=["paymentRollback"], auth={"allowedRoles": ["admin"]})
     agent.flows.follow()

@@ -170,6 +170,8 @@ class FlowRuns:
                 if (first.input, who(first.actor)) != (data, who(actor)):
                     raise FlowFailed("idempotencyConflict", "the key belongs to another call")
                 return first, False
+            if flow.withdrawn:
+                raise FlowFailed("versionWithdrawn", f"version {tool.version} is withdrawn; call another one")
             now = self._database.now(connection)
             facts = Facts(input=data, requests_per_minute=journal.runs_since(connection, tool.name, now - 60) + 1)
             state, message, notes, stop = RUNNING, None, list[str](), None

@@ -22,7 +22,8 @@ _WRITES: Final = frozenset({"create", "update", "transition", "softDelete"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyFlow:
-    """A flow that can run. `edges` has the edge that leaves a node, by its label."""
+    """A flow that can run. `edges` has the edge that leaves a node, by its label. A `withdrawn` version takes no new
+    call; its runs go on."""
 
     tool: FlowTool
     verdict: FlowVerdict = field(repr=False)
@@ -31,6 +32,7 @@ class ReadyFlow:
     edges: Mapping[tuple[str, str | None], Edge] = field(repr=False)
     input: Any = field(repr=False)
     output: Any = field(repr=False)
+    withdrawn: bool = False
 
     def value(self, path: Keys, values: Mapping[str, Any]) -> Any:
         """Return the value of an expression. Raises FlowFailed."""

@@ -33,6 +33,7 @@ _STATUS: Final = {
     **dict.fromkeys(("conflict", "idempotencyConflict", "transitionRefused"), 409),
     **dict.fromkeys(("assertFailed", "invariantBroken", "policyBlocked", "consentRefused"), 422),
     **dict.fromkeys(("requestInvalid", "valueInvalid", "valueMissing", "tooManyRows", "writeUnbounded"), 422),
+    "versionWithdrawn": HTTPStatus.GONE,
     **dict.fromkeys(("externalFailed", "unknown"), 502),
 }
 
@@ -76,7 +77,8 @@ class HttpCalls:
 
     async def _custom(self, call: RoomCall) -> Response:
         wanted = (call.request.method, f"/{call.path.path}")
-        found = [flow for flow in self._service.serving.values() if flow.tool.route == wanted]
+        there = [flow for flow in self._service.serving.values() if flow.tool.route == wanted]
+        found = [flow for flow in there if not flow.withdrawn] or there
         if len(found) != 1:
             raise BrokerError(Code.NOT_FOUND)
         in_query = wanted[0] in {"GET", "DELETE"}

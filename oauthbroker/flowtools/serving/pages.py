@@ -48,6 +48,7 @@ class ToolLine:
     name: str
     serves: int | None
     others: list[int]
+    withdrawn: frozenset[int]
     flow: Any
     trouble: str
 
@@ -109,7 +110,15 @@ class FlowPages:
         flow, found, serves = self._service.serving.get(name), self._service.problems, self._serves(name)
         others = [each for each in reversed(self._versions.numbers(name)) if each != serves]
         trouble = "" if flow else next((each.text for each in found if each.text.startswith(f"{name}: ")), "")
-        return ToolLine(name=name, serves=serves, others=others, flow=flow, trouble=trouble)
+        withdrawn = frozenset(each for each in self._versions.numbers(name) if self._withdrawn(name, each))
+        return ToolLine(name=name, serves=serves, others=others, withdrawn=withdrawn, flow=flow, trouble=trouble)
+
+    def _withdrawn(self, name: str, number: int) -> bool:
+        """Tell whether a version is withdrawn. One whose record is damaged is refused as one is."""
+        try:
+            return self._versions.withdrawn(name, number) is not None
+        except FlowRefused:
+            return True
 
     def _serves(self, name: str) -> int | None:
         """Return the version that serves; None if there is none, or if its record is damaged."""

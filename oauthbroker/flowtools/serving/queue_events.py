@@ -34,7 +34,8 @@ class QueueEvents:
 
     async def look(self) -> None:
         """Follow the tools that serve. An agent has one consumer: two tools of one agent get no event."""
-        tools = [each.tool for each in self._service.serving.values() if each.tool.trigger.type == "queue"]
+        flows = [each for each in self._service.serving.values() if not each.withdrawn]
+        tools = [each.tool for each in flows if each.tool.trigger.type == "queue"]
         agents = {each.name: each.trigger.agent or each.name for each in tools}
         taken = Counter([*agents.values(), AGENT])
         wanted = {agent: name for name, agent in agents.items() if taken[agent] == 1}

@@ -52,7 +52,7 @@ class Schedules:
     async def look(self) -> None:
         """Start the runs that are due. A tool that fails keeps no other one back."""
         for flow in list(self._service.serving.values()):
-            if flow.tool.trigger.type == "cron":
+            if flow.tool.trigger.type == "cron" and not flow.withdrawn:
                 await self._start(flow)
 
     async def _start(self, flow: ReadyFlow) -> None:

@@ -10,6 +10,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -67,7 +68,8 @@ class FlowService:
     def flow(self, reference: str) -> ReadyFlow:
         """Return a version by `NAME@VERSION`, or the one of NAME that serves now. Blocks.
 
-        Raises `notFound` if it is not deployed, `configInvalid` if it cannot run, and `storeUnavailable`.
+        Raises `notFound` if it is not deployed, `configInvalid` if it cannot run, and `storeUnavailable`. A withdrawn
+        version is returned as such: it refuses new calls.
         """
         runs, (name, _, number) = self.runs, reference.partition("@")
         try:
@@ -77,7 +79,8 @@ class FlowService:
                 flow = runs.ready(deployed.tool, deployed.policies)
                 self._refuse_identity(flow)
                 self._kept[name, number] = flow
-            return self._kept[name, number]
+            found = self._kept[name, number]
+            return replace(found, withdrawn=self.versions.withdrawn(name, int(number)) is not None)
         except FlowRefused as refused:
             raise BrokerError(Code.CONFIG_INVALID, note=_short(str(refused.flaws[0]))) from None
         except BrokerError as error:
@@ -165,7 +168,7 @@ class FlowService:
                 found[name] = self.flow(name)
             except BrokerError as error:
                 problems.append(_finding("toolCannotRun", f"{name}: {error.note}", "Run oauthbroker flow versions."))
-        for one, other in same_route(flow.tool for flow in found.values()):
+        for one, other in same_route(flow.tool for flow in found.values() if not flow.withdrawn):
             text = f"{one.name} and {other.name} have one method and path, and neither is served there."
             problems.append(_finding("sameRoute", text, "Activate other versions of them."))
         return found, tuple(problems[:_MOST_FINDINGS])

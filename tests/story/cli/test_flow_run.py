@@ -63,6 +63,18 @@ def test_a_deployed_tool_runs_and_its_run_is_listed_with_its_steps(desk: Desk) -
     assert 2 == desk.type("flow", "runs", "none").code
 
 
+@pytest.mark.rule("001-withdraw")
+def test_a_withdrawn_version_takes_no_new_run_and_a_run_that_has_begun_is_resumed(desk: Desk) -> None:
+    never = ("assert", {"expression": "input.id == 'a'", "message": "Not a"})
+    deploy(desk, {"a": BEGIN, "b": log("one"), "c": never})
+    told = typed(desk, "--apply", "--as", "ada")[1]
+    done = desk.type("flow", "withdraw", "tool", "1", "--by", "ada", "--serving")
+    assert (0, True) == (done.code, done.out.startswith("tool version 1: withdrawn by ada at "))
+    code, refused = typed(desk, data={"id": "c"})
+    assert (1, "versionWithdrawn") == (code, refused["code"])
+    assert (0, "succeeded") == ((again := typed(desk, "--resume", told["run"]))[0], again[1]["state"])
+
+
 def test_payments_are_played_only_when_that_is_asked_for(desk: Desk) -> None:
     deploy(desk, {"p": PAY})
     done = desk.type("flow", "run", "tool", "--entity", "log.json", "--apply")

@@ -98,6 +98,25 @@ def test_each_command_answers_in_json():
     assert (True, "yellow") == (deployed["serves"], deployed["risk"])
 
 
+@pytest.mark.rule("001-withdraw")
+def test_a_withdrawn_version_is_told_by_each_command():
+    for version in (1, 2):
+        Path("tool.json").write_text(json.dumps(written({"a": "transform"}, [], version=version)), "utf-8")
+        run("deploy", "tool.json")
+    assert isinstance(run("withdraw", "tool", 1).exception, BrokerError)
+    done = run("withdraw", "tool", 2, "--by", "bob", "--why", "no roles").output
+    assert done.startswith("tool version 2: withdrawn by bob at ")
+    assert done.endswith(" (no roles); its runs that have begun go on\n")
+    told = json.loads(run("withdraw", "tool", 2, "--json").output)
+    assert ("tool", 2, "bob") == (told["name"], told["version"], told["withdrawn"]["by"])
+    assert " version 1 serves; version 2 is withdrawn by bob at " in run("deploy", "tool.json").output
+    first, second = run("versions").output.splitlines()
+    assert ("withdrawn" not in first, "withdrawn by bob at" in second) == (True, True)
+    listed = json.loads(run("versions", "--json").output)["versions"]
+    assert [None, "no roles"] == [each["withdrawn"] and each["withdrawn"]["why"] for each in listed]
+    assert run("withdraw", "tool", 1, "--serving").output.startswith("tool version 1: withdrawn by ")
+
+
 def test_versions_lists_what_can_be_used_and_tells_what_cannot():
     for version in (1, 2):
         Path("tool.json").write_text(json.dumps(written({"a": "transform"}, [], version=version)), "utf-8")

@@ -16,7 +16,13 @@ from oauthbroker.flowtools.shapes import published_schema
 
 ROOM = Path(oauthbroker.flowtools.__file__).parent
 ENGLISH = read_words(PAGES / "words")["en"]["pages"]
-BEFORE_A_RUN = {"idempotencyConflict", "inputInvalid", "unauthenticated", "forbidden"}  # such a call leaves no run
+BEFORE_A_RUN = {
+    "idempotencyConflict",
+    "inputInvalid",
+    "unauthenticated",
+    "forbidden",
+    "versionWithdrawn",
+}  # such a call leaves no run
 
 
 def words_used() -> set[str]:

@@ -107,6 +107,49 @@ def test_deploying_again_does_not_undo_a_step_back(tmp_path):
     assert 1 == kept.serving("tool")
 
 
+@pytest.mark.rule("001-withdraw")
+def test_a_version_is_withdrawn_once_with_a_record_and_serves_never_again(tmp_path):
+    deploy(tmp_path, green())
+    kept = deploy(tmp_path, green(2))
+    kept.activate("tool", 2, by="bob")
+    record = kept.withdraw("tool", 1, by="bob", why="no roles")
+    assert ("bob", "no roles", NOON.isoformat()) == (record["by"], record["why"], record["at"])
+    before = tree(tmp_path)
+    assert record == opened(tmp_path).withdraw("tool", 1, by="eve", why="other")
+    deploy(tmp_path, green())
+    assert before == tree(tmp_path)
+    assert [record, None] == [opened(tmp_path).deployed(f"tool@{version}").withdrawn for version in (1, 2)]
+    with pytest.raises(BrokerError, match="tool@1 is withdrawn for ever; deploy the specification as a new version"):
+        kept.activate("tool", 1, by="bob")
+
+
+@pytest.mark.rule("001-withdraw")
+def test_the_version_that_serves_is_withdrawn_on_demand_alone_and_then_none_serves(tmp_path):
+    kept = deploy(tmp_path, green(trigger={"type": "http", "path": "/here"}))
+    with pytest.raises(BrokerError, match="tool@1 serves; activate another version, or write --serving"):
+        kept.withdraw("tool", 1, by="bob")
+    assert kept.withdrawn("tool", 1) is None
+    kept.withdraw("tool", 1, by="bob", serving=True)
+    assert kept.deployed("tool").withdrawn
+    deploy(tmp_path, green(name="other", trigger={"type": "http", "path": "/here"}))  # its path is free
+    deploy(tmp_path, green(2))
+    assert 1 == kept.serving("tool")
+    assert kept.activate("tool", 2, by="bob").withdrawn is None
+
+
+def test_a_version_that_is_not_there_cannot_be_withdrawn_and_one_that_is_damaged_can(tmp_path):
+    deploy(tmp_path, green())
+    kept = deploy(tmp_path, green(2))
+    for name, version in (("tool", 3), ("other", 1)):
+        with pytest.raises(BrokerError, match="is not deployed"):
+            kept.withdraw(name, version, by="bob")
+    for why in ("a\nb", "x" * 301):
+        with pytest.raises(BrokerError, match="a reason has at most 300 printable characters"):
+            kept.withdraw("tool", 2, by="bob", why=why)
+    (tmp_path / "tool/versions/2.json").write_text("", "utf-8")
+    assert "bob" == kept.withdraw("tool", 2, by="bob")["by"]
+
+
 @pytest.mark.parametrize("reference", ["tool@2", "other", "other@1", "tool@0", "tool@", "../tool", "", "tool@1@1"])
 def test_a_version_that_is_not_deployed_is_refused(tmp_path, reference):
     deploy(tmp_path, green())
@@ -228,10 +271,10 @@ def damaged_files(file: Path) -> Iterator[str]:
     yield "a folder"
 
 
-@pytest.mark.parametrize("kind", ["versions", "activations", "acknowledgements"])
+@pytest.mark.parametrize("kind", ["versions", "activations", "acknowledgements", "withdrawals"])
 def test_a_damaged_file_refuses_what_needs_it(tmp_path, kind):
     acknowledge(opened(tmp_path), PAYMENT)
-    deploy(tmp_path, PAYMENT)
+    deploy(tmp_path, PAYMENT).withdraw("processPayment", 1, by="bob", serving=True)
     changed = json.dumps({**json.loads(PAYMENT), "version": 2}).encode()
     for _ in damaged_files(tmp_path / "processPayment" / kind / "1.json"):
         with pytest.raises(FlowRefused, match=r"1\.json:1:1: damaged, or not written by this program, restore it"):
@@ -316,6 +359,10 @@ STORIES: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {
     "an activation": (
         lambda folder: (deploy(folder, green()), deploy(folder, green(2))),
         lambda folder: opened(folder).activate("tool", 2, by="bob"),
+    ),
+    "a withdrawal": (
+        lambda folder: (deploy(folder, green()), deploy(folder, green(2))),
+        lambda folder: opened(folder).withdraw("tool", 2, by="bob"),
     ),
 }
 

@@ -8,16 +8,21 @@ import json
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from oauthbroker import BrokerError, RoomResource, Secret, SystemClock
-from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.failures import Actor, FlowFailed
 from oauthbroker.flowtools.running.contract import RunResult
+from oauthbroker.flowtools.running.journal import AUDIT, META, RUN
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.serving.http_calls import answer, caller_key, from_query
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
+from oauthbroker.flowtools.serving.queue_events import QueueEvents
+from oauthbroker.flowtools.serving.schedules import FIRED, Schedules
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.source import FlowRefused
 from oauthbroker.flowtools.versions import FlowVersions
@@ -69,6 +74,47 @@ async def test_tools_whose_service_identity_is_missing_or_unknown_are_findings(
     assert (["good"], ["toolCannotRun"] * 2) == (list(service.serving), codes(service))
     actor = service.service_actor(service.serving["good"])
     assert Actor(id="service:nightly", roles=frozenset({"staff"})) == actor
+
+
+@pytest.mark.rule("001-withdraw")
+async def test_a_withdrawn_version_refuses_new_calls_and_its_runs_go_on(service: FlowService, tmp_path: Path) -> None:
+    http = {"type": "http", "path": "/notes"}
+    deploy(tmp_path, note_tool("note", http, auth={"required": False}))
+    deploy(tmp_path, {**note_tool("note", http), "version": 2}, activate=True)
+    await service.look()
+    begun = service.runs.accept(service.flow("note@1"), {"text": "begun"}, None)
+    first = await service.call("note@1", {"text": "x"}, STAFF, key="k")
+    service.versions.withdraw("note", 1, by="bob")
+    refused = await service.call("note@1", {"text": "y"}, STAFF)
+    assert ("failed", "versionWithdrawn", 410) == (refused.state, refused.code, answer(refused).status_code)
+    assert "version 1 is withdrawn; call another one" == refused.message
+    assert first == await service.call("note@1", {"text": "x"}, STAFF, key="k"), "a repeated call is no new one"
+    assert "succeeded" == (await service.call("note", {"text": "z"}, STAFF)).state
+    flow = service.flow_of(begun)
+    assert flow is not None
+    assert "succeeded" == service.runs.resume(flow, begun.id).state
+    with service.database.transaction() as connection:
+        entries = connection.execute(AUDIT.select().where(AUDIT.c.outcome == "refused")).all()
+    assert [("ada", 1, "versionWithdrawn")] == [(each.actor, each.version, each.code) for each in entries]
+
+
+@pytest.mark.rule("001-withdraw")
+@pytest.mark.parametrize("trigger", [CRON, {"type": "webhook", "webhookSecret": "shop"}, {"type": "queue"}])
+async def test_no_trigger_starts_a_withdrawn_version(service: FlowService, tmp_path: Path, trigger: Any) -> None:
+    given = {"input": {"type": "object"}}
+    deploy(tmp_path, note_tool("paid", trigger, "'x'", **NIGHTLY, **given))
+    service.versions.withdraw("paid", 1, by="bob", serving=True)
+    await service.look()
+    with service.database.transaction() as connection:
+        META.create_all(connection)
+        connection.execute(sa.insert(FIRED).values(tool="paid", schedule="0 3 * * * UTC", last=1.0))
+    broker = SimpleNamespace(on_granted=None)
+    await Schedules(service).look()
+    await (events := QueueEvents(service, broker)).look()  # type: ignore[arg-type]
+    with pytest.raises(FlowFailed, match="version 1 is withdrawn"):
+        await service.accept(service.serving["paid"], {}, "event")
+    with service.database.transaction() as connection:
+        assert ({}, 0) == (events._tasks, connection.execute(sa.select(sa.func.count()).select_from(RUN)).scalar_one())
 
 
 async def test_a_database_that_is_away_is_a_finding_and_calls_may_be_repeated(tmp_path: Path) -> None:
