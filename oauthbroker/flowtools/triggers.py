@@ -18,6 +18,7 @@ _ONLY_FOR: Final = {
     "missed": "cron",
     "webhookSecret": "webhook",
     "signature": "webhook",
+    "sharedSecret": "webhook",
     "agent": "queue",
 }
 _NEEDED: Final = frozenset({"schedule", "webhookSecret"})
@@ -31,6 +32,7 @@ class Trigger:
     schedule: str | None = None
     webhook_secret: str | None = None
     signature: str = "standard"
+    shared_secret: bool = False
     time_zone: str = "UTC"
     missed: str = "once"
     agent: str | None = None

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from oauthbroker.flowtools.acknowledgements import Acknowledgements, person, ref
 from oauthbroker.flowtools.judging import FlowVerdict, judge
 from oauthbroker.flowtools.kept_files import DAMAGED, Document, KeptFiles, refused
 from oauthbroker.flowtools.policies import Policy, load_policy
-from oauthbroker.flowtools.source import FlowRefused
+from oauthbroker.flowtools.source import Flaw, FlowRefused
 from oauthbroker.flowtools.spec import FlowTool, load_tool, refuse_changed
 
 _VERSIONS, _ACTIVATIONS, _WITHDRAWALS = "versions", "activations", "withdrawals"
@@ -69,7 +70,7 @@ class FlowVersions:
         with self._files.writing():
             first = self.serving(tool.name) is None
             if first:
-                self._refuse_same_route(tool)
+                self._refuse_clash(tool)
             if tool.version in self.numbers(tool.name):
                 self._refuse_other(tool, own)
             else:
@@ -98,7 +99,7 @@ class FlowVersions:
                 note = f"{name}@{version} is withdrawn for ever; deploy the specification as a new version"
                 raise BrokerError(Code.REQUEST_INVALID, note=note)
             if self.serving(name) != version:
-                self._refuse_same_route(flow.tool)
+                self._refuse_clash(flow.tool)
                 self._activate(name, version, by)
         return flow
 
@@ -170,19 +171,23 @@ class FlowVersions:
         document = {"version": version, "by": by, "at": self._clock.now().isoformat()}
         self._files.write(name, _ACTIVATIONS, number, document)
 
-    def _refuse_same_route(self, tool: FlowTool) -> None:
-        """Refuse a tool that would serve the method and path of another one. Versions that cannot be used, and
-        withdrawn ones, are passed over: they serve nothing."""
-        for other in self.names() if tool.route else ():
+    def _refuse_clash(self, tool: FlowTool) -> None:
+        """Refuse a tool that would serve the method and path of another one, or take its events. Versions that cannot
+        be used, and withdrawn ones, are passed over: they serve nothing."""
+        for other in self.names() if tool.route or tool.trigger.webhook_secret else ():
             known = None
             if other != tool.name:
                 with suppress(FlowRefused, BrokerError):
                     known = self.deployed(other)
-            if known is not None and not known.withdrawn and known.tool.route == tool.route:
+            if known is None or known.withdrawn:
+                continue
+            if known.tool.route and known.tool.route == tool.route:
                 name, version = known.tool.name, known.tool.version
                 what = f"{tool.name} has the method and path of {name} version {version}, which serves"
                 todo = f"write another path, or activate another version of {name}"
                 raise FlowRefused([tool.source.flaw(("trigger", "path"), what, todo)])
+            if same_secret([known.tool, tool]):
+                raise FlowRefused([secret_flaw(tool, known.tool)])
 
     def _refuse_other(self, tool: FlowTool, own: list[Any]) -> None:
         there = self._files.read(tool.name, _VERSIONS, tool.version, _MEMBERS)
@@ -218,6 +223,26 @@ def same_route(tools: Iterable[FlowTool]) -> list[tuple[FlowTool, FlowTool]]:
     seen: dict[tuple[str, str], FlowTool] = {}
     routed = [each for each in tools if each.route]
     return [(seen[each.route], each) for each in routed if each.route and seen.setdefault(each.route, each) is not each]
+
+
+def same_secret(tools: Iterable[FlowTool]) -> list[tuple[FlowTool, FlowTool]]:
+    """Return the pairs of webhooks that have one secret and do not both declare it. No form of signature covers the
+    receiver, so each of them takes the events of the other."""
+    hooks = [each for each in tools if each.trigger.webhook_secret]
+    return [
+        (one, other)
+        for one, other in combinations(hooks, 2)
+        if one.name != other.name
+        and one.trigger.webhook_secret == other.trigger.webhook_secret
+        and not (one.trigger.shared_secret and other.trigger.shared_secret)
+    ]
+
+
+def secret_flaw(tool: FlowTool, other: FlowTool) -> Flaw:
+    what = f"also the secret of {other.name}: a signature names no receiver, so each takes the events of the other"
+    return tool.source.flaw(
+        ("trigger", "webhookSecret"), what, "name another secret, or write sharedSecret: true in both"
+    )
 
 
 def named_policies(tool: FlowTool) -> set[str]:

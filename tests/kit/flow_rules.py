@@ -129,7 +129,8 @@ FLOW_RULES = {
     "000-trigger-jwt": "step 2 verifies a JWT: as written; decided: of configured issuers, algorithms with pairs of keys only, `iss`, `aud`, `exp` and `nbf`; API keys of the broker "
     "beside it, with roles of the configuration; a stranger may call public tools",
     "000-trigger-webhook": "an external service calls back, signed with a secret by name: as written; decided: Standard Webhooks, and the forms of GitHub and Stripe; the secret is in "
-    "the broker's sealed store, two of them hold during a change; 202 after the run is stored; the event's id is the idempotency key of a tool without one",
+    "the broker's sealed store, two of them hold during a change; 202 after the run is stored; the event's id is the idempotency key of a tool without one; stricter: two "
+    "webhooks of one secret are refused unless both declare it, because no form signs the receiver",
     "000-trigger-cron": "a run on a schedule: as written; decided: UTC or a declared time zone, by the database's clock, one run in the cluster for each firing; of firings that no process "
     "saw, `once` makes one run and `skip` none; the input is empty, or has `scheduledAt`",
     "000-trigger-queue": "a run by an event of a message queue: as written; decided: the broker's queue of the agent that the trigger names; the payload is the input; settled when the run "

@@ -29,7 +29,7 @@ from oauthbroker.flowtools.serving.callers import identity
 from oauthbroker.flowtools.serving.entity_files import entities_in
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.source import FlowRefused
-from oauthbroker.flowtools.versions import FlowVersions, same_route
+from oauthbroker.flowtools.versions import FlowVersions, same_route, same_secret
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 THREADS: Final = 12  # of runs; the pool of connections has 15
@@ -168,6 +168,11 @@ class FlowService:
                 found[name] = self.flow(name)
             except BrokerError as error:
                 problems.append(_finding("toolCannotRun", f"{name}: {error.note}", "Run oauthbroker flow versions."))
+        for pair in same_secret(flow.tool for flow in found.values()):
+            for one, other in (pair, pair[::-1]):
+                found.pop(one.name, None)
+                text = f"{one.name}: its webhook has the secret of {other.name}, and takes no event."
+                problems.append(_finding("sameSecret", text, "Name another secret, or declare sharedSecret in both."))
         for one, other in same_route(flow.tool for flow in found.values() if not flow.withdrawn):
             text = f"{one.name} and {other.name} have one method and path, and neither is served there."
             problems.append(_finding("sameRoute", text, "Activate other versions of them."))

@@ -23,11 +23,15 @@ async def secrets_of(broker: Broker, name: str) -> list[str]:
 
 
 async def set_secret(broker: Broker, name: str, text: str, *, keep: bool) -> None:
-    """Store a secret; `keep` leaves the one before it valid. Raises `requestInvalid` for one that is too weak."""
+    """Store a secret; `keep` leaves the one before it valid. Raises `requestInvalid` for one that is too weak, and for
+    that of another name: its webhooks would take each other's events."""
     secret = text.strip()
     if not (_LEAST <= len(secret) <= _MOST and secret.isascii() and secret.isprintable()) or not _is_whole(secret):
         note = f"a secret has {_LEAST} to {_MOST} printable ASCII characters; behind whsec_, it is base64"
         raise BrokerError(Code.REQUEST_INVALID, note=note)
+    async for key, others in broker.room_state(ROOM).all():
+        if key.startswith(_KEY) and key != _KEY + name and secret in others:
+            raise BrokerError(Code.REQUEST_INVALID, note=f"{key.removeprefix(_KEY)} has this secret; use a new one")
 
     def newest(before: list[str] | None) -> list[str]:
         return [secret, *(each for each in (before or [])[:1] if keep and each != secret)]

@@ -236,7 +236,8 @@ def test_a_webhook_runs_once_by_a_sealed_secret_that_can_be_changed(flows: Flows
         until(lambda: ["msg"] * 3 == flows.texts())
         until(lambda: set() == flows.problems())
     assert {"service:nightly"} == {run.actor and run.actor.id for run in flows.runs()}
-    assert "shop  1 valid" in flows.secret("list").out
+    assert 2 == flows.desk.type("flow", "secret", "set", "other", stdin=second).code, "one secret is for one name"
+    assert "shop  1 valid\n" == flows.secret("list").out
     kept = [each for each in flows.desk.folder.rglob("*") if each.is_file() and second.encode() in each.read_bytes()]
     assert [] == kept
 

@@ -69,6 +69,25 @@ def test_check_takes_policies_and_refuses_two_of_one_name(tmp_path):
     assert (1, True) == (result.exit_code, "the name of another policy" in result.output)
 
 
+@pytest.mark.rule("000-trigger-webhook")
+def test_check_refuses_two_webhooks_of_one_secret_unless_both_declare_it(tmp_path):
+    def write(name: str, version: int, **trigger: object) -> None:
+        given = {"type": "webhook", "webhookSecret": "shop", **trigger}
+        document = written({"a": "transform"}, [], name=name, version=version, trigger=given)
+        (tmp_path / f"{name}{version}.json").write_text(json.dumps(document), "utf-8")
+
+    write("first", 1)
+    write("second", 1)
+    result = run("check", tmp_path)
+    assert (1, True) == (result.exit_code, "trigger.webhookSecret: also the secret of first" in result.output)
+    write("second", 2, webhookSecret="other")
+    assert 0 == run("check", tmp_path).exit_code, "the newest version of each tool counts"
+    write("second", 3, sharedSecret=True)
+    assert 1 == run("check", tmp_path).exit_code
+    write("first", 2, sharedSecret=True)
+    assert 0 == run("check", tmp_path).exit_code
+
+
 @pytest.mark.parametrize("name", ["processPayment.json", "createReservation.json"])
 def test_graph_draws_each_node_once_with_its_findings_in_colour(tmp_path, name):
     out = tmp_path / "flow.svg"

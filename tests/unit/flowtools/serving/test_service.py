@@ -64,6 +64,42 @@ def test_two_serving_tools_of_one_method_and_path_are_refused_with_both_names(tm
         deploy(tmp_path, moved, activate=True)
 
 
+def hook(name: str, version: int = 1, **trigger: Any) -> dict[str, Any]:
+    written = {"type": "webhook", "webhookSecret": "shop", **trigger}
+    return {**note_tool(name, written, **NIGHTLY), "version": version}
+
+
+@pytest.mark.rule("000-trigger-webhook")
+def test_two_serving_webhooks_of_one_secret_are_refused_unless_both_declare_it(tmp_path: Path) -> None:
+    """No form of signature covers the receiver: a signed event of one tool is a signed event of the other."""
+    deploy(tmp_path, hook("first"))
+    for more in ({}, {"sharedSecret": True}, {"signature": "github"}):
+        with pytest.raises(FlowRefused, match=r"trigger.webhookSecret: also the secret of first.*sharedSecret: true"):
+            deploy(tmp_path, hook("second", **more))
+    deploy(tmp_path, hook("second", webhookSecret="other"))
+    deploy(tmp_path, hook("second", 2))
+    with pytest.raises(FlowRefused, match="also the secret of first"):
+        deploy(tmp_path, hook("second", 2), activate=True)
+    deploy(tmp_path, hook("first", 2, sharedSecret=True), activate=True)
+    deploy(tmp_path, hook("second", 3, sharedSecret=True), activate=True)
+
+
+@pytest.mark.rule("000-trigger-webhook")
+async def test_webhooks_of_one_secret_that_serve_already_take_no_event_and_are_findings(
+    service: FlowService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:  # as deployed before they were refused
+        patch.setattr("oauthbroker.flowtools.versions.same_secret", lambda _: [])
+        for name in ("first", "second"):
+            deploy(tmp_path, hook(name))
+    deploy(tmp_path, hook("third", webhookSecret="other"))
+    await service.look()
+    assert (["third"], ["sameSecret"] * 2) == (list(service.serving), codes(service))
+    assert "first: its webhook has the secret of second, and takes no event." in {
+        each.text for each in service.problems
+    }
+
+
 async def test_tools_whose_service_identity_is_missing_or_unknown_are_findings(
     service: FlowService, tmp_path: Path
 ) -> None:
