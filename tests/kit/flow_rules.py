@@ -126,7 +126,7 @@ FLOW_RULES = {
     "flow-pages": "operators see versions, risk, runs and their steps, and why one failed: as the issue asks; decided: pages of `/admin` that only read, and show no value of a call",
     "000-trigger-http": "an http tool is called with `tool.call(name, payload)` and by its own method and path: as written; decided: `POST /v1/flowtools/tools/NAME`, and "
     "the path below one prefix; the query of a GET or DELETE is the input; a run that is not over is answered with 202; two serving tools with one method and path are refused",
-    "000-trigger-jwt": "step 2 verifies a JWT: as written; decided: of configured issuers, algorithms with pairs of keys only, `iss`, `aud`, `exp` and `nbf`; API keys of the broker "
+    "000-trigger-jwt": "step 2 verifies a JWT: as written; decided: of configured issuers, algorithms with pairs of keys only, `typ`, `iss`, `aud`, `exp` and `nbf`; API keys of the broker "
     "beside it, with roles of the configuration; a stranger may call public tools",
     "000-trigger-webhook": "an external service calls back, signed with a secret by name: as written; decided: Standard Webhooks, and the forms of GitHub and Stripe; the secret is in "
     "the broker's sealed store, two of them hold during a change; 202 after the run is stored; the event's id is the idempotency key of a tool without one; stricter: two "

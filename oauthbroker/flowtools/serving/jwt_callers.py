@@ -19,6 +19,8 @@ LEEWAY: Final = 30.0  # seconds between the clocks of the issuer and of this hos
 KEPT_SECONDS, STALE_SECONDS, AGAIN_SECONDS = 600.0, 3600.0, 30.0  # of a key set: refreshed, unusable, asked again
 _BEYOND: Final = 1e18  # seconds: longer integers may be no floats
 _VALUE: Final = re.compile(r"[A-Za-z0-9._@|+=~-]{1,256}")  # without `:`, which parts ids and subjects
+# Claims that an ID token (OpenID Connect Core 1.0 section 3.1.3.6) or a logout token has, and no access token.
+_OTHER_USE: Final = frozenset({"at_hash", "c_hash", "events"})
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 
@@ -37,6 +39,8 @@ class JwtCallers:
         issuer = self._issuers.get(said) if isinstance(said, str) else None
         if issuer is None or header.get("alg") not in issuer.spec.algorithms or "crit" in header:
             raise BrokerError(Code.UNAUTHENTICATED, note="issuer, algorithm or a critical header")
+        if not _is_access_token(header, claims, issuer.spec.types):
+            raise BrokerError(Code.UNAUTHENTICATED, note="a token for another use")
         await issuer.check_signature(token, header)
         self._check_claims(claims, issuer.spec)
         return _actor(claims, issuer.spec)
@@ -108,6 +112,13 @@ def _parts(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
     ):
         raise BrokerError(Code.UNAUTHENTICATED, note="no JWT")
     return found[0], found[1]
+
+
+def _is_access_token(header: Mapping[str, Any], claims: Mapping[str, Any], types: Sequence[str]) -> bool:
+    """Tell access tokens from ID tokens and other JWTs of one issuer (RFC 8725 section 3.11, RFC 9068 section 4)."""
+    written = header.get("typ", "JWT")
+    said = written.lower().removeprefix("application/") if isinstance(written, str) else ""
+    return said in map(str.lower, types) and not _OTHER_USE & claims.keys()
 
 
 def _decoded(part: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,18 +11,25 @@ from joserfc.jwk import JWKRegistry, Key
 
 PublicKeys = list[tuple[Mapping[str, Any], Key]]
 _UNUSABLE: Final = "oct"  # a shared secret
+_LEAST_BITS: Final = 2048  # of an RSA key (RFC 7518 section 3.3)
 
 
 def keys_of(jwks: Any) -> PublicKeys:
-    """Return the public keys of a key set (RFC 7517). Keys of unknown types are left out, as section 5 asks."""
+    """Return the public keys of a key set (RFC 7517). Keys of unknown types are left out, as section 5 asks, and so are
+    RSA keys that are too short."""
     found: PublicKeys = []
     for each in jwks.get("keys", ()) if isinstance(jwks, dict) and isinstance(jwks.get("keys"), list) else ():
         if isinstance(each, dict) and each.get("use", "sig") == "sig" and each.get("kty") != _UNUSABLE:
             try:
-                found.append((each, JWKRegistry.import_key(each)))
+                if each.get("kty") != "RSA" or _bits(each["n"]) >= _LEAST_BITS:
+                    found.append((each, JWKRegistry.import_key(each)))
             except Exception:  # noqa: BLE001, S112  (joserfc says in several ways that it cannot use a key)
                 continue
     return found
+
+
+def _bits(modulus: str) -> int:
+    return int.from_bytes(urlsafe_b64decode(modulus + "=" * (-len(modulus) % 4)), "big").bit_length()
 
 
 def fitting_keys(keys: PublicKeys, algorithm: str, kid: Any) -> list[Key]:

@@ -23,6 +23,8 @@ Subjects = dict[Literal["user", "global"], Template]
 # Signatures with a pair of keys only: with a shared secret, each holder of it could make tokens.
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
 _USUAL: Final[tuple[Algorithm, ...]] = ("RS256", "ES256")
+TokenType = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+-]{0,63}$")]
+ACCESS_TOKEN: Final = "at+jwt"
 _SLOT: Final = re.compile(r"\{([^{}]+)\}")
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
 OWN_IDS: Final = ("key:{name}", "service:{name}")  # of callers with API keys, and of services
@@ -30,13 +32,15 @@ OWN_IDS: Final = ("key:{name}", "service:{name}")  # of callers with API keys, a
 
 class IssuerSpec(Strict):
     """An issuer of JWTs. In `id` and `subjects`, `{claim}` stands for a claim's text. `roles` names the claim with the
-    roles, also one inside another one: `realm_access.roles`."""
+    roles, also one inside another one: `realm_access.roles`. `types` are the values of `typ` that its access tokens
+    have (RFC 9068); `JWT` also takes tokens without one."""
 
     issuer: Url
     audience: Annotated[str, Field(min_length=1, max_length=1024)]
     jwks_url: Url | None = None
     jwks: dict[str, Any] | None = None
     algorithms: Annotated[list[Algorithm], Field(min_length=1)] = Field(default_factory=lambda: list(_USUAL))
+    types: Annotated[list[TokenType], Field(min_length=1)] = Field(default_factory=lambda: [ACCESS_TOKEN])
     id: Template = "{sub}"
     roles: Annotated[str, Field(min_length=1, max_length=256)] = "roles"
     subjects: Subjects = Field(default_factory=dict)

@@ -72,6 +72,8 @@ GOOD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "expired within the leeway": ({"exp": -20}, {}),
     "not yet valid within the leeway": ({"nbf": 20}, {}),
     "an unknown header": ({}, {"x": "y"}),
+    "the whole name of its type": ({}, {"typ": "application/at+jwt"}),
+    "its type in capital letters": ({}, {"typ": "AT+JWT"}),
 }
 
 
@@ -102,6 +104,10 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a subject with a slot": ({"sub": "{tenant}"}, {}),
     "an algorithm that is not configured": ({}, {"alg": "RS512"}),
     "a critical header": ({}, {"crit": ["x"], "x": "y"}),
+    "an ID token": ({"nonce": "n", "at_hash": "h"}, {"typ": "JWT"}),
+    "a token without a type": ({}, {"typ": None}),
+    "a logout token": ({"events": {}, "sid": "s"}, {"typ": "logout+jwt"}),
+    "a type that is no text": ({}, {"typ": ["at+jwt"]}),
 }
 
 
@@ -109,6 +115,25 @@ BAD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 async def test_a_token_that_is_not_good_is_refused_without_a_reason(here: Here, case: str) -> None:
     claims, how = BAD[case]
     assert "unauthenticated" == await here.refusal(token(here.claims(**_from_now(here, claims)), **how))
+
+
+@pytest.mark.parametrize("typ", ["JWT", "jwt", None])
+async def test_an_issuer_whose_access_tokens_have_no_type_of_their_own_is_configured(
+    test_clock: TestClock, web: PublicWeb, typ: str | None
+) -> None:
+    here = Here(test_clock, web, types=["JWT"])
+    assert "ada" == (await here.actor(token(here.claims(), typ=typ))).id
+    for mark in ("at_hash", "c_hash", "events"):
+        assert "unauthenticated" == await here.refusal(token(here.claims(**{mark: {}}), typ=typ))
+    for other in ("at+jwt", "logout+jwt", "secevent+jwt"):
+        assert "unauthenticated" == await here.refusal(token(here.claims(), typ=other))
+
+
+@pytest.mark.filterwarnings("ignore::joserfc.errors.SecurityWarning")
+async def test_an_rsa_key_that_is_too_short_verifies_nothing(test_clock: TestClock, web: PublicWeb) -> None:
+    here = Here(test_clock, web, jwks=key_set("rsa-short", "rsa"))
+    assert "unauthenticated" == await here.refusal(token(here.claims(), signed_by="rsa-short"))
+    assert "ada" == (await here.actor(token(here.claims()))).id
 
 
 async def test_no_signature_and_one_by_the_public_key_are_refused(here: Here) -> None:

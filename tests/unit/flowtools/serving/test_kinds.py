@@ -12,7 +12,10 @@ from oauthbroker import check_config
 from tests.kit.flow_bundle import SERVICE, bundle
 from tests.unit.flowtools.serving.jwt_kit import key, key_set
 
-pytestmark = pytest.mark.rule("run-serves")
+pytestmark = [
+    pytest.mark.rule("run-serves"),
+    pytest.mark.filterwarnings("ignore::joserfc.errors.SecurityWarning"),  # of a short key
+]
 BROKER = "apiVersion: agents.example.io/v1alpha1\nkind: Broker\nmetadata: {name: broker}\nspec: {rooms: [flowtools]}\n"
 ISSUER = SERVICE["issuers"][0]
 
@@ -48,6 +51,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "not exactly one of jwksUrl and",
     ),
     "no place of keys": ({"issuers": [{**ISSUER, "jwks": {"keys": []}}]}, "no usable key"),
+    "an RSA key that is too short": ({"issuers": [{**ISSUER, "jwks": key_set("rsa-short")}]}, "no usable key"),
+    "no type of tokens": ({"issuers": [{**ISSUER, "types": []}]}, "types"),
     "a private key": ({"issuers": [{**ISSUER, "jwks": {"keys": [key("ec").as_dict(private=True)]}}]}, "no usable key"),
     "keys over plain HTTP": ({"issuers": [{**ISSUER, "jwks": None, "jwksUrl": "http://a.example"}]}, "no URL of a key"),
     "a shared secret as algorithm": ({"issuers": [{**ISSUER, "algorithms": ["HS256"]}]}, "algorithms"),
