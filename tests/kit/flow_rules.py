@@ -109,7 +109,7 @@ FLOW_RULES = {
     "000-edge-data": "`dataMapping` moves data along an edge: as written; decided: into the fields of a write or payment, the body of a request and the filter of a read; a written "
     "field wins; stricter: a field that the node does not take is refused, such as the status of an entity",
     "policy-run": "a policy is evaluated at run time and by policyCheck nodes, and blocks, warns or escalates: as written; decided: an escalated run stops before its next commit",
-    "001-deduplicate": "a repeated call gets the first answer: as written; decided: a failed run without a commit frees its key; stricter: another caller or input is refused",
+    "001-deduplicate": "a repeated call gets the first answer: as written; decided: a failed run without a commit frees its key, and an event stays one run however it ends; stricter: another caller or input is refused",
     "run-kills": "a killed run is finished by the repeated call, nothing half and nothing twice: as the guide asks; an effect whose answer was lost is unknown and not repeated, "
     "unless the provider takes keys",
     "flow-run": "`oauthbroker flow run` and `flow runs`: as the issue asks; decided: a run that waits for a consent ends the command with status 75 and a link, and `--resume` goes on; "
@@ -129,7 +129,7 @@ FLOW_RULES = {
     "000-trigger-jwt": "step 2 verifies a JWT: as written; decided: of configured issuers, algorithms with pairs of keys only, `typ`, `iss`, `aud`, `exp` and `nbf`; API keys of the broker "
     "beside it, with roles of the configuration; a stranger may call public tools",
     "000-trigger-webhook": "an external service calls back, signed with a secret by name: as written; decided: Standard Webhooks, and the forms of GitHub and Stripe; the secret is in "
-    "the broker's sealed store, two of them hold during a change; 202 after the run is stored; the event's id is the idempotency key of a tool without one; stricter: two "
+    "the broker's sealed store, two of them hold during a change; 202 after the run is stored; an event is one run, by its id or the hash of its body; stricter: two "
     "webhooks of one secret are refused unless both declare it, because no form signs the receiver",
     "000-trigger-cron": "a run on a schedule: as written; decided: UTC or a declared time zone, by the database's clock, one run in the cluster for each firing; of firings that no process "
     "saw, `once` makes one run and `skip` none; the input is empty, or has `scheduledAt`",

@@ -92,7 +92,7 @@ class FlowRuns:
         call, and another id goes on with a parked run of the same caller and input. `key` is a key for such a tool.
         """
         try:
-            run, is_taken = self._checked(flow, data, actor, call=call, key=key, claim=None, takes=True)
+            run, is_taken = self._checked(flow, data, actor, call=call, key=key, takes=True)
         except FlowFailed as error:
             return RunResult(run=None, state=FAILED, code=error.code, message=error.message)
         return self._work(flow, run, None) if is_taken else self.go_on(flow, run)
@@ -103,16 +103,16 @@ class FlowRuns:
         data: Any,
         actor: Actor | None,
         *,
-        call: str | None = None,
-        key: str | None = None,
+        event: str | None = None,
         claim: Claim | None = None,
     ) -> RunRecord:
         """Take steps 1 to 3. Return the stored run, which goes on by `go_on`, or in each process that resumes.
 
-        `claim` works in the transaction that stores the run: if it raises, there is no run. Raises FlowFailed for a
-        call that is refused, after its audit entry.
+        An `event` is one run of the tool, however that run ends: a repeated event gets it. `claim` works in the
+        transaction that stores the run: if it raises, there is no run. Raises FlowFailed for a call that is refused,
+        after its audit entry.
         """
-        return self._checked(flow, data, actor, call=call, key=key, claim=claim)[0]
+        return self._checked(flow, data, actor, event=event, claim=claim)[0]
 
     def resume(self, flow: ReadyFlow, run: str, *, refused: RefusedConsent | None = None) -> RunResult:
         """Go on with a run that is parked, or was abandoned by its process. Its version must be the same. It
@@ -134,13 +134,11 @@ class FlowRuns:
             raise ValueError("no run with this id")
         return found
 
-    def _checked(
-        self, flow: ReadyFlow, data: Any, actor: Actor | None, *, takes: bool = False, **of_call: Any
-    ) -> tuple[RunRecord, bool]:
+    def _checked(self, flow: ReadyFlow, data: Any, actor: Actor | None, **of_call: Any) -> tuple[RunRecord, bool]:
         try:
             validate_input(flow, data)  # 1
             authorise(flow, actor)  # 2, and the row policy in each read and write
-            return self._serially(lambda: self._accept(flow, data, actor, takes=takes, **of_call))  # 3
+            return self._serially(lambda: self._accept(flow, data, actor, **of_call))  # 3
         except FlowFailed as error:
             self._refuse(flow, actor, error)
             raise
@@ -151,25 +149,20 @@ class FlowRuns:
         data: Any,
         actor: Actor | None,
         *,
-        call: str | None,
-        key: str | None,
-        claim: Claim | None,
-        takes: bool,
+        call: str | None = None,
+        key: str | None = None,
+        event: str | None = None,
+        claim: Claim | None = None,
+        takes: bool = False,
     ) -> tuple[RunRecord, bool]:
-        """Step 3: evaluate the policies, and store the run. Return it, or the stored one for a repeated key, and
-        whether it is new and this process has taken it: with `takes`, unless a policy stops it."""
+        """Step 3: evaluate the policies, and store the run. Return it, or the stored one for a repeated event or key,
+        and whether it is new and this process has taken it: with `takes`, unless a policy stops it."""
         tool, key = flow.tool, idempotency_key(flow, data, call) or key
         with self._database.transaction() as connection:
             if claim is not None:
                 claim(connection)
-            if call is not None and tool.idempotency_key is None:
-                for parked in journal.parked_runs(connection, tool.source.digest, data):
-                    if who(parked.actor) == who(actor):
-                        return parked, False
-            if key is not None and (first := journal.find_run(connection, tool=tool.name, key=key)):
-                if (first.input, who(first.actor)) != (data, who(actor)):
-                    raise FlowFailed("idempotencyConflict", "the key belongs to another call")
-                return first, False
+            if known := self._known_run(connection, flow, (data, who(actor)), call=call, key=key, event=event):
+                return known, False
             if flow.withdrawn:
                 raise FlowFailed("versionWithdrawn", f"version {tool.version} is withdrawn; call another one")
             now = self._database.now(connection)
@@ -189,12 +182,41 @@ class FlowRuns:
             if is_taken := takes and stop is None:
                 values |= {"taken": 1, "lease_until": now + self._lease_seconds}
             journal.insert_run(connection, values, actor)
+            if event is not None:
+                journal.take_event(connection, tool.name, event, values["id"])
             if stop is not None:
                 approvals.ask(connection, values["id"], stop)
                 self._audit(connection, flow, actor, (values["id"], state, None))
             found = journal.find_run(connection, id=values["id"])
         assert found is not None  # noqa: S101  (just written)
         return found, is_taken
+
+    def _known_run(
+        self,
+        connection: Connection,
+        flow: ReadyFlow,
+        of: tuple[Any, Any],
+        *,
+        call: str | None,
+        key: str | None,
+        event: str | None,
+    ) -> RunRecord | None:
+        """Return the run that a call goes on with: a parked one of this input and caller, or that of the event or key.
+        Raises FlowFailed for the key of another call."""
+        name = flow.tool.name
+        if call is not None and flow.tool.idempotency_key is None:
+            for parked in journal.parked_runs(connection, flow.tool.source.digest, of[0]):
+                if who(parked.actor) == of[1]:
+                    return parked
+        if event is not None and (taken := journal.run_of_event(connection, name, event)):
+            return taken
+        first = None if key is None else journal.find_run(connection, tool=name, key=key)
+        if first is not None:
+            if (first.input, who(first.actor)) != of:
+                raise FlowFailed("idempotencyConflict", "the key belongs to another call")
+            if event is not None:
+                journal.take_event(connection, name, event, first.id)
+        return first
 
     def go_on(self, flow: ReadyFlow, run: RunRecord, *, refused: RefusedConsent | None = None) -> RunResult:
         """Take steps 4 to 9, behind the last commit of the run. A transaction that lost a race starts again there."""
@@ -261,7 +283,8 @@ class FlowRuns:
     def _fail(self, walk: Walk, error: FlowFailed) -> RunResult:
         """Step 8: write how the run ended, and the audit entry with it.
 
-        A failed run of which nothing was committed gives its key free, so that the call can be made again.
+        A failed run of which nothing was committed gives its key free, so that the call can be made again. The event
+        that started it stays taken: a captured one could be sent again.
         """
         notes = [*walk.notes, *owed_notes(walk)]
         end: dict[str, Any] = {"state": FAILED, "output": None, "notes": notes, "lease_until": 0.0}

@@ -1,4 +1,4 @@
-"""The journal: runs, their steps and the audit log, in the database of the entities.
+"""The journal: runs, their steps, the events that started them, and the audit log, in the database of the entities.
 
 A step is written in the transaction of its writes. A run has a lease, and each taking of it a number: a process that
 lost its lease can commit nothing more.
@@ -44,6 +44,12 @@ AUDIT = Table(
     *(Column(name, Text) for name in ("actor", "code")),
     Column("version", Integer, nullable=False),
     Column("at", Double, nullable=False),
+)
+EVENT = Table(
+    "flow_event",
+    META,
+    *(Column(name, Text, primary_key=True) for name in ("tool", "event")),
+    Column("run", Text, nullable=False),
 )
 RUNNING, SUCCEEDED, FAILED = "running", "succeeded", "failed"
 ESCALATED, UNKNOWN, PARKED = "escalated", "unknown", "parked"
@@ -112,6 +118,17 @@ def parked_runs(connection: Connection, digest: str, data: Any) -> list[RunRecor
 def find_run(connection: Connection, **where: Any) -> RunRecord | None:
     found = connection.execute(sa.select(RUN).filter_by(**where)).mappings().first()
     return None if found is None else _record(found)
+
+
+def run_of_event(connection: Connection, tool: str, event: str) -> RunRecord | None:
+    """Return the run that took an event of a tool; None if it is new."""
+    taken = sa.select(EVENT.c.run).where(EVENT.c.tool == tool, EVENT.c.event == event).scalar_subquery()
+    return find_run(connection, id=taken)
+
+
+def take_event(connection: Connection, tool: str, event: str, run: str) -> None:
+    """Write that a run has taken an event. It has, also after it failed."""
+    connection.execute(sa.insert(EVENT).values(tool=tool, event=event, run=run))
 
 
 def list_runs(connection: Connection, limit: int, **where: Any) -> list[RunRecord]:

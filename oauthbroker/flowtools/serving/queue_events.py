@@ -1,4 +1,4 @@
-"""Events of the broker's queue: each starts a run, at least once, with the event's id as idempotency key.
+"""Events of the broker's queue: each starts one run, by the event's id.
 
 An event is settled when its run is stored. One that no run takes is delivered again, and is a dead letter after the
 attempts of the broker's limits.

@@ -78,8 +78,8 @@ def fire(database: Database, runs: FlowRuns, flow: ReadyFlow, actor: Any) -> Run
             _pass_over(database, tool, latest)
             return None
         data = {"scheduledAt": iso(latest)} if "scheduledAt" in tool.input.get("properties", {}) else {}
-        key = event_key("cron", str(latest))
-        return runs.accept(flow, data, actor, key=key, claim=lambda each: _claim(each, tool, latest))
+        event = event_key("cron", str(latest))
+        return runs.accept(flow, data, actor, event=event, claim=lambda each: _claim(each, tool, latest))
     except _NotDueAnymore:
         return None
     except DBAPIError as error:

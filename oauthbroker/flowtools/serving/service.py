@@ -105,10 +105,10 @@ class FlowService:
         """Run a tool to its end, whether or not the caller waits for it. Raises as `flow`, and `serverBusy`."""
         return await self.work(lambda: self.runs.call(self.flow(reference), data, actor, key=key))
 
-    async def accept(self, flow: ReadyFlow, data: Any, key: str) -> RunRecord:
-        """Store a run of a tool's service identity durably; it goes on behind this call. A killed process leaves it to
-        those that resume. Raises FlowFailed, and as `work`."""
-        run = await self.work(lambda: self.runs.accept(flow, data, self.service_actor(flow), key=key))
+    async def accept(self, flow: ReadyFlow, data: Any, event: str) -> RunRecord:
+        """Store the run of an event durably, as the tool's service identity; it goes on behind this call. A killed
+        process leaves it to those that resume. Raises FlowFailed, and as `work`."""
+        run = await self.work(lambda: self.runs.accept(flow, data, self.service_actor(flow), event=event))
         self.spawn(flow, run)
         return run
 
@@ -202,7 +202,7 @@ class FlowService:
 
 
 def event_key(trigger: str, event: str) -> str:
-    """Return the idempotency key of an event. No key of a tool or a caller has this form."""
+    """Return the name by which an event is known in the database."""
     return f"{trigger}:{hashlib.sha256(event.encode()).hexdigest()}"
 
 

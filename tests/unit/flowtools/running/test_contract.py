@@ -303,6 +303,29 @@ def test_a_failed_call_without_effect_can_be_made_again_and_one_with_an_effect_a
     assert (1, ["x"]) == (len(world.mail.sent), world.texts())
 
 
+@pytest.mark.rule("001-deduplicate", "000-trigger-webhook")
+@pytest.mark.parametrize("own", [None, "input.id"], ids=["without a key", "with a key"])
+def test_an_event_is_one_run_also_after_it_failed_without_effect_and_another_call_can_be_made(world, own):
+    """A captured delivery of GitHub has no time: nothing but its event keeps it from running again."""
+    nodes = {
+        "r": ("read", {"entity": "Order", "filter": {"id": "input.id"}}),
+        "c": ("assert", {"expression": "order != null"}),
+    }
+    flow = world.flow(nodes, chain(*nodes), idempotencyKey=own)
+    first = world.runs.accept(flow, CALL, STAFF, event="delivery")
+    second = world.runs.accept(flow, CALL, STAFF, event="again") if own else first
+    assert "assertFailed" == world.runs.go_on(flow, first).code
+    world.add("Order", "a", customerId="ann", total=1)
+    for event in ("delivery", *(["again"] if own else [])):
+        captured = world.runs.accept(flow, CALL, STAFF, event=event)
+        assert (first.id, second.id) == (captured.id, captured.id)
+        assert "failed" == world.runs.go_on(flow, captured).state
+    assert None is world.runs.call(flow, CALL, Actor(id="operator", roles=STAFF.roles)).code
+    assert (
+        first.id != world.runs.accept(world.flow(nodes, chain(*nodes), name="other"), CALL, STAFF, event="delivery").id
+    )
+
+
 def test_the_key_of_a_tool_reaches_the_provider(world):
     nodes = {"p": ("payment", {"provider": "stripe", "action": "charge"})}
     flow = world.flow(nodes, [], idempotencyKey="input.id")
