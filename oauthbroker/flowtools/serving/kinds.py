@@ -122,6 +122,10 @@ def _check(service: WrittenResource, resources: WrittenResources) -> None:
             if any(may_be_one(each.id, other.id) for other in others):
                 todo = "write one that tells the callers of the issuers apart, such as shop:{sub}"
                 service.refuse(("issuers", at, "id"), "may be that of another issuer", todo)
+            for mode, text in each.subjects.items():
+                if any(may_be_one(text, other.subjects[mode]) for other in others if mode in other.subjects):
+                    todo = "write one that tells the subjects of the issuers apart, such as shop:user:{sub}"
+                    service.refuse(("issuers", at, "subjects", mode), "may be that of another issuer", todo)
     _check_identities(service)
 
 

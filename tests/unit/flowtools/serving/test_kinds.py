@@ -34,12 +34,24 @@ def problems(folder: Path, **service: Any) -> list[str]:
         {"issuers": [ISSUER, {**ISSUER, "issuer": "https://b.example", "id": "b:{sub}"}]},
         {
             "issuers": [
+                {**ISSUER, "subjects": {"user": "a:user:{sub}", "global": "shop:{team}"}},
+                {**ISSUER, "issuer": "https://b.example", "id": "b:{sub}", "subjects": {"user": "b:user:{sub}"}},
+            ]
+        },
+        {
+            "issuers": [
                 {**ISSUER, "id": "shop:{sub}"},
                 {**ISSUER, "issuer": "https://b.example", "id": "shop2:{sub}"},
             ]
         },
     ],
-    ids=["plain", "mail with a login", "ids of two parts", "ids with words of one beginning"],
+    ids=[
+        "plain",
+        "mail with a login",
+        "ids of two parts",
+        "subjects with words of their own",
+        "ids with words of one beginning",
+    ],
 )
 def test_a_service_without_a_flaw_has_no_problem(tmp_path: Path, service: dict[str, Any]) -> None:
     assert [] == problems(tmp_path, **service)
@@ -59,6 +71,20 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no algorithm": ({"issuers": [{**ISSUER, "algorithms": ["none"]}]}, "algorithms"),
     "one id for all": ({"issuers": [{**ISSUER, "id": "ada"}]}, "one text for all callers"),
     "the id of a service": ({"issuers": [{**ISSUER, "id": "service:{sub}"}]}, "ids of API keys or services"),
+    "two issuers of one subject": (
+        {
+            "issuers": [
+                {**ISSUER, "subjects": {"user": "shop:user:{sub}"}},
+                {
+                    **ISSUER,
+                    "issuer": "https://b.example",
+                    "id": "b:{sub}",
+                    "subjects": {"user": "shop:{kind}:{email}"},
+                },
+            ]
+        },
+        "issuers[1].subjects.user",
+    ),
     "two issuers of one id": (
         {"issuers": [ISSUER, {**ISSUER, "issuer": "https://b.example"}]},
         "that of another issuer",
