@@ -6,7 +6,6 @@ nothing that is planted there (attributes, filters, submodules, a `.git` file) i
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -14,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from typing import Final
 
+from filelock import FileLock, Timeout
+
 SECONDS: Final = 60
-_PAUSE: Final = 0.02  # seconds between two tries to take the lock
-_TRIES: Final = 3000
+_LOCK_SECONDS: Final = 60
 _SETTINGS: Final = (
     "core.hooksPath=/dev/null",
     "core.attributesFile=/dev/null",
@@ -95,25 +94,13 @@ class Git:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the repository's lock, between tasks and processes. Raises Busy. The kernel frees it when its holder
-        dies. The file stays: removing it would let two in."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor, pause = os.open(self.directory / "changesets.lock", flags, 0o600), Event()
+        dies."""
+        lock = FileLock(self.directory / "changesets.lock", _LOCK_SECONDS, 0o600, poll_interval=0.02)
         try:
-            for _ in range(_TRIES):
-                if took(descriptor, fcntl.LOCK_EX):
-                    break
-                pause.wait(_PAUSE)
-            else:
-                raise Busy
+            lock.acquire()
+        except Timeout:
+            raise Busy from None
+        try:
             yield
         finally:
-            os.close(descriptor)
-
-
-def took(descriptor: int, kind: int) -> bool:
-    """Take a lock of the kernel at once, or return False."""
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+            lock.release()

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from filelock import lock_descriptor
+
 from oauthbroker.tools.changesets.files import File, shown, write_folder
-from oauthbroker.tools.changesets.git import Git, GitFailed, took
+from oauthbroker.tools.changesets.git import Git, GitFailed
 
 _PROPOSED: Final = "refs/changesets/"
 _NO_PARTS: Final = frozenset({"", ".", "..", ".git"})
@@ -72,7 +74,7 @@ class Revisions:
 
     def drop_folders(self) -> None:
         """Remove the folders of all revisions but the newest, unless another process may use one of them."""
-        alone, newest = took(self.in_use, fcntl.LOCK_EX), self.newest()
+        alone, newest = lock_descriptor(self.in_use, blocking=False), self.newest()
         fcntl.flock(self.in_use, fcntl.LOCK_SH)
         for folder in self.root.iterdir() if alone else ():
             if folder.name != newest:

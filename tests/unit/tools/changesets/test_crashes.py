@@ -92,7 +92,7 @@ def test_a_lock_that_another_process_keeps_is_said_in_time_and_the_changeset_sta
         "import fcntl, sys\nf = open(sys.argv[1], 'a')\nfcntl.flock(f, 2)\nprint('held', flush=True)\nsys.stdin.read()"
     )
     command = [sys.executable, "-c", code, str(desk.repository / "changesets.lock")]
-    monkeypatch.setattr(git, "_TRIES", 3)
+    monkeypatch.setattr(git, "_LOCK_SECONDS", 0.1)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert "held\n" == holder.stdout.readline()
