@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Generic, TypeVar
 
 from oauthbroker.flowtools.spec import FlowTool, Node
@@ -35,38 +37,21 @@ def graph_of(tool: FlowTool) -> Graph:
 
 def cycle(graph: Graph) -> Path:
     """Return a cycle, first node last too; empty if there is none."""
-    entered = set[str]()  # a node is entered once, so the walk ends on any graph
-    for root in graph.nodes:
-        stack = [(root, iter(graph.after[root]))] if root not in entered else []
-        open_ = dict.fromkeys(name for name, _ in stack)  # the nodes of the path on which we stand, in order
-        entered.add(root)
-        while stack:
-            name, rest = stack[-1]
-            following = next(rest, None)
-            if following is None:
-                stack.pop()
-                del open_[name]
-            elif following in open_:
-                ring = list(open_)
-                return (*ring[ring.index(following) :], following)
-            elif following not in entered:
-                entered.add(following)
-                open_[following] = None
-                stack.append((following, iter(graph.after[following])))
+    try:
+        TopologicalSorter(graph.before).prepare()
+    except CycleError as error:
+        return tuple(error.args[1])
     return ()
 
 
 def order(graph: Graph) -> list[str]:
     """Return the nodes so that each comes after those before it. Cycles and the nodes behind them are left out."""
-    waiting = {name: len(graph.before[name]) for name in graph.nodes}
-    ready = deque(name for name, count in waiting.items() if not count)
-    found = []
-    while ready:
-        found.append(name := ready.popleft())
-        for following in graph.after[name]:
-            waiting[following] -= 1
-            if not waiting[following]:
-                ready.append(following)
+    sorter, found = TopologicalSorter(graph.before), list[str]()
+    with suppress(CycleError):  # the sorter goes on as far as the cycles let it
+        sorter.prepare()
+    while ready := sorter.get_ready():
+        found += ready
+        sorter.done(*ready)
     return found
 
 
