@@ -73,10 +73,8 @@ def deploy(  # noqa: PLR0913  (options)
 ) -> None:
     """Deploy a version. Red is refused, yellow needs `acknowledge`. Its entities, and an adapter for each external
     node, are configured. The first version of a tool serves at once."""
-    kept, world = (
-        _versions(flows),
-        GivenWorld(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password),
-    )
+    kept = _versions(flows)
+    world = GivenWorld(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password)
     with flaws_told(as_json=as_json), refusals_told():
         raw, policies = read_given(file), _policies(policy)
         tool = load_tool(raw, str(file))

@@ -345,7 +345,7 @@ def _refusal(text: str, places: list[tuple[int, int]], ids: Mapping[str, str]) -
         head, dot, rest = name.partition(".")
         shown = f"{ids.get(head, head)}{dot}{rest}"
         return ExpressionRefused(f"{shown} is not bound here", "correct the name", column=column, unknown=shown)
-    words = _first_line(found[3]).replace("found no matching overload for", "no operator fits")
+    words = "".join(found[3].splitlines()[:1])[:300].replace("found no matching overload for", "no operator fits")
     return ExpressionRefused(words, "correct the expression", column=column)
 
 
@@ -353,7 +353,3 @@ def _told(text: str) -> str:
     """Return why an expression failed. The library's own words may quote a value."""
     words = text.partition(": ")[2]
     return next((said for sign, said in _FAILURES.items() if words.startswith(sign)), "it cannot be evaluated")
-
-
-def _first_line(text: str) -> str:
-    return text.splitlines()[0][:300] if text else "failed"

@@ -34,9 +34,7 @@ def findings(tool: FlowTool) -> list[FlowFinding]:
     graph = graph_of(tool)
     found = list(_cycles(graph))
     if tool.start not in graph.nodes:
-        todo = "write the id of a node as startNode"
-        found.append(FlowFinding(rule="2", risk=RED, node="", path=(), what="startNode names no node", todo=todo))
-        return found
+        return [*found, _at("2", RED, (), "startNode names no node", "write the id of a node as startNode")]
     reached = paths([graph.start], graph.after)
     found += _dead_ends(graph, tool, reached)
     found += _transactions(graph)
@@ -72,7 +70,7 @@ def concurrency_of(tool: FlowTool) -> str:
 
 
 def _at(rule: str, risk: str, way: Path, what: str, todo: str) -> FlowFinding:
-    return FlowFinding(rule=rule, risk=risk, node=way[-1], path=way, what=what, todo=todo)
+    return FlowFinding(rule=rule, risk=risk, node=way[-1] if way else "", path=way, what=what, todo=todo)
 
 
 def _cycles(graph: Graph) -> Iterator[FlowFinding]:
