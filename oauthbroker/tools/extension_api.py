@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from oauthbroker.tools.catalog import ToolCatalogItem
@@ -15,6 +15,7 @@ from oauthbroker.tools.pipeline import Middleware, MiddlewareType, Pipeline
 
 EventHandler = Callable[[Any], Any]
 Unsubscribe = Callable[[], None]
+Subscriptions = dict[str, list[tuple[str, EventHandler]]]  # by event: the owner of each handler
 Register = Callable[["ExtensionApi"], Any]
 Config = Mapping[str, Any]
 RegistersTool = Callable[..., object]  # `Registry.register`
@@ -30,35 +31,6 @@ class InstanceValues(Protocol):
     async def get(self, key: str) -> Any: ...
 
     async def put(self, key: str, value: Any) -> None: ...
-
-
-class EventBus:
-    """The events of the extensions of one agent process. They are not durable, and reach no other process."""
-
-    def __init__(self) -> None:
-        self._handlers: dict[str, list[tuple[str, EventHandler]]] = {}
-
-    def on(self, event: str, handler: EventHandler, *, owner: str) -> Unsubscribe:
-        """Subscribe. Return a function that ends the subscription; it may be called twice."""
-        entry = (owner, handler)
-        self._handlers.setdefault(event, []).append(entry)
-
-        def unsubscribe() -> None:
-            handlers = self._handlers[event]
-            handlers[:] = [each for each in handlers if each is not entry]
-
-        return unsubscribe
-
-    async def emit(self, event: str, payload: Any, logger: logging.Logger) -> None:
-        """Call the handlers in the order of their subscriptions. One that fails is logged, and keeps no other from the
-        event."""
-        for owner, handler in list(self._handlers.get(event, ())):
-            try:
-                returned = handler(payload)
-                if inspect.isawaitable(returned):
-                    await returned
-            except Exception as error:  # noqa: BLE001  (an extension may raise anything; its text may hold secrets)
-                logger.warning("%s: its handler of %s failed with %s", owner, event, type(error).__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +75,33 @@ class ExtensionState:
 
 @dataclass(frozen=True, slots=True)
 class ExtensionEvents:
-    """`api.events`."""
+    """`api.events`: events among the extensions of one agent process. They are not durable, and reach no other one."""
 
-    _bus: EventBus
+    _subscriptions: Subscriptions
     _owner: str
     _logger: logging.Logger
 
     def on(self, event: str, handler: EventHandler) -> Unsubscribe:
-        """Subscribe to the events of a name. Return the function that ends the subscription."""
-        return self._bus.on(event, handler, owner=self._owner)
+        """Subscribe to the events of a name. Return the function that ends the subscription; it may be called twice."""
+        entry = (self._owner, handler)
+        self._subscriptions.setdefault(event, []).append(entry)
+
+        def unsubscribe() -> None:
+            there = self._subscriptions[event]
+            there[:] = [each for each in there if each is not entry]
+
+        return unsubscribe
 
     async def emit(self, event: str, payload: Any = None) -> None:
-        """Send an event to the extensions of this process."""
-        await self._bus.emit(event, payload, self._logger)
+        """Call the handlers in the order of their subscriptions. One that fails is logged, and keeps no other from the
+        event."""
+        for owner, handler in list(self._subscriptions.get(event, ())):
+            try:
+                returned = handler(payload)
+                if inspect.isawaitable(returned):
+                    await returned
+            except Exception as error:  # noqa: BLE001  (an extension may raise anything; its text may hold secrets)
+                self._logger.warning("%s: its handler of %s failed with %s", owner, event, type(error).__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +123,7 @@ class ExtensionHost:
     pipeline: Pipeline
     register_tool: RegistersTool
     values: InstanceValues
-    bus: EventBus
+    subscriptions: Subscriptions = field(default_factory=dict)
 
     def api_of(self, name: str, config: Config) -> ExtensionApi:
         owner, logger = f"Extension/{name}", logging.getLogger(f"oauthbroker.tools.extension.{name}")
@@ -146,7 +132,7 @@ class ExtensionHost:
             pipeline=ExtensionPipeline(self.pipeline, owner),
             tools=ExtensionTools(self.register_tool, owner),
             state=ExtensionState(self.values, owner),
-            events=ExtensionEvents(self.bus, owner, logger),
+            events=ExtensionEvents(self.subscriptions, owner, logger),
             logger=logger,
         )
 

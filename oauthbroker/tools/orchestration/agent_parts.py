@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from oauthbroker.tools.calls import ToolCalls
 from oauthbroker.tools.entries import REGISTER, entry_object
-from oauthbroker.tools.extension_api import EventBus, ExtensionHost, InstanceValues, register_all
+from oauthbroker.tools.extension_api import ExtensionHost, InstanceValues, register_all
 from oauthbroker.tools.isolation.containment import Containment, detect_containment
 from oauthbroker.tools.isolation.process_tool import LendsAccess, ProcessTool, no_access
 from oauthbroker.tools.loading import Isolate, register_tools
@@ -37,7 +37,7 @@ async def parts_of(
         (name, own, entry_object(f"Extension/{name}", entry, folder, REGISTER, callable))
         for name, entry, own in config["extensions"]
     ]
-    host = ExtensionHost(pipeline=pipeline, register_tool=registry.register, values=values, bus=EventBus())
+    host = ExtensionHost(pipeline=pipeline, register_tool=registry.register, values=values)
     await register_all(extensions, host)
     return AgentParts(
         name=config["name"],
@@ -45,7 +45,8 @@ async def parts_of(
         model=_model(config["model"], folder),
         tools=list(config["tools"]),
         registry=registry,
-        calls=ToolCalls(registry, _unchanged, outside_catalog=config["outsideCatalog"]),
+        # The orchestrator removes tokens before it keeps a message.
+        calls=ToolCalls(registry, scrub=lambda value: value, outside_catalog=config["outsideCatalog"]),
         pipeline=pipeline,
         max_steps=config["maxSteps"],
         workdir=workdir,
@@ -62,11 +63,6 @@ def _isolates(hidden: Sequence[str], lend: LendsAccess) -> Isolate:
         return found
 
     return lambda entry: ProcessTool(entry=entry, containment=containment(), lend=lend)
-
-
-def _unchanged(value: Any) -> Any:
-    """Return a value as it is: the orchestrator removes tokens before it keeps a message."""
-    return value
 
 
 def _model(config: Mapping[str, Any], folder: Path) -> Model:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.tools.catalog import ToolCatalogItem
-from oauthbroker.tools.extension_api import EventBus, ExtensionApi, ExtensionFailed, ExtensionHost, register_all
+from oauthbroker.tools.extension_api import ExtensionApi, ExtensionFailed, ExtensionHost, register_all
 from oauthbroker.tools.pipeline import Pipeline, ToolCallContext
 from oauthbroker.tools.results import ToolCallResult
 
@@ -30,7 +30,7 @@ class World:
     def __init__(self) -> None:
         self.tools: list[tuple[str, str]] = []
         self.values = Values()
-        self.host = ExtensionHost(pipeline=Pipeline(), register_tool=self.register, values=self.values, bus=EventBus())
+        self.host = ExtensionHost(pipeline=Pipeline(), register_tool=self.register, values=self.values)
 
     def register(self, item: ToolCatalogItem, _handler: Any, *, owner: str) -> None:
         self.tools.append((item.name, owner))
