@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -92,18 +93,15 @@ class AgentCalls:
         return {"target": target.agent, "instanceKey": asked.get("instanceKey"), "response": outcome["answer"]}
 
     async def _outcome(self, event_id: str, seconds: float) -> Outcome | None:
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:
                     ended = self._ended
                     if (outcome := await self._instances.outcome(event_id)) is not None:
                         return outcome
-                    try:
+                    with suppress(TimeoutError):
                         await asyncio.wait_for(ended.wait(), POLL_SECONDS)
-                    except TimeoutError:
-                        continue
-        except TimeoutError:
-            return None
+        return None
 
     def _would_wait_for_itself(self, caller: Instance, target: Instance) -> bool:
         seen, reached = set[Instance](), [target]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -113,8 +113,7 @@ class Orchestrator:
         """Run the turn of an event and settle it. After a failure the event comes again, a few times at most."""
         fault = ""
         try:
-            async with self._extended(delivery):
-                await self._turn(normalised(delivery.to_json()))
+            await self._while_leased(delivery, self._turn(normalised(delivery.to_json())))
         except IpcRefused as refused:
             fault = refused.message
         except asyncio.CancelledError:
@@ -129,33 +128,25 @@ class Orchestrator:
             await (delivery.nack() if fault else delivery.ack())
         self._calls.turn_ended()
 
-    @asynccontextmanager
-    async def _extended(self, delivery: QueuedEvent) -> AsyncIterator[None]:
-        """Hold the lease while the block runs. If it is lost, the block is cancelled with TurnLost."""
-        pause = self._broker.bundle.settings.limits.queue_lease_seconds / 3
-        block = asyncio.current_task()
-        lost = False
-
-        async def extend() -> None:
-            nonlocal lost
-            while not lost:
-                await asyncio.sleep(pause)
-                with suppress(BrokerError):
-                    lost = not await delivery.extend()
-            if block is not None:
-                block.cancel()
-
-        extending = asyncio.create_task(extend())
+    async def _while_leased(self, delivery: QueuedEvent, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work, which ends with the lease of its event. Raises TurnLost if the lease is lost first."""
+        tasks = [asyncio.create_task(work), asyncio.create_task(self._extend(delivery))]
         try:
-            yield
-        except asyncio.CancelledError:
-            if not lost or block is None:
-                raise
-            block.uncancel()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if not tasks[0].done():
+                raise TurnLost
+            tasks[0].result()
         finally:
-            await _ended([extending])
-        if lost:
-            raise TurnLost
+            await _ended(tasks)
+
+    async def _extend(self, delivery: QueuedEvent) -> None:
+        """Extend a lease until it is lost."""
+        pause = self._broker.bundle.settings.limits.queue_lease_seconds / 3
+        lost = False
+        while not lost:
+            await asyncio.sleep(pause)
+            with suppress(BrokerError):
+                lost = not await delivery.extend()
 
     async def _turn(self, event: UnifiedEvent) -> None:
         instance = Instance.of(event.turn)
