@@ -17,7 +17,7 @@ from oauthbroker.model.apps import ToolAuth
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.tools.orchestration.instances import Instances
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
-from oauthbroker.tools.orchestration.plan import plans_of
+from oauthbroker.tools.orchestration.plan import plans_from
 from oauthbroker.tools.spec import AgentSpec, ModelSpec, SwarmSpec, ToolResourceSpec
 from tests.kit.agent_bundle import plan, written
 from tests.kit.running_broker import at, public, running, turn, user_app
@@ -57,7 +57,7 @@ async def test_consent_ends_a_turn_and_the_grant_starts_the_next_one(
         app = at(identity_provider, base, user_app(identity_provider))
         more: dict[str, Any] = {"settings": public(base), "clock": clock, "tools": tools, "rooms": rooms}
         async with running(identity_provider, [app], **more) as harness, listening(harness.broker.web, door) as address:
-            plans = plans_of(rooms["tools"], harness.broker.bundle.tools)
+            plans = plans_from(harness.broker)
             orchestrator = Orchestrator(harness.broker, plans, tmp_path / "workspaces", address=address)
             task = asyncio.create_task(orchestrator.run())
             instances = Instances(harness.broker.room_state("tools"))

@@ -3,7 +3,7 @@ agent is in it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,31 +26,21 @@ class SwarmPlan:
 
 
 def plans_from(broker: Broker) -> dict[str, SwarmPlan]:
-    """Return the plans of a broker's configuration. Isolated tools do not see its store and its keys."""
-    settings = broker.bundle.settings
-    hidden = [Path(settings.store_root), *([Path(settings.key_file)] if settings.key_file else [])]
-    return plans_of(broker.bundle.rooms["tools"], broker.bundle.tools, hidden=hidden)
-
-
-def plans_of(
-    resources: RoomResources, authorized: Collection[str], *, hidden: Collection[Path] = ()
-) -> dict[str, SwarmPlan]:
-    """Return the plans of all swarms by `Swarm/name`. `authorized` are the resources that may ask for tokens. `hidden`
-    are files and folders that isolated tools do not see where bubblewrap contains them: those of store and keys."""
-    plans = [_plan(swarm, resources, authorized, hidden) for swarm in resources.of("Swarm").values()]
+    """Return the plans of a broker's swarms by `Swarm/name`."""
+    plans = [_plan(swarm, broker) for swarm in broker.bundle.rooms["tools"].of("Swarm").values()]
     return {plan.ref: plan for plan in plans}
 
 
-def _plan(
-    swarm: RoomResource, resources: RoomResources, authorized: Collection[str], hidden: Collection[Path]
-) -> SwarmPlan:
-    policy = swarm.spec.policy
+def _plan(swarm: RoomResource, broker: Broker) -> SwarmPlan:
+    """Return a plan. `authorized` are the resources that may ask for tokens; `hidden` are the files of the store and of
+    its key, which isolated tools do not see where bubblewrap contains them."""
+    policy, settings, resources = swarm.spec.policy, broker.bundle.settings, broker.bundle.rooms["tools"]
     shared = {
         "maxSteps": policy.max_steps_per_turn,
         "outsideCatalog": policy.tool_calls == "registry",
         "folder": str(resources.folder),
-        "authorized": sorted(authorized),
-        "hidden": sorted(map(str, hidden)),
+        "authorized": sorted(broker.bundle.tools),
+        "hidden": sorted(str(Path(each)) for each in [settings.store_root, *filter(None, [settings.key_file])]),
     }
     agents = resources.of("Agent")
     return SwarmPlan(
