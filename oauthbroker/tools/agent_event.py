@@ -37,7 +37,6 @@ class UnifiedEvent:
     turn: Turn
     trace_id: str
     reply_to: ReplyTo | None = None
-    in_reply_to: str | None = None
     payload: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -46,8 +45,6 @@ class UnifiedEvent:
         told |= {"turn": self.turn.resume_target.to_json(), "auth": self.auth, "traceId": self.trace_id}
         if self.reply_to is not None:
             told["replyTo"] = self.reply_to.to_json()
-        if self.in_reply_to is not None:
-            told["metadata"] = {"inReplyTo": self.in_reply_to}
         return told | {"payload": dict(self.payload)}
 
     @property
@@ -67,7 +64,6 @@ class UnifiedEvent:
             turn=Turn.from_json(turn if data["auth"] is None else turn | {"auth": data["auth"]}),
             trace_id=data["traceId"],
             reply_to=None if reply is None else ReplyTo(reply["target"], reply["correlationId"]),
-            in_reply_to=data.get("metadata", {}).get("inReplyTo"),
             payload=data["payload"],
         )
 

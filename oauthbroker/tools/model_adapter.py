@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from oauthbroker.tools.catalog import ToolCatalogItem
@@ -80,12 +80,9 @@ def messages_of(request: ModelRequest) -> list[ModelMessage]:
     messages: list[ModelMessage] = [Asked([SystemPromptPart(request.system_prompt)])]
     messages += [answered(each) if each.role == "assistant" else Asked([part(each)]) for each in request.messages]
     if request.blocks:
-        messages.append(Asked([SystemPromptPart(_shown(request.blocks))]))
+        blocks = "\n".join(json.dumps(block, ensure_ascii=False) for block in request.blocks)
+        messages.append(Asked([SystemPromptPart(blocks)]))
     return messages
-
-
-def _shown(blocks: Sequence[Mapping[str, Any]]) -> str:
-    return "\n".join(json.dumps(block, ensure_ascii=False) for block in blocks)
 
 
 def _tool(item: ToolCatalogItem) -> ToolDefinition:

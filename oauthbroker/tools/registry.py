@@ -8,7 +8,7 @@ from typing import Protocol
 
 from oauthbroker.tools.catalog import Catalog, ToolCatalogItem
 from oauthbroker.tools.context import Json, ToolContext, ToolHandler
-from oauthbroker.tools.names import is_export_name, is_resource_name, parse_tool_name
+from oauthbroker.tools.names import SEPARATOR, is_export_name, is_resource_name, parse_tool_name
 from oauthbroker.tools.parameters import FlawsOf, SchemaRefused, compiled
 from oauthbroker.tools.results import DEFAULT_MESSAGE_LIMIT
 
@@ -44,8 +44,7 @@ class RegisteredTool:
     @property
     def export(self) -> str:
         """Return the part of the name behind the separator."""
-        parsed = parse_tool_name(self.name)
-        return parsed.export if parsed else ""
+        return self.name.partition(SEPARATOR)[2]
 
     @property
     def is_dynamic(self) -> bool:

@@ -29,6 +29,3 @@ class AllowedFiles:
             for path in paths
             if (missing := [name for name, spec in lists if not spec.match_file(path)])
         ]
-
-    def to_json(self) -> dict[str, list[str]]:
-        return {"swarm": list(self.swarm), "agent": list(self.agent)}

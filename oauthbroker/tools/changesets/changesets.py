@@ -36,11 +36,10 @@ class Commit:
     problems: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"status": self.status, "baseRef": ref(self.base), "newRef": None}
-        told |= {"newRef": ref(self.new)} if self.new else {}
-        told["summary"] = self.changes.to_json()
+        refs = {"baseRef": ref(self.base), "newRef": ref(self.new) if self.new else None}
         lists = {"rejected": [each._asdict() for each in self.rejected], "problems": list(self.problems)}
-        return told | {name: found for name, found in lists.items() if found}
+        given = {name: found for name, found in lists.items() if found}
+        return {"status": self.status, **refs, "summary": self.changes.to_json(), **given}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -55,7 +55,7 @@ class BundleEditor:
     async def open(self) -> Json:
         """Answer `{changesetId, baseRef, workdir, hint}`."""
         opened = await asyncio.to_thread(self.changesets.open, self.name)
-        hint = {"bundleRootInWorkdir": ".", "allowedFiles": self.allowed.to_json()}
+        hint = {"bundleRootInWorkdir": ".", "allowedFiles": asdict(self.allowed)}
         return {"changesetId": opened.id, "baseRef": ref(opened.base), "workdir": str(opened.folder), "hint": hint}
 
     async def commit(self, given: Mapping[str, Json], tool_call_id: str) -> Json:

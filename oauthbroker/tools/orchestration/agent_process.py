@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -16,14 +16,11 @@ from oauthbroker.tools.orchestration.ipc import MOST_LINE, Peer, PeerGone, Serve
 
 MODULE: Final = "oauthbroker.tools.orchestration.agent_worker"
 ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
-START_SECONDS: Final = 60.0
 MOST_LOG_LINE: Final = 8192
 
 
 class AgentProcess:
-    """The process of one agent instance."""
-
-    def __init__(self, process: asyncio.subprocess.Process, peer: Peer, reading: asyncio.Task[None]) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, peer: Peer, reading: asyncio.Future[Any]) -> None:
         self._process, self._peer, self._reading = process, peer, reading
 
     @classmethod
@@ -54,12 +51,8 @@ class AgentProcess:
             _kill_group(process)
             raise
         peer = Peer(streams, "orchestrator", name)
-        reading = asyncio.create_task(_both(peer.run(serve), _output(process, on_output)))
+        reading = asyncio.gather(peer.run(serve), _output(process, on_output))
         return cls(process, peer, reading)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     @property
     def is_alive(self) -> bool:
@@ -89,10 +82,6 @@ class AgentProcess:
 def _kill_group(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-async def _both(*work: Coroutine[Any, Any, None]) -> None:
-    await asyncio.gather(*work)
 
 
 async def _output(process: asyncio.subprocess.Process, on_output: Callable[[str], None]) -> None:

@@ -80,16 +80,13 @@ class ProcessSlot:
         if self._process is None:
             await asyncio.sleep(pause_ms(self._crashes) / 1000)
             self._process = await AgentProcess.start(self.instance.name, self.workdir, self._served, self._log)
-            await self._configure(self._process, config)
+            try:
+                async with asyncio.timeout(CONFIGURE_SECONDS):
+                    await self._process.ask("agent.configure", {**config, "workdir": str(self.workdir)})
+            except IpcRefused:
+                await self.kill()
+                raise
         return self._process
-
-    async def _configure(self, process: AgentProcess, config: Mapping[str, Any]) -> None:
-        try:
-            async with asyncio.timeout(CONFIGURE_SECONDS):
-                await process.ask("agent.configure", {**config, "workdir": str(self.workdir)})
-        except IpcRefused:
-            await self.kill()
-            raise
 
     async def _served(self, kind: str, asked: dict[str, Any]) -> Any:
         handle = str(asked.get("handle"))

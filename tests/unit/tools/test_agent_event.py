@@ -67,16 +67,15 @@ TEXTS = st.text(min_size=1, max_size=8)
 @given(
     text=st.none() | TEXTS,
     reply=st.none() | st.builds(ReplyTo, TEXTS, TEXTS),
-    answers=st.none() | TEXTS,
     auth=st.none() | st.builds(TurnAuth, st.just(AUTH["actor"]), st.just(AUTH["subjects"])),
     payload=st.dictionaries(TEXTS, st.integers() | TEXTS, max_size=3),
 )
-def test_an_event_comes_over_the_ipc_as_it_was(text, reply, answers, auth, payload):
+def test_an_event_comes_over_the_ipc_as_it_was(text, reply, auth, payload):
     event = UnifiedEvent(
         id="evt-1", type="agent.message", input=text, source={"kind": "agent", "name": "a"}, trace_id="trace-1",
         turn=Turn("writer", "thread-1", "Swarm/default", origin={"channel": "C1"}, auth=auth, locale="ko"),
-        reply_to=reply, in_reply_to=answers, payload=payload,
+        reply_to=reply, payload=payload,
     )  # fmt: skip
     there = json.loads(json.dumps(event.to_json()))
     assert UnifiedEvent.from_json(there).to_json() == event.to_json()
-    assert ("replyTo" in there, "metadata" in there) == (reply is not None, answers is not None)
+    assert ("replyTo" in there) == (reply is not None)

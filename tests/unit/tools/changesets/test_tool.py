@@ -45,7 +45,7 @@ async def test_a_model_opens_a_changeset_edits_files_and_commits(desk):
     tool = SwarmBundleTool(desk.changesets, lambda _agent: allowed)
     opened = await tool.open_changeset(context(), {})
     assert {"changesetId", "baseRef", "workdir", "hint"} == opened.keys()
-    assert {"bundleRootInWorkdir": ".", "allowedFiles": allowed.to_json()} == opened["hint"]
+    assert {"bundleRootInWorkdir": ".", "allowedFiles": {"swarm": ["prompts/**"], "agent": ["**"]}} == opened["hint"]
     Path(opened["workdir"], "prompts/new.md").write_text("Now.\n")
     answer = await tool.commit_changeset(context(), {"changesetId": opened["changesetId"], "message": "a\nb"})
     assert {"status", "baseRef", "newRef", "summary"} == answer.keys()
