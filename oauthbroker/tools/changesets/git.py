@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from filelock import FileLock, Timeout
-
 SECONDS: Final = 60
 _LOCK_SECONDS: Final = 60
 _SETTINGS: Final = (
@@ -95,6 +93,8 @@ class Git:
     def locked(self) -> Iterator[None]:
         """Hold the repository's lock, between tasks and processes. Raises Busy. The kernel frees it when its holder
         dies."""
+        from filelock import FileLock, Timeout  # an agent's process starts without it
+
         lock = FileLock(self.directory / "changesets.lock", _LOCK_SECONDS, 0o600, poll_interval=0.02)
         try:
             lock.acquire()

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from filelock import lock_descriptor
-
 from oauthbroker.tools.changesets.files import File, shown, write_folder
 from oauthbroker.tools.changesets.git import Git, GitFailed
 
@@ -74,6 +72,8 @@ class Revisions:
 
     def drop_folders(self) -> None:
         """Remove the folders of all revisions but the newest, unless another process may use one of them."""
+        from filelock import lock_descriptor
+
         alone, newest = lock_descriptor(self.in_use, blocking=False), self.newest()
         fcntl.flock(self.in_use, fcntl.LOCK_SH)
         for folder in self.root.iterdir() if alone else ():
