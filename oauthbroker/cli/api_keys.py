@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oauthbroker.cli.error_output import confirm
+from oauthbroker.cli.json_output import say
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.stored_records import by_id, change, read, say, show_all
+from oauthbroker.cli.stored_records import by_id, change, read, show_all
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.refused import Refused
 

@@ -6,8 +6,8 @@ import os
 
 import typer
 
+from oauthbroker.cli.json_output import say
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
-from oauthbroker.cli.stored_records import say
 from oauthbroker.core.clock import SystemClock
 
 ADVICE = """\

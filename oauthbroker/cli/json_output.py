@@ -30,6 +30,14 @@ def answer(document: Any) -> None:
     typer.echo(dumped(document))
 
 
+def say(text: str, document: Any, *, as_json: bool) -> None:
+    """Print the sentence, or the JSON document in its place."""
+    if as_json:
+        answer(document)
+    else:
+        typer.echo(text)
+
+
 def begin_stream() -> None:
     """Announce a stream: each line is a document of its own, until the user stops it. Stopping is no error."""
     _answered.set(True)

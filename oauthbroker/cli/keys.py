@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from oauthbroker.cli.error_output import confirm
-from oauthbroker.cli.json_output import answer
+from oauthbroker.cli.json_output import answer, say
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.stored_records import say
 from oauthbroker.cli.tables import counted, table
 from oauthbroker.core.refused import Refused
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from oauthbroker.cli.completion_words import preset_names
+from oauthbroker.cli.json_output import say
 from oauthbroker.cli.options import AsJson
-from oauthbroker.cli.stored_records import say, show_all
+from oauthbroker.cli.stored_records import show_all
 from oauthbroker.cli.tables import counted, shown
 from oauthbroker.config.spelling import nearest
 from oauthbroker.core.refused import Refused

@@ -11,8 +11,9 @@ import typer
 
 from oauthbroker.cli.completion_words import secret_keys, secret_names
 from oauthbroker.cli.error_output import confirm
+from oauthbroker.cli.json_output import say
 from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.stored_records import change, read, say, show_all
+from oauthbroker.cli.stored_records import change, read, show_all
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 

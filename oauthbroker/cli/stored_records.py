@@ -80,11 +80,3 @@ def show_all(
         table(head, rows)
     else:
         typer.echo(none, err=True)
-
-
-def say(text: str, document: Any, *, as_json: bool) -> None:
-    """Print the sentence, or the JSON document in its place."""
-    if as_json:
-        answer(document)
-    else:
-        typer.echo(text)
