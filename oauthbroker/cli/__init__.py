@@ -15,7 +15,6 @@ import os
 import sys
 from functools import cached_property
 from importlib import import_module
-from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -53,9 +52,11 @@ COMMANDS = {
 }
 
 
-def module_of(name: str) -> ModuleType:
-    """Import the module of a command when the command is called."""
-    return import_module(f"oauthbroker.cli.{name.replace('-', '_')}")
+def command_of(name: str) -> Any:
+    """Import a command when it is called. The help of a group of commands stands in the table above."""
+    found: typer.Typer = import_module(f"oauthbroker.cli.{name.replace('-', '_')}").app
+    found.info.help = COMMANDS[name]
+    return plain_command(found)
 
 
 class Commands(TyperGroup):
@@ -76,7 +77,7 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0] if args else ""
-        command = plain_command(module_of(name).app) if name in COMMANDS else self._of_rooms.command(name)
+        command = command_of(name) if name in COMMANDS else self._of_rooms.command(name)
         if command is not None:
             self.commands[name] = command
         return super().resolve_command(ctx, args)

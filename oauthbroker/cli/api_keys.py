@@ -36,7 +36,7 @@ def _seconds(text: str) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
-app = typer.Typer(help="Keys for the API: create, list, rotate, remove.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 
 class RoleWord(StrEnum):

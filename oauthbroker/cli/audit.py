@@ -30,7 +30,7 @@ HEAD = re.compile(r"(?:(\d{1,3})/)?(\d{1,18}):([0-9a-f]{32})")
 SILENT = {"app", "after", "digest"}  # shown in a column of its own, or of no use to a person
 TITLES = ("no", "time", "entry", "app", "who", "details")
 
-app = typer.Typer(help="The audit log: verify it, show its newest lines.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 Count = Annotated[int, typer.Option("-n", "--lines", min=0, max=100_000, help="How many lines.")]
 Following = Annotated[bool, typer.Option("--follow", "-f", help="Go on with the lines that come, until Ctrl-C.")]
 AppName = Annotated[str | None, app_option("Only lines of this OAuthApp.")]

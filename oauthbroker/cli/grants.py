@@ -24,9 +24,7 @@ PATIENCE = 300.0
 HEAD = ("grant", "app", "subject", "state", "expires", "scopes")
 NEEDS = {None: "nothing", "renewal": "a refresh, which the next call makes", "consent": "a user who consents again"}
 
-app = typer.Typer(
-    help="Grants people gave: list, show, revoke, erase, import.", no_args_is_help=True, add_completion=False
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 GrantId = Annotated[str, typer.Argument(metavar="GRANT_ID", help="As `grants list` shows it; its beginning is enough.")]
 AnyGrantId = Annotated[
     str | None, typer.Argument(metavar="[GRANT_ID]", help="As `grants list` shows it; its beginning is enough.")

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Seeds and keys of the store: status, rotate, reseal, retire, rewrap.",
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 Wait = Annotated[int, typer.Option("--wait", min=0, help="Seconds to wait for brokers to open the new seed.")]
 
 

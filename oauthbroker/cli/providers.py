@@ -19,7 +19,7 @@ from oauthbroker.providers.words import Fact, account, facts, flows, own_facts
 
 DOUBT = "?"  # marks an unverified fact
 
-app = typer.Typer(help="Presets of providers: facts and their sources.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `providers list` shows it.", autocompletion=preset_names)]
 
 

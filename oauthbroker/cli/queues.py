@@ -20,9 +20,7 @@ from oauthbroker.core.refused import Refused
 if TYPE_CHECKING:
     from oauthbroker.operations.dead_letters import DeadLetter, QueueState
 
-app = typer.Typer(
-    help="Events on their way to agents: list, dead, retry, drop.", no_args_is_help=True, add_completion=False
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 EventId = Annotated[str, typer.Argument(metavar="EVENT_ID", help="As `queues dead` shows it; its beginning is enough.")]
 Agent = Annotated[str | None, typer.Option("--agent", help="Only dead letters of this agent.")]
 

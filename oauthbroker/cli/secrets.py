@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 64 * 1024
 
-app = typer.Typer(
-    help="Client secrets in the sealed store: set, list, remove.", no_args_is_help=True, add_completion=False
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The <name> of Secret/<name>.", autocompletion=secret_names)]
 Key = Annotated[
     str, typer.Argument(metavar="KEY", help="The key in it, such as client_secret.", autocompletion=secret_keys)

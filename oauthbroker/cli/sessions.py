@@ -12,7 +12,7 @@ from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.stored_records import by_id, read, show_all
 from oauthbroker.core.clock import printed
 
-app = typer.Typer(help="Authorizations under way: list, show.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 SessionId = Annotated[
     str, typer.Argument(metavar="SESSION_ID", help="As `sessions list` shows it; its beginning is enough.")
 ]

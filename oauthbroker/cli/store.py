@@ -22,11 +22,7 @@ if TYPE_CHECKING:
     from oauthbroker.model.settings import Settings
     from oauthbroker.store.moving.copying import CopiedKind
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="The store: copy, verify, export, import, accept-restore, reopen, migrate.",
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 _PLACE = "A folder, or env:NAME for the PostgreSQL database whose URL the variable NAME has."
 From = Annotated[str, typer.Argument(metavar="FROM", help=_PLACE)]
 To = Annotated[str, typer.Argument(metavar="TO", help=_PLACE)]

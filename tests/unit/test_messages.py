@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer.main
 from typer.testing import CliRunner
 
 import oauthbroker
@@ -50,10 +49,8 @@ def test_neither_does_a_page_for_people():
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_neither_does_the_help_of_a_command(name: str):
-    of = cli.module_of(name).app
-    command = typer.main.get_command(of)
-    for words in ([], *([word] for word in getattr(command, "commands", {}))):
-        said = CliRunner().invoke(of, [*words, "--help"], env={"TERM": "dumb", "COLUMNS": "400"})
+    for words in ([], *([word] for word in getattr(cli.command_of(name), "commands", {}))):
+        said = CliRunner().invoke(cli.app, [name, *words, "--help"], env={"TERM": "dumb", "COLUMNS": "400"})
         assert (0, None) == (said.exit_code, PAGE.search(said.stdout)), said.stdout
 
 

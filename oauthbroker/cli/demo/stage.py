@@ -9,8 +9,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 from oauthbroker import Broker
-from oauthbroker.cli.demo.browser_arrival import DemoArrival
 from oauthbroker.cli.demo.bundle import CALLBACK_PATH, CLIENT_ID, SCOPE, SECRET, STORE_ENV, write_bundle
 from oauthbroker.cli.demo.demo_folder import fresh
 from oauthbroker.cli.demo.printing import Telling
@@ -120,3 +121,36 @@ def _log_file(path: Path) -> Iterator[Log]:
         log = json_log(stream, SystemClock())
         with calm_libraries(log):
             yield log
+
+
+class DemoArrival:
+    """ASGI middleware that counts redirects, while the demo must not close: a 303 starts one, the next page ends it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._busy = 0
+        self._arrived = asyncio.Event()
+        self._arrived.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status = 0
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        self._busy += 1
+        self._arrived.clear()
+        try:
+            await self._app(scope, receive, send_and_note)
+        finally:
+            self._busy -= 1
+            if not self._busy and status != 303:
+                self._arrived.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Return when no redirect is open, or after `seconds`, because the browser may be closed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._arrived.wait()

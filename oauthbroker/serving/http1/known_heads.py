@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 
 from oauthbroker.core.bounded_cache import Bounded
-from oauthbroker.web.api.warm_tokens import ROUTE, WarmHead, WarmTokens
+from oauthbroker.web.api.warm_tokens import ROUTE, Headers, WarmHead, WarmTokens
 
 LONGEST = 6 * 1024  # bytes of a head that is remembered: a turn token of full length fits
 MOST = 10_000
 _LINE, _END = f"POST {ROUTE} HTTP/1.1\r\n".encode(), b"\r\n\r\n"
-Headers = Sequence[tuple[bytes, bytes]]
 
 
 class KnownHeads:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from oauthbroker import cli
 from oauthbroker.cli.room_commands import room_commands
@@ -28,7 +27,7 @@ def commands() -> dict[str, Any]:
     rooms = room_commands(cli.COMMANDS)
     for name in (*cli.COMMANDS, *rooms.rooms):
         is_ours = name in cli.COMMANDS
-        command: Any = typer.main.get_command(cli.module_of(name).app) if is_ours else rooms.command(name)
+        command: Any = cli.command_of(name) if is_ours else rooms.command(name)
         parts = getattr(command, "commands", None)
         found |= {f"{name} {part}": each for part, each in parts.items()} if parts else {name: command}
     return found

@@ -88,7 +88,7 @@ def test_a_stored_text_cannot_steer_the_terminal():
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_exists_and_helps_with_the_words_of_the_overview(name: str):
     """The overview knows a command's line without loading it, so the two must agree."""
-    command = typer.main.get_command(cli.module_of(name).app)
+    command = cli.command_of(name)
     assert cli.COMMANDS[name] == (command.help or "").splitlines()[0]
     _, colon, listed = cli.COMMANDS[name].rstrip(".").partition(": ")
     if isinstance(command, typer.core.TyperGroup) and colon and name not in {"audit", "providers"}:
@@ -98,7 +98,7 @@ def test_every_command_exists_and_helps_with_the_words_of_the_overview(name: str
 def test_no_option_takes_a_secret():
     """Arguments are visible to every user of the machine."""
     for name in cli.COMMANDS:
-        command: Any = typer.main.get_command(cli.module_of(name).app)
+        command: Any = cli.command_of(name)
         for each in getattr(command, "commands", {name: command}).values():
             options = {option for parameter in each.params for option in parameter.opts}
             assert not {it for it in options if any(word in it for word in ("secret", "token", "password", "-kek"))}

@@ -25,7 +25,7 @@ PLAYS = {"demo"}  # would put on a play; shown by tests/story/test_demo.py
 
 def commands() -> Iterator[tuple[str, Any]]:
     for name in cli.COMMANDS:
-        command: Any = typer.main.get_command(cli.module_of(name).app)
+        command: Any = cli.command_of(name)
         parts = getattr(command, "commands", None)
         yield from ((f"{name} {part}", each) for part, each in parts.items()) if parts else [(name, command)]
 
