@@ -30,17 +30,6 @@ class Address:
     socket: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddressParts:
-    """The parts of an address. `authority`: the Host header. `prefix`: the path before each request's own."""
-
-    host: str
-    port: int
-    tls: bool
-    authority: str
-    prefix: str
-
-
 def parse_address(url: str, *, plain_http: bool = False) -> Address:
     """Parse an address. Raises ValueError. `plain_http` is a weakening: tokens in clear to another machine."""
     if not isinstance(url, str) or not _TEXT.fullmatch(url):
@@ -55,22 +44,8 @@ def parse_address(url: str, *, plain_http: bool = False) -> Address:
         raise ValueError("the broker's address is https://host, http://127.0.0.1:port or unix:/path")
     if parts.scheme == "http" and not plain_http and not is_loopback(parts.hostname):
         raise ValueError("http:// to another machine shows tokens to the network: use https, or say plain_http=True")
-    address = Address(url.rstrip("/"))
-    parts_of(address)
-    return address
-
-
-def parts_of(address: Address) -> AddressParts:
-    """Split an address. Raises ValueError for a port that is none."""
-    split = urlsplit(address.base)
-    tls = split.scheme == "https"
-    return AddressParts(
-        host=split.hostname or "",
-        port=split.port or (443 if tls else 80),
-        tls=tls,
-        authority=split.netloc,
-        prefix=split.path,
-    )
+    parts.port  # noqa: B018  (raises ValueError for a port that is none)
+    return Address(url.rstrip("/"))
 
 
 def bearer(text: str | Secret) -> Secret:

@@ -7,10 +7,11 @@ import selectors
 import socket
 import threading
 from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
 
 import h11
 
-from oauthbroker.client.address import Address, AddressParts, parts_of
+from oauthbroker.client.address import Address
 from oauthbroker.client.client_call import Reply, reply_of
 from oauthbroker.client.transport import CONNECT_SECONDS, IDLE_SECONDS, MAX_IDLE, Request, Sending, check_length
 from oauthbroker.core.clock import SystemClock
@@ -26,7 +27,7 @@ class BlockingTransport:
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._parts = parts_of(address)
+        self._url = urlsplit(address.base)
         self._idle: list[_Connection] = []  # its `append` and `pop` are atomic, so that a fork meets no held lock
         self._tls: ssl.SSLContext | None = None
 
@@ -46,7 +47,7 @@ class BlockingTransport:
     def _exchange(self, request: Request, deadline: _Deadline, sending: Sending) -> Reply:
         connection = self._kept() or self._connect(deadline)
         try:
-            reply = connection.exchange(self._parts, request, deadline, sending)
+            reply = connection.exchange(self._url, request, deadline, sending)
             kept = len(self._idle) < MAX_IDLE and connection.is_reusable()
         except BaseException:  # Ctrl-C, too: half an answer may follow on this connection
             connection.close()
@@ -69,12 +70,12 @@ class BlockingTransport:
         deadline = deadline.at_most(CONNECT_SECONDS)
         if self._address.socket is not None:
             return _Connection(_connected(socket.AF_UNIX, self._address.socket, deadline))
-        raw = _connected_to(self._parts, deadline)
-        if not self._parts.tls:
+        raw = _connected_to(self._url, deadline)
+        if self._url.scheme != "https":
             return _Connection(raw)
         try:
             raw.settimeout(deadline.left())
-            return _Connection(self._context().wrap_socket(raw, server_hostname=self._parts.host))
+            return _Connection(self._context().wrap_socket(raw, server_hostname=self._url.hostname))
         except BaseException:
             raw.close()
             raise
@@ -115,12 +116,12 @@ class _Connection:
         self._process = os.getpid()
         self._used = SystemClock.monotonic()
 
-    def exchange(self, parts: AddressParts, request: Request, deadline: _Deadline, sending: Sending) -> Reply:
+    def exchange(self, url: SplitResult, request: Request, deadline: _Deadline, sending: Sending) -> Reply:
         content = request.body or b""
-        headers = [("Host", parts.authority), *request.headers.items()]
+        headers = [("Host", url.netloc), *request.headers.items()]
         if request.body is not None or request.method == "POST":
             headers.append(("Content-Length", str(len(content))))
-        head = h11.Request(method=request.method, target=parts.prefix + request.target, headers=headers)
+        head = h11.Request(method=request.method, target=url.path + request.target, headers=headers)
         written = b"".join(self._http.send(part) or b"" for part in (head, h11.Data(content), h11.EndOfMessage()))
         self._socket.settimeout(deadline.left())
         sending.sent = True
@@ -180,10 +181,10 @@ def _connected(family: int, address: object, deadline: _Deadline) -> socket.sock
     return made
 
 
-def _connected_to(parts: AddressParts, deadline: _Deadline) -> socket.socket:
+def _connected_to(url: SplitResult, deadline: _Deadline) -> socket.socket:
     """Connect to the first of the host's addresses that accepts."""
     refusal = OSError("the host has no address")
-    for family, address in _addresses(parts, deadline):
+    for family, address in _addresses(url, deadline):
         try:
             return _connected(family, address, deadline)
         except OSError as exc:
@@ -191,13 +192,14 @@ def _connected_to(parts: AddressParts, deadline: _Deadline) -> socket.socket:
     raise refusal
 
 
-def _addresses(parts: AddressParts, deadline: _Deadline) -> list[tuple[int, object]]:
+def _addresses(url: SplitResult, deadline: _Deadline) -> list[tuple[int, object]]:
     """Look the host up in a thread: the system's resolver knows no deadline."""
     found: list[tuple[int, object]] = []
+    port = url.port or (443 if url.scheme == "https" else 80)
 
     def look() -> None:
         try:
-            each = socket.getaddrinfo(parts.host, parts.port, type=socket.SOCK_STREAM)
+            each = socket.getaddrinfo(url.hostname, port, type=socket.SOCK_STREAM)
         except (OSError, ValueError):
             return
         found.extend((family, address) for family, _, _, _, address in each)
