@@ -11,7 +11,7 @@ import asyncio
 import sys
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from oauthbroker.core.errors import BrokerError
 
@@ -60,16 +60,6 @@ KEYS = {
 ERROR_TYPE = "error.type"  # the class of an exception that is not ours; never its text
 
 
-class Spanned(Protocol):
-    """A span that is open while its block runs."""
-
-    def set(self, **attributes: Unpack[Attributes]) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None: ...
-
-
 class _Nothing:
     """The span while spans are not collected."""
 
@@ -88,7 +78,7 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
-def span(name: Span, /, *, traceparent: str = "", **attributes: Unpack[Attributes]) -> Spanned:
+def span(name: Span, /, *, traceparent: str = "", **attributes: Unpack[Attributes]) -> _Nothing | _OpenSpan:
     """Open a span around the block, below the one that is open. `traceparent` (W3C Trace Context) makes it a child of a
     caller's. Of an exception that leaves the block only its code is kept, or its class."""
     tracer = _tracer()
