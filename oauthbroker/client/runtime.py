@@ -113,9 +113,7 @@ class Runtime(OperatorCalls):
 
     def __init__(self, url: str, key: str | Secret | None = None, options: Options = DEFAULT) -> None:
         """`key` is an API key of role `runtime` (`operator` for grants); None over a Unix socket that knows our user.
-
-        Raises ValueError for an invalid address or key.
-        """
+        Raises ValueError for an invalid address or key."""
         self._wire = options.wire(url)
         self._bearer = None if key is None else bearer(key)
         self._locale = None

@@ -73,9 +73,7 @@ class OAuth(OnWire):
     @classmethod
     def from_env(cls, options: Options = DEFAULT, env: Mapping[str, str] | None = None) -> Self:
         """Create a client from OAUTHBROKER_URL, OAUTHBROKER_TURN_TOKEN and, where the turn has one, OAUTHBROKER_LOCALE.
-
-        Raises ValueError, which names a missing variable.
-        """
+        Raises ValueError, which names a missing variable."""
         return cls(*Options.of_turn(options, env))
 
     async def get_access_token(

@@ -37,10 +37,8 @@ class ClientTransport(Protocol):
     """Sends requests. The async client's waits on its event loop, and the sync client's blocks the thread."""
 
     async def exchange(self, request: Request, seconds: float, sending: Sending) -> Reply | None:
-        """Send the request and return its answer within `seconds`. None: `sending` has the reason.
-
-        Raises `brokerAnswerInvalid` for an answer longer than MAX_BYTES. The errors of its libraries are dropped.
-        """
+        """Send the request and return its answer within `seconds`. None: `sending` has the reason. Raises
+        `brokerAnswerInvalid` for an answer longer than MAX_BYTES. The errors of its libraries are dropped."""
         ...
 
     async def close(self) -> None: ...

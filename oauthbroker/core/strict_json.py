@@ -56,10 +56,8 @@ def decode_object(body: bytes, code: Code) -> dict[str, Json]:
 
 
 def decode_leniently(body: bytes) -> Json:
-    """Decode a document that `decode_json` refuses, to save a text from it. No number is read: each is 0.
-
-    Raises ValueError and RecursionError.
-    """
+    """Decode a document that `decode_json` refuses, to save a text from it. No number is read: each is 0. Raises
+    ValueError and RecursionError."""
     return json.loads(body, parse_int=_unread, parse_float=_unread, parse_constant=_unread)
 
 

@@ -73,9 +73,7 @@ class Browsers:
 
     async def form(self, request: Request, key: str | None, path: str) -> dict[str, str]:
         """Return the fields of our own page's form, from the browser and to the path that it was made for (case 87).
-
-        Raises `ownerBindingFailed`, `requestInvalid`.
-        """
+        Raises `ownerBindingFailed`, `requestInvalid`."""
         if not csrf.same_origin(request.headers, self._origin):
             raise BrokerError(Code.OWNER_BINDING_FAILED, note="the form came from elsewhere")
         fields = await read_form(request)

@@ -74,9 +74,7 @@ def render_connect(view: ConnectView, locale: Locale) -> Page:
 def render_device(view: ConnectView, prompt: DevicePrompt, locale: Locale) -> Page:
     """Render the request for consent of the device code flow (RFC 8628 section 3.3): the code, and the address and QR
     code of where it is typed. A link on it looks again: the page needs no script and must not change under its reader.
-
-    Raises `appMisconfigured` for an address that no browser should be given.
-    """
+    Raises `appMisconfigured` for an address that no browser should be given."""
     url = prompt.verification_uri_complete or prompt.verification_uri
     return page(
         "device.html",
@@ -135,9 +133,7 @@ def render_leaving(url: str, provider: str, host: str, locale: Locale) -> Page:
 
 def render_onward(url: str, titles: Titles, lead: str, host: str, locale: Locale) -> Page:
     """Render a step to another host: a refresh and a link, because a redirect out of a form dies on CSP `form-action`.
-
-    Raises `appMisconfigured` for a URL that no browser should be given.
-    """
+    Raises `appMisconfigured` for a URL that no browser should be given."""
     words: dict[str, Any] = {"lead": phrase(lead, host=isolated(host, HOST_LIMIT)), "url": checked_url(url)}
     return page("leaving.html", locale, kind="leaving", **titles, **words)
 

@@ -77,9 +77,7 @@ def metrics_routes(scrape: Scrape, admit: Admit) -> list[BaseRoute]:
 
 def operators_only(callers: Callers, limits: RequestLimits, *, loopback: bool) -> Admit:
     """Admit operators by key or over the socket; where `loopback` is on, also a caller without a key from this machine.
-
-    Raises `unauthenticated`, `notAllowed`, `turnEnded`, `rateLimited`.
-    """
+    Raises `unauthenticated`, `notAllowed`, `turnEnded`, `rateLimited`."""
 
     async def admit(request: Request) -> None:
         if loopback and "authorization" not in request.headers and is_local(request):

@@ -104,9 +104,7 @@ def _as_ascii(host: str) -> str:
 
 def checked_url(url: str) -> str:
     """Return a URL a browser may be sent to: http(s), a host, no credentials, only characters a URL has (RFC 3986).
-
-    Raises `appMisconfigured`; nothing of the URL is repeated. Not read by urllib, whose cache would keep the state.
-    """
+    Raises `appMisconfigured`; nothing of the URL is repeated. Not read by urllib, whose cache would keep the state."""
     if not _URL.fullmatch(url):
         raise BrokerError(Code.APP_MISCONFIGURED, note="a provider URL that no browser should be given")
     host_of(url)

@@ -38,10 +38,7 @@ class Endpoint:
 
     async def answer(self, request: Request) -> Response:
         """Answer a call: (1) its caller (2) the rate limit (3) the caller's rights (4) path and query (5) body (6) the
-        rights again (7) the handler. Always JSON.
-
-        Raises HTTPException for a method that the path does not have.
-        """
+        rights again (7) the handler. Always JSON. Raises HTTPException for a method that the path does not have."""
         operation, caller = self._operation(request), None
         try:
             if operation.who:
