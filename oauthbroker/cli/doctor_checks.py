@@ -111,8 +111,7 @@ class Doctor:
         return self.settings
 
     async def _configuration(self) -> list[Finding]:
-        """Check the configuration like `check`, with warnings: a fact stays unverified until a user has connected with
-        it."""
+        """Check the configuration like `check`, with warnings. A fact is unverified until a user has connected."""
         problems: tuple[ConfigProblem, ...] = ()
         try:
             self.loaded = load(self.config)

@@ -35,17 +35,13 @@ class OperatorCalls(OnWire):
     async def grants(
         self, *, app: AppRef | None = None, subject: str | None = None, state: str | None = None
     ) -> AsyncIterator[GrantSummary]:
-        """Yield the grants, page by page. For operators. `app` takes any form of a reference; `state`: `live` or
-        `revoked`."""
+        """Yield the grants, page by page. For operators. `app`: any form of a reference; `state`: `live`, `revoked`."""
         async for each in self._pages("/v1/grants", "grants", app, subject=subject, state=state):
             yield _grant(each)
 
     async def revoke(self, grant_id: str) -> str | None:
-        """Revoke a grant at once. For operators.
-
-        Returns the provider's state so far: `done`, `refused`, `none`, `shared` or `later`. None if there was no live
-        grant with that id.
-        """
+        """Revoke a grant at once. For operators. Returns the provider's state so far: `done`, `refused`, `none`,
+        `shared` or `later`. None if there was no live grant with that id."""
         return await self._send(ClientCall("DELETE", f"/v1/grants/{segment(grant_id)}", _provider_state))
 
     async def grant_record(self, grant_id: str) -> dict[str, Any] | None:

@@ -76,8 +76,7 @@ class RunningTurn:
         return made if made is not None else narrow(self._begun.token, tool=tool)
 
     def env_for(self, tool: str) -> dict[str, str]:
-        """Return the environment variables for the tool's process, which `OAuth.from_env` reads. The token is in
-        clear."""
+        """Return the environment variables that `OAuth.from_env` reads in the tool's process. The token is in clear."""
         locale = {LOCALE: self._locale} if self._locale is not None else {}
         return {URL: self._wire.url, TURN_TOKEN: self.token_for(tool).reveal(), **locale}
 
@@ -98,8 +97,7 @@ class RunningTurn:
         return await self._oauth._send(runtime_requests.links())  # noqa: SLF001
 
     async def relay_code(self, code: str | Secret) -> SessionOutcome:
-        """Pass on the code that the user sent in the conversation (`channelCode`). Raises `stateUnknown`,
-        `rateLimited`."""
+        """Pass on the code that the user sent here (`channelCode`). Raises `stateUnknown`, `rateLimited`."""
         return await self._oauth.relay_code(code)
 
     def __repr__(self) -> str:
@@ -132,8 +130,7 @@ class Runtime(OperatorCalls):
         ttl_seconds: int | None = None,
         private_links: bool = False,
     ) -> RunningTurn:
-        """Begin a turn; `end` it. `tools` get tokens of their own: names, or a mapping name -> the auths it may
-        request."""
+        """Begin a turn; `end` it. `tools` get tokens of their own: names, or names with the auths they may request."""
         turn = whole_turn(turn)
         call = runtime_requests.begin_turn(turn, tools, ttl_seconds, private_links=private_links)
         return RunningTurn(self._wire, await self._send(call), known_locale(turn.locale))
@@ -201,8 +198,7 @@ class Runtime(OperatorCalls):
         return await self._send(runtime_requests.session(auth_session_id))
 
     async def wait(self, auth_session_id: str, timeout: float = 600) -> SessionOutcome:
-        """Wait until an authorization has ended: `completed`, `failed` or `expired`; `pending` after `timeout`
-        seconds."""
+        """Wait until an authorization is `completed`, `failed` or `expired`; `pending` after `timeout` seconds."""
         clock, looks = self._wire.clock, 0
         deadline = clock.monotonic() + timeout
         while True:

@@ -158,9 +158,8 @@ class OAuth(OnWire):
     def narrow(
         self, *, tool: str | None = None, apps: AllowedApps | None = None, expires_at: datetime | None = None
     ) -> Self:
-        """Create a client with fewer rights, for a sub-tool: only for `tool`, only these apps (app -> scopes, None:
-        all allowed so far), only until `expires_at`. Sends no request. Raises `requestInvalid` at the 17th
-        narrowing."""
+        """Create a client with fewer rights, for a sub-tool: only `tool`, only these apps (app -> scopes, None: all
+        allowed so far), only until `expires_at`. Sends no request. Raises `requestInvalid` at the 17th narrowing."""
         return self._on(self._wire, narrow(self._bearer, tool=tool, apps=apps, expires_at=expires_at), self._locale)
 
     @property
