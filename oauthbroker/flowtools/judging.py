@@ -22,7 +22,7 @@ from oauthbroker.flowtools.graph import graph_of, order, paths
 from oauthbroker.flowtools.policies import Policy, policies_by_name
 from oauthbroker.flowtools.rules import RED, YELLOW, FlowFinding, concurrency_of, findings, risk_of
 from oauthbroker.flowtools.source import Flaw, Keys, nearest
-from oauthbroker.flowtools.spec import EXTERNAL, FlowTool, Node, lower_camel, read_name
+from oauthbroker.flowtools.spec import EXTERNAL, FlowTool, Node, lower_camel, policy_names, read_name
 
 MOST_EXPRESSIONS: Final = 2000
 _WANTED: Final = {"if": TRUTH, "assert": TRUTH}
@@ -74,13 +74,7 @@ def judge(tool: FlowTool, policies: Iterable[Policy] = ()) -> FlowVerdict:
 
 
 def _unknown_policies(tool: FlowTool, known: Mapping[str, Policy]) -> Iterator[Flaw]:
-    named: list[tuple[Keys, str]] = [(("policies", at), name) for at, name in enumerate(tool.policies)]
-    named += [
-        ((*node.path, "config", "policy"), node.config["policy"])
-        for node in tool.nodes.values()
-        if node.type == "policyCheck"
-    ]
-    for path, name in named:
+    for path, name in policy_names(tool):
         if name not in known:
             todo = nearest(name, known) or f"known are {', '.join(sorted(known))}"
             yield tool.source.flaw(path, "an unknown policy", todo)

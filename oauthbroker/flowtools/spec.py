@@ -133,6 +133,15 @@ def read_name(node: Node) -> str:
     return str(node.config.get("entity") or node.config.get("composite") or "") if node.type == "read" else ""
 
 
+def policy_names(tool: FlowTool) -> list[tuple[Keys, str]]:
+    """Return the policies that a tool and its nodes name, each with its path in the document."""
+    checks = (node for node in tool.nodes.values() if node.type == "policyCheck")
+    return [
+        *((("policies", at), name) for at, name in enumerate(tool.policies)),
+        *(((*node.path, "config", "policy"), str(node.config["policy"])) for node in checks),
+    ]
+
+
 def refuse_changed(tool: FlowTool, known_digest: str | None) -> None:
     """Refuse other bytes under a version that is known. A version is immutable. Raises FlowRefused."""
     if known_digest not in {None, tool.source.digest}:

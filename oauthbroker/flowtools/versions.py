@@ -18,7 +18,7 @@ from oauthbroker.flowtools.judging import FlowVerdict, judge
 from oauthbroker.flowtools.kept_files import DAMAGED, Document, KeptFiles, refused
 from oauthbroker.flowtools.policies import Policy, load_policy
 from oauthbroker.flowtools.source import Flaw, FlowRefused
-from oauthbroker.flowtools.spec import FlowTool, load_tool, refuse_changed
+from oauthbroker.flowtools.spec import FlowTool, load_tool, policy_names, refuse_changed
 
 _VERSIONS, _ACTIVATIONS, _WITHDRAWALS = "versions", "activations", "withdrawals"
 _MEMBERS: Final = {
@@ -65,7 +65,7 @@ class FlowVersions:
         tool, given = load_tool(raw, file), list(policies)
         verdict = judge(tool, given)
         refuse_undeployable(tool, verdict)
-        by, named = person(by), named_policies(tool)
+        by, named = person(by), {name for _, name in policy_names(tool)}
         own = [asdict(each) for each in given if each.name in named]
         with self._files.writing():
             first = self.serving(tool.name) is None
@@ -143,7 +143,6 @@ class FlowVersions:
         return self._load(name, self._check_deployed(name, number, reference))
 
     def names(self) -> list[str]:
-        """Return the names of all tools that have versions."""
         return [name for name in self._files.tools() if self.numbers(name)]
 
     def numbers(self, name: str) -> list[int]:
@@ -243,9 +242,3 @@ def secret_flaw(tool: FlowTool, other: FlowTool) -> Flaw:
     return tool.source.flaw(
         ("trigger", "webhookSecret"), what, "name another secret, or write sharedSecret: true in both"
     )
-
-
-def named_policies(tool: FlowTool) -> set[str]:
-    """Return the names of the policies that a tool or one of its nodes names."""
-    checks = (node for node in tool.nodes.values() if node.type == "policyCheck")
-    return {*tool.policies, *(str(node.config["policy"]) for node in checks)}
