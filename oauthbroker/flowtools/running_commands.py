@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -17,11 +17,11 @@ from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.given_files import read_given
 from oauthbroker.flowtools.given_world import Config, Entities, GivenWorld, Mail, MailPassword, Sandbox
 from oauthbroker.flowtools.source import MOST_BYTES, printable
-from oauthbroker.flowtools.versions import DeployedFlow, FlowVersions
+from oauthbroker.flowtools.versions import FlowVersions
 
 if TYPE_CHECKING:
     from oauthbroker.flowtools.entities.definition import Entity
-    from oauthbroker.flowtools.running.contract import RunResult
+    from oauthbroker.flowtools.running.contract import FlowRuns, RunResult
     from oauthbroker.flowtools.running.journal import RunRecord
     from oauthbroker.flowtools.running.ports import Ports
 
@@ -30,18 +30,6 @@ Database = Annotated[
 ]
 _ASK_A_PERSON: Final = 75  # EX_TEMPFAIL of sysexits.h
 _SQLITE: Final = "sqlite:///flows.db"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _RunWanted:
-    """What the command line asks for."""
-
-    flow: DeployedFlow
-    database: str
-    apply: bool
-    data: Any
-    actor: Actor
-    resume: str | None
 
 
 def run(  # noqa: PLR0913  (options)
@@ -69,16 +57,17 @@ def run(  # noqa: PLR0913  (options)
     subjects = {mode: subject for mode, subject in (("user", user), ("global", team)) if subject}
     turn = Turn("flowtools", "command", auth=TurnAuth(subjects=subjects)) if subjects else None
     with flaws_told(as_json=as_json), refusals_told():
-        asked = _RunWanted(
-            flow=FlowVersions(flows, SystemClock()).deployed(name),
-            database=database,
-            apply=apply,
-            data=_input(given),
-            actor=Actor(id=caller or account(), roles=frozenset(role), turn=turn),
-            resume=resume,
-        )
+        deployed, data = FlowVersions(flows, SystemClock()).deployed(name), _input(given)
+        actor = Actor(id=caller or account(), roles=frozenset(role), turn=turn)
         world = GivenWorld(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password)
-        result = world.use(lambda found, ports: _call(asked, found, ports))
+
+        def call(found: list[Entity], ports: Ports) -> RunResult:
+            runs = _runs(database, found, ports, apply=apply)
+            flow = runs.ready(deployed.tool, deployed.policies)
+            flow = replace(flow, withdrawn=deployed.withdrawn is not None)
+            return runs.resume(flow, resume) if resume else runs.call(flow, data, actor)
+
+        result = world.use(call)
     _tell(result, as_json=as_json)
     raise typer.Exit({"succeeded": 0, "parked": _ASK_A_PERSON}.get(result.state, 1))
 
@@ -186,18 +175,15 @@ def _input(given: str) -> Any:
     return decode_json(raw, Code.REQUEST_INVALID)
 
 
-def _call(asked: _RunWanted, entities: list[Entity], ports: Ports) -> RunResult:
+def _runs(database: str, entities: list[Entity], ports: Ports, *, apply: bool) -> FlowRuns:
     from oauthbroker.flowtools.entities import tables
     from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.running.contract import FlowRuns
 
-    database = Opened(asked.database)
-    if asked.apply:
-        tables.apply(database, entities)
-    runs = FlowRuns(database, entities, ports)
-    flow = runs.ready(asked.flow.tool, asked.flow.policies)
-    flow = replace(flow, withdrawn=asked.flow.withdrawn is not None)
-    return runs.resume(flow, asked.resume) if asked.resume else runs.call(flow, asked.data, asked.actor)
+    opened = Opened(database)
+    if apply:
+        tables.apply(opened, entities)
+    return FlowRuns(opened, entities, ports)
 
 
 def _row(run: RunRecord) -> dict[str, Any]:
