@@ -71,14 +71,10 @@ class TurnHost(Protocol):
         """Return the `auth.pending` block; None if nothing waits for the user."""
         ...
 
-    def runtime_of(self, tool_call_id: str) -> AgentRuntime | None:
-        """Return `ctx.runtime` of one call."""
-        ...
+    def runtime_of(self, tool_call_id: str) -> AgentRuntime | None: ...
 
 
 class TurnLoop:
-    """One turn of an agent."""
-
     def __init__(self, *, parts: AgentParts, event: UnifiedEvent, conversation: Conversation, host: TurnHost) -> None:
         self._parts, self._event, self._conversation, self._host = parts, event, conversation, host
         self._turn_id = turn_id_of(event.id)
@@ -140,13 +136,10 @@ class TurnLoop:
     async def _asked_and_called(self, step: StepContext) -> StepResult:
         step.tool_catalog.freeze()
         message = self._conversation.unanswered() or await self._ask(step)
-        await _all([self._call(step, message, call) for call in self._open_calls(message)])
+        done = self._conversation.results()
+        await _all([self._call(step, message, call) for call in message.calls if call.id not in done])
         results = self._conversation.results()
         return StepResult(message, tuple(results[call.id] for call in message.calls))
-
-    def _open_calls(self, message: Message) -> list[ToolCall]:
-        done = self._conversation.results()
-        return [call for call in message.calls if call.id not in done]
 
     async def _ask(self, step: StepContext) -> Message:
         request = ModelRequest(

@@ -19,8 +19,6 @@ from oauthbroker.tools.turn_loop import ConfigurationChanged
 
 
 class IpcJournal:
-    """The journal of calls."""
-
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
 
@@ -39,8 +37,6 @@ class IpcJournal:
 
 
 class IpcValues:
-    """The durable values of extensions."""
-
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
 
@@ -62,7 +58,6 @@ class IpcAgentRuntime:
         return await self._ask("request", target=target, input=text, instanceKey=instance_key, timeout=timeout)
 
     async def send(self, target: str, text: str, *, instance_key: str | None) -> None:
-        """Send an agent a message. No answer comes."""
         await self._ask("send", target=target, input=text, instanceKey=instance_key)
 
     async def spawn(self, target: str, *, instance_key: str | None, cwd: str | None) -> Any:
@@ -74,7 +69,6 @@ class IpcAgentRuntime:
         return await self._ask("list", includeAll=include_all)
 
     async def catalog(self) -> Any:
-        """Return the agents of the swarm."""
         return await self._ask("catalog")
 
     async def _ask(self, call: str, **arguments: Json) -> Any:
@@ -113,11 +107,7 @@ class WorkerHost:
         self.logger = logging.getLogger("oauthbroker.tools.agent")
         self.journal = IpcJournal(peer)
 
-    @property
-    def oauth_of(self) -> Any:
-        return self._oauth_of if self._oauth is not None else None
-
-    def _oauth_of(self, asks_as: str, *, blocking: bool) -> OAuthCapability | SyncOAuthCapability | None:
+    def oauth_of(self, asks_as: str, *, blocking: bool) -> OAuthCapability | SyncOAuthCapability | None:
         if self._oauth is None or asks_as.partition(":")[0] not in self._authorized:
             return None
         narrowed = self._oauth.narrow(tool=asks_as)
