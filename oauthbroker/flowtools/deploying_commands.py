@@ -226,7 +226,6 @@ def _versions(flows: Path) -> FlowVersions:
 
 
 def account() -> str:
-    """Return the name of this process's account."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -52,7 +52,6 @@ class KeptFiles:
             lock.release()
 
     def tools(self) -> list[str]:
-        """Return the names of all tools, sorted."""
         return sorted(filter(_TOOL.fullmatch, self._listed(self.root)))
 
     def numbers(self, tool: str, kind: str) -> list[int]:

@@ -53,7 +53,6 @@ def findings(tool: FlowTool) -> list[FlowFinding]:
 
 
 def risk_of(found: list[FlowFinding]) -> str:
-    """Return the highest risk of the findings."""
     return max((each.risk for each in found), key=RISKS.index, default=GREEN)
 
 
@@ -97,7 +96,6 @@ def _dead_ends(graph: Graph, tool: FlowTool, reached: Ways[str]) -> Iterator[Flo
 
 
 def leaves_open(node: Node, is_open: bool) -> bool:  # noqa: FBT001  (a state)
-    """Return whether a transaction is open behind a node."""
     return node.operation != "commit" if node.type == "transaction" else is_open
 
 

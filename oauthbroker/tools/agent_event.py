@@ -53,7 +53,6 @@ class UnifiedEvent:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> UnifiedEvent:
-        """Parse an event of the IPC."""
         reply = data.get("replyTo")
         turn = {name: value for name, value in data["turn"].items() if name != "auth"}
         return cls(

@@ -92,7 +92,6 @@ class ToolCalls:
         return result
 
     async def _through(self, call: ToolCall, tool: RegisteredTool, scope: CallScope, around: Around) -> ToolCallResult:
-        """Pass a call through its middlewares to its handler."""
 
         async def core(changed: ToolCall) -> ToolCallResult:
             same = replace(call, args=changed.args)

@@ -28,9 +28,7 @@ class CallJournal(Protocol):
         empty mapping if it began before and did not end."""
         ...
 
-    async def end(self, call_id: str, result: Mapping[str, Any]) -> None:
-        """Note the result of a call."""
-        ...
+    async def end(self, call_id: str, result: Mapping[str, Any]) -> None: ...
 
     async def submit(self, handle: str, call: Mapping[str, Any]) -> None:
         """Note durably that the work of a call goes on. Raises ToolFailure if too much does."""

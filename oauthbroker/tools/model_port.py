@@ -44,8 +44,6 @@ class ModelAnswer:
 
 
 class Model(Protocol):
-    """A language model."""
-
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Answer a request. May raise any exception: then the turn is tried again later."""
         ...

@@ -112,8 +112,6 @@ class _Registered:
 
 
 class Pipeline:
-    """The middlewares of one agent."""
-
     def __init__(self) -> None:
         self._registered: dict[MiddlewareType, list[_Registered]] = {kind: [] for kind in TYPES}
 
@@ -141,8 +139,6 @@ class Pipeline:
 
 
 class _Layer:
-    """One middleware's run."""
-
     def __init__(self, kind: MiddlewareType, registered: _Registered, context: PipelineContext) -> None:
         self._kind, self._registered, self._context = kind, registered, context
         self._calls = 0

@@ -43,7 +43,6 @@ class RegisteredTool:
 
     @property
     def export(self) -> str:
-        """Return the part of the name behind the separator."""
         return self.name.partition(SEPARATOR)[2]
 
     @property

@@ -56,7 +56,6 @@ class ToolError:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ToolError:
-        """Parse the output of `to_json`."""
         return cls(**{"help_url" if member == "helpUrl" else member: text for member, text in data.items()})
 
 
@@ -84,7 +83,6 @@ class ToolCallResult:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ToolCallResult:
-        """Parse the output of `to_json`."""
         error = ToolError.from_json(data["error"]) if "error" in data else None
         ids = {"tool_call_id": data["toolCallId"], "tool_name": data["toolName"], "status": data["status"]}
         return cls(**ids, output=data.get("output"), handle=data.get("handle"), error=error)

@@ -96,7 +96,6 @@ class Entity:
 
 @cache
 def judge_of(kind: str) -> Any:
-    """Return the validator of the values of a type."""
     return schema_judge(_SCHEMAS[kind])
 
 

@@ -11,7 +11,6 @@ DEFAULT_SECONDS: Final = 60.0
 
 
 async def request(ctx: ToolContext, given: dict[str, Json]) -> Json:
-    """Ask an agent and return its answer."""
     seconds = float(given.get("timeoutSeconds", DEFAULT_SECONDS))
     return await _runtime(ctx).request(
         given["target"], given["input"], instance_key=given.get("instanceKey"), timeout=seconds
@@ -25,17 +24,14 @@ async def send(ctx: ToolContext, given: dict[str, Json]) -> Json:
 
 
 async def spawn(ctx: ToolContext, given: dict[str, Json]) -> Json:
-    """Prepare an instance of an agent."""
     return dict(await _runtime(ctx).spawn(given["target"], instance_key=given.get("instanceKey"), cwd=given.get("cwd")))
 
 
 async def list_instances(ctx: ToolContext, given: dict[str, Json]) -> Json:
-    """List the instances that this agent has spawned, or all."""
     return [dict(each) for each in await _runtime(ctx).list(include_all=given.get("includeAll", False))]
 
 
 async def catalog(ctx: ToolContext, _given: dict[str, Json]) -> Json:
-    """List the agents of the swarm."""
     return dict(await _runtime(ctx).catalog())
 
 

@@ -25,8 +25,6 @@ _MOST_READ: Final = 64 * MIB
 
 @dataclass(frozen=True, slots=True)
 class CommandRunner:
-    """Runs commands of `sh` within limits."""
-
     limits: CallLimits
 
     async def exec(self, ctx: ToolContext, given: dict[str, Json]) -> Json:

@@ -47,7 +47,6 @@ class Worktrees:
         return Worktree(id=folder.name, base=base, owner=owner, folder=folder)
 
     def all(self) -> list[Worktree]:
-        """Return the open changesets."""
         found, about = [], dict[str, str]()
         for line in [*self.git.lines("worktree", "list", "--porcelain", "-z"), "worktree"]:
             name, _, value = line.partition(" ")

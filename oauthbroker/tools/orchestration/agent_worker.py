@@ -37,8 +37,6 @@ NOT_RUN = "E_TURN_NOT_RUN"
 
 
 class AgentWorker:
-    """Answers the orchestrator."""
-
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._parts: AgentParts | None = None

@@ -23,7 +23,6 @@ class BundleChanges:
         self._broker, self._activation = broker, activation
 
     async def have_been_activated(self) -> bool:
-        """Return whether a newer revision has become the configuration."""
         return self._activation is not None and await self._activation.at_step_config()
 
     def editor_of(self, instance: Instance) -> BundleEditor | None:
@@ -38,7 +37,6 @@ class BundleChanges:
         return BundleEditor(self._activation.changesets, name, allowed)
 
     async def folders_of(self, instance: Instance) -> list[str]:
-        """Return the folders of the changesets that an instance has open."""
         editor = self.editor_of(instance)
         try:
             return [] if editor is None else [str(each) for each in await editor.folders()]

@@ -94,7 +94,6 @@ class Instances:
         await self._state.change(_message_key(event_id, number), once, subjects=_about(turn))
 
     async def end(self, event_id: str, outcome: Outcome, turn: Turn) -> None:
-        """Keep how a turn ended."""
         await self._state.change(_key("turn", event_id), lambda _: dict(outcome), subjects=_about(turn))
 
     async def value(self, instance: Instance, owner: str) -> Any:
@@ -102,7 +101,6 @@ class Instances:
         return (await self._state.get(_value_key(instance, owner)) or {}).get("value")
 
     async def put_value(self, instance: Instance, owner: str, value: Any, turn: Turn) -> None:
-        """Keep the value of an extension."""
         await self._state.change(_value_key(instance, owner), lambda _: {"value": value}, subjects=_about(turn))
 
     async def prepare(self, instance: Instance, by: Instance, cwd: str | None) -> bool:
@@ -120,12 +118,10 @@ class Instances:
         return new
 
     async def spawned(self, of: Instance) -> list[dict[str, Any]]:
-        """Return the spawned instances of a conversation."""
         listed: list[dict[str, Any]] = await self._state.get(_key("spawned", of.swarm, of.conversation)) or []
         return listed
 
     async def call_ids(self, event_id: str) -> list[str]:
-        """Return the ids of all calls of a turn."""
         return [call["id"] for message in await self._messages(event_id) for call in message.get("toolCalls", ())]
 
     async def cwd(self, instance: Instance) -> str | None:

@@ -46,7 +46,6 @@ class ProcessSlot:
 
     @property
     def is_running(self) -> bool:
-        """Return whether there is a process, and it is alive."""
         return self._process is not None and self._process.is_alive
 
     @property
