@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.deploying_commands import acknowledge, activate, deploy, versions, withdraw
+from oauthbroker.flowtools.deploying_commands import acknowledge, activate, deploy, say, versions, withdraw
 from oauthbroker.flowtools.drawing import draw
 from oauthbroker.flowtools.given_files import Policies, given_files, given_policies, read_given
 from oauthbroker.flowtools.judging import FlowVerdict, judge
@@ -58,14 +58,9 @@ def check(
     flaws += [flaw for _, verdict in judged for flaw in verdict.flaws]
     newest = {tool.name: tool for tool, _ in sorted(judged, key=lambda each: each[0].version)}
     flaws += [secret_flaw(other, one) for one, other in same_secret(newest.values())]
-    if as_json:
-        answer = {"tools": [_as_json(*each) for each in judged], "flaws": [asdict(each) for each in flaws]}
-        typer.echo(json.dumps(answer, ensure_ascii=False))
-    else:
-        for tool, verdict in judged:
-            typer.echo("\n".join(_lines(tool, verdict)))
-        for flaw in flaws:
-            typer.echo(str(flaw))
+    answer = {"tools": [_as_json(*each) for each in judged], "flaws": [asdict(each) for each in flaws]}
+    lines = [line for each in judged for line in _lines(*each)]
+    say(answer, [*lines, *map(str, flaws)], as_json=as_json)
     raise typer.Exit(1 if flaws or any(each.deployable == "no" for _, each in judged) else 0)
 
 

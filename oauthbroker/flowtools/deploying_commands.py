@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -50,12 +50,10 @@ def acknowledge(
         tool = load_tool(read_given(file), str(file))
         verdict = judge(tool, _policies(policy))
         new = _versions(flows).acknowledgements.record(tool, verdict, by=by, chosen=finding)
-    if as_json:
-        typer.echo(json.dumps({"digest": tool.source.digest, "acknowledged": [finding_key(each) for each in new]}))
-        return
-    for each in new:
-        typer.echo(f"{finding_key(each)}: {each.what}")
-    typer.echo(f"{tool.name} version {tool.version}: {len(new) or 'no'} finding{'s' * (len(new) != 1)} acknowledged")
+    answer = {"digest": tool.source.digest, "acknowledged": [finding_key(each) for each in new]}
+    count = f"{len(new) or 'no'} finding{'s' * (len(new) != 1)} acknowledged"
+    lines = [f"{finding_key(each)}: {each.what}" for each in new]
+    say(answer, [*lines, f"{tool.name} version {tool.version}: {count}"], as_json=as_json)
 
 
 def deploy(  # noqa: PLR0913  (options)
@@ -118,10 +116,8 @@ def withdraw(
     """Let a version take no new call, for ever. Its runs that have begun go on to their end."""
     with flaws_told(as_json=as_json):
         record = _versions(flows).withdraw(name, version, by=by or account(), why=why, serving=serving)
-    if as_json:
-        typer.echo(json.dumps({"name": name, "version": version, "withdrawn": _record(record)}, ensure_ascii=False))
-        return
-    typer.echo(f"{name} version {version}: {_withdrawn(record)}; its runs that have begun go on")
+    line = f"{name} version {version}: {_withdrawn(record)}; its runs that have begun go on"
+    say({"name": name, "version": version, "withdrawn": _record(record)}, [line], as_json=as_json)
 
 
 def versions(
@@ -142,15 +138,8 @@ def versions(
                 rows.append(_row(kept.deployed(f"{each}@{number}"), serving))
             except FlowRefused as refused:
                 flaws += refused.flaws
-    if as_json:
-        typer.echo(json.dumps({"versions": rows, "flaws": [asdict(each) for each in flaws]}, ensure_ascii=False))
-    for row in () if as_json else rows:
-        mark = ", serves" if row["serves"] else ""
-        mark += f", {_withdrawn(row['withdrawn'])}" if row["withdrawn"] else ""
-        about = f"{row['risk']}, {row['digest'][:12]}, by {row['by']} at {row['at']}{mark}"
-        typer.echo(f"{row['name']}@{row['version']}  {about}")
-    for flaw in () if as_json else flaws:
-        typer.echo(str(flaw))
+    answer = {"versions": rows, "flaws": [asdict(each) for each in flaws]}
+    say(answer, [*map(_line, rows), *map(str, flaws)], as_json=as_json)
     raise typer.Exit(1 if flaws else 0)
 
 
@@ -167,6 +156,12 @@ def _row(flow: DeployedFlow, serving: int | None) -> dict[str, Any]:
     }
 
 
+def _line(row: Mapping[str, Any]) -> str:
+    mark = ", serves" if row["serves"] else ""
+    mark += f", {_withdrawn(row['withdrawn'])}" if row["withdrawn"] else ""
+    return f"{row['name']}@{row['version']}  {row['risk']}, {row['digest'][:12]}, by {row['by']} at {row['at']}{mark}"
+
+
 def _record(record: Document) -> dict[str, str]:
     return {name: printable(record[name]) for name in ("by", "at", "why")}
 
@@ -177,14 +172,18 @@ def _withdrawn(record: Mapping[str, str]) -> str:
 
 
 def _tell(flow: DeployedFlow, serving: int | None, done: str, *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(_row(flow, serving), ensure_ascii=False))
-        return
     name, version = flow.tool.name, flow.tool.version
     more = "" if serving == version else f"; to let it serve, run oauthbroker flow activate {name} {version}"
     if flow.withdrawn:
         more = f"; version {version} is {_withdrawn(flow.withdrawn)}"
-    typer.echo(f"{name} version {version}: {done}; version {serving} serves{more}")
+    line = f"{name} version {version}: {done}; version {serving} serves{more}"
+    say(_row(flow, serving), [line], as_json=as_json)
+
+
+def say(answer: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
+    """Print an answer as one JSON document, or as lines for a person."""
+    for line in [json.dumps(answer, ensure_ascii=False)] if as_json else lines:
+        typer.echo(line)
 
 
 @contextmanager
@@ -193,8 +192,7 @@ def flaws_told(*, as_json: bool) -> Iterator[None]:
     try:
         yield
     except FlowRefused as refused:
-        flaws = [asdict(each) for each in refused.flaws]
-        typer.echo(json.dumps({"flaws": flaws}, ensure_ascii=False) if as_json else str(refused))
+        say({"flaws": [asdict(each) for each in refused.flaws]}, [str(refused)], as_json=as_json)
         raise typer.Exit(1) from None
 
 

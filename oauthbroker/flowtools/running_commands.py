@@ -12,7 +12,7 @@ import typer
 
 from oauthbroker import BrokerError, Code, SystemClock, Turn, TurnAuth, decode_json
 from oauthbroker.flowtools.acknowledgements import person
-from oauthbroker.flowtools.deploying_commands import AsJson, By, Flows, account, flaws_told, refusals_told
+from oauthbroker.flowtools.deploying_commands import AsJson, By, Flows, account, flaws_told, refusals_told, say
 from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.given_files import read_given
 from oauthbroker.flowtools.given_world import Config, Entities, GivenWorld, Mail, MailPassword, Sandbox
@@ -159,10 +159,8 @@ def plan(
 
     with flaws_told(as_json=as_json), refusals_told():
         changes = tables.plan(Opened(database), entities_in(entities))
-    if as_json:
-        typer.echo(json.dumps({"changes": [{"what": each.what, "refused": each.refused or None} for each in changes]}))
-    else:
-        typer.echo("\n".join(map(str, changes)) or "the tables fit the entities")
+    answer = {"changes": [{"what": each.what, "refused": each.refused or None} for each in changes]}
+    say(answer, map(str, changes) if changes else ["the tables fit the entities"], as_json=as_json)
     raise typer.Exit(1 if any(each.refused for each in changes) else 0)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from oauthbroker import BrokerError, Code, open_broker
-from oauthbroker.flowtools.deploying_commands import AsJson
+from oauthbroker.flowtools.deploying_commands import AsJson, say
 from oauthbroker.flowtools.serving import webhook_secrets as kept
 
 if TYPE_CHECKING:
@@ -46,11 +45,8 @@ def set_(
 def list_(config: Config = _FOLDER, *, as_json: AsJson = False) -> None:
     """List the names of secrets, each with the number of valid ones."""
     found = _do(config, kept.secret_names)
-    if as_json:
-        typer.echo(json.dumps({"secrets": [{"name": name, "valid": count} for name, count in found.items()]}))
-        return
-    for name, count in found.items():
-        typer.echo(f"{name}  {count} valid")
+    answer = {"secrets": [{"name": name, "valid": count} for name, count in found.items()]}
+    say(answer, [f"{name}  {count} valid" for name, count in found.items()], as_json=as_json)
 
 
 @secret.command("remove")
