@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy import BigInteger, Boolean, Column, Connection, Double, Integer, MetaData, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, ColumnElement, Connection, Double, Integer, MetaData, Table, Text
 
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.definition import Entity
@@ -103,23 +103,22 @@ def _changes(connection: Connection, entity: Entity) -> Iterator[Change]:
         return
     if before == json.loads(json.dumps(entity.written)):
         return
-    table = connection.dialect.identifier_preparer.format_table(table_of(entity))
-    rows = _Rows(connection, table)
+    rows = _Rows(connection, table_of(entity))
     fields: Mapping[str, Mapping[str, Any]] = before["fields"]
     for name, old in fields.items():
         new = entity.fields.get(name)
         if new is None:
-            kept = "rows have values in it" if rows.any_value(name) else ""
+            kept = "rows have values in it" if rows.any(sa.column(name).is_not(None)) else ""
             yield Change(what=f"{entity.name}: remove the field {name}", refused=kept, statement=rows.drop(name))
         elif new.type != old["type"]:
-            kept = "rows have values of the other type" if rows.any_value(name) else ""
+            kept = "rows have values of the other type" if rows.any(sa.column(name).is_not(None)) else ""
             what = f"{entity.name}: change the field {name} from {old['type']} to {new.type}"
             yield Change(what=what, refused=kept, statement=rows.drop(name))
             yield Change(
                 what=f"{entity.name}: add the field {name} again", statement=rows.add(name, _column(name, new.type))
             )
         if new is not None and new.required and not old.get("required", False):
-            lacking = "rows lack it" if rows.any(f"{rows.quoted(name)} IS NULL") else ""
+            lacking = "rows lack it" if rows.any(sa.column(name).is_(None)) else ""
             yield Change(what=f"{entity.name}: require the field {name}", refused=lacking)
     for name, added in entity.fields.items():
         if name not in fields:
@@ -135,32 +134,24 @@ def _status_changes(entity: Entity, before: Mapping[str, Any] | None, rows: _Row
         yield Change(what=f"{entity.name}: add or remove the status", refused="declare another entity")
     for name in before["transitions"] if before and entity.status else ():
         if entity.status and name not in entity.status.transitions:
-            kept = "rows have it" if rows.any_value("status", name) else ""
+            kept = "rows have it" if rows.any(sa.column("status") == name) else ""
             yield Change(what=f"{entity.name}: remove the status {name}", refused=kept)
 
 
 class _Rows:
-    """Questions about the rows of a table, soft-deleted rows included, and the statements that change its columns."""
+    """A question about the rows of a table, soft-deleted rows included, and the statements that change its columns."""
 
-    def __init__(self, connection: Connection, table: str) -> None:
+    def __init__(self, connection: Connection, table: Table) -> None:
         self._connection, self._table = connection, table
+        self._names = connection.dialect.identifier_preparer
 
-    def any(self, condition: str = "1 = 1", *values: str) -> bool:
-        statement = f"SELECT 1 FROM {self._table} WHERE {condition} LIMIT 1"  # noqa: S608  (quoted names)
-        return self._connection.exec_driver_sql(statement, values or None).first() is not None
-
-    def any_value(self, name: str, value: str | None = None) -> bool:
-        if value is None:
-            return self.any(f"{self.quoted(name)} IS NOT NULL")
-        mark = "?" if self._connection.dialect.name == "sqlite" else "%s"
-        return self.any(f"{self.quoted(name)} = {mark}", value)
+    def any(self, *conditions: ColumnElement[bool]) -> bool:
+        wanted = sa.select(sa.literal(1)).select_from(self._table).where(*conditions).limit(1)
+        return self._connection.execute(wanted).first() is not None
 
     def drop(self, name: str) -> str:
-        return f"ALTER TABLE {self._table} DROP COLUMN {self.quoted(name)}"
+        return f"ALTER TABLE {self._names.format_table(self._table)} DROP COLUMN {self._names.quote(name)}"
 
     def add(self, name: str, added: Column[Any]) -> str:
-        kind = added.type.compile(self._connection.dialect)
-        return f"ALTER TABLE {self._table} ADD COLUMN {self.quoted(name)} {kind}"
-
-    def quoted(self, name: str) -> str:
-        return self._connection.dialect.identifier_preparer.quote(name)
+        table, kind = self._names.format_table(self._table), added.type.compile(self._connection.dialect)
+        return f"ALTER TABLE {table} ADD COLUMN {self._names.quote(name)} {kind}"
