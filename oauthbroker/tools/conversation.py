@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from oauthbroker.tools.messages import Message, append
@@ -82,17 +83,12 @@ def in_order(messages: Sequence[Message]) -> list[Message]:
     """Return the messages with the results of each step in the order of the calls. They were recorded in the order in
     which the calls ended."""
     places = {call.id: index for message in messages for index, call in enumerate(message.calls)}
-    ordered: list[Message] = []
-    results: list[Message] = []
-    for message in [*messages, None]:
-        if message is not None and message.result is not None:
-            results.append(message)
-            continue
-        ordered += sorted(results, key=lambda each: places.get(each.result.tool_call_id, 0) if each.result else 0)
-        results = []
-        if message is not None:
-            ordered.append(message)
-    return ordered
+
+    def place(message: Message) -> int:
+        return places.get(message.result.tool_call_id, 0) if message.result is not None else 0
+
+    runs = groupby(messages, lambda message: message.result is not None)
+    return [message for _, run in runs for message in sorted(run, key=place)]
 
 
 def _call_id(turn_id: str, step: int, index: int) -> str:

@@ -109,9 +109,6 @@ def check_tool(tool: WrittenResource, resources: WrittenResources) -> None:
         tool.refuse(("exports",), "without any export", _WRITE_EXPORT)
     for index, export in enumerate(tool.spec.exports or ()):
         _check_export(tool, index, export)
-    if tool.spec.entry is None:
-        tool.missing(("entry",), _WRITE_ENTRY)
-        return
     names = [export.name for export in tool.spec.exports or () if export.name is not None]
     _check_entry(tool, resources, handlers=[name for name in names if is_export_name(name)])
 
@@ -133,14 +130,13 @@ def _refuse_name(tool: WrittenResource, path: tuple[str | int, ...], what: str) 
 
 
 def _check_entry(resource: WrittenResource, resources: WrittenResources, handlers: Iterable[str] | None) -> None:
-    if resource.whole("entry") and (flaw := entry_flaw(resource.spec.entry, resources.folder, handlers)):
+    if resource.spec.entry is None:
+        resource.missing(("entry",), _WRITE_ENTRY)
+    elif resource.whole("entry") and (flaw := entry_flaw(resource.spec.entry, resources.folder, handlers)):
         resource.refuse(("entry",), *flaw)
 
 
 def check_extension(extension: WrittenResource, resources: WrittenResources) -> None:
-    if extension.spec.entry is None:
-        extension.missing(("entry",), _WRITE_ENTRY)
-        return
     _check_entry(extension, resources, handlers=None)
 
 
