@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.owner_check import OwnerVerdict
 from oauthbroker.protocol.token_endpoint import TokenResponse
-from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Token
+from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant
 from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
 from oauthbroker.records.provider_data import kept_facts
 from oauthbroker.records.unrevoked_tokens import passed_on
@@ -33,22 +33,13 @@ def next_grant(
     """Return the grant that replaces `old`, with its event. The token's lifetime counts from `sent_at`."""
     tokens, before, unsent = verified.tokens, old, old.outbox if old is not None else ()
     old = old if old is not None and old.registration == app.registration else None
-    refresh = tokens.refresh_token or _kept_refresh(old, verified)
-    lifetime = tokens.lifetime_seconds
-    expires = None if lifetime is None else sent_at + timedelta(seconds=lifetime)
     grant = Grant(
         app=app.name,
         provider=app.provider,
         subject=session.subject,
         flow="authorization_code" if session.device is None else DEVICE_FLOW,
         scopes=verified.scopes,
-        token=Token(
-            access_token=tokens.access_token,
-            token_type=tokens.token_type,
-            refresh_token=refresh,
-            expires_at=expires,
-            lifetime_seconds=lifetime,
-        ),
+        token=tokens.token(sent_at, tokens.refresh_token or _kept_refresh(old, verified)),
         created_at=old.created_at if old is not None and not old.revoked else now,
         updated_at=now,
         account=verified.owner.account,

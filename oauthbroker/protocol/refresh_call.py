@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from oauthbroker.core.clock import Clock
@@ -98,17 +98,9 @@ class Redeemer:
         except Exception as error:  # noqa: BLE001 - the tokens that came along must not be lost with it
             refused = _refused(tokens, crashed(error))
         else:
-            lifetime = tokens.lifetime_seconds
-            if lifetime is None and old is not None:
-                lifetime = old.lifetime_seconds
-            expires = None if lifetime is None else sent_at + timedelta(seconds=lifetime)
-            token = Token(
-                access_token=tokens.access_token,
-                token_type=tokens.token_type,
-                refresh_token=tokens.refresh_token or sent,
-                expires_at=expires,
-                lifetime_seconds=lifetime,
-            )
+            if tokens.lifetime_seconds is None and old is not None:
+                tokens = replace(tokens, lifetime_seconds=old.lifetime_seconds)
+            token = tokens.token(sent_at, tokens.refresh_token or sent)
             data = kept_facts(app, tokens.facts, grant.provider_data)
             return Redeemed(token=token, scopes=scopes, refresh_token=tokens.refresh_token, provider_data=data)
         raise refused

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import NoReturn
 
 from oauthbroker.core.clock import Clock
@@ -28,6 +29,7 @@ from oauthbroker.protocol.token_fields import (
     text_of,
     token_members,
 )
+from oauthbroker.records import Token
 
 _RESERVED = frozenset({
     "grant_type", "code", "redirect_uri", "code_verifier", "client_id", "client_secret", "client_assertion",
@@ -64,6 +66,17 @@ class TokenResponse:
     def secrets(self) -> tuple[Secret, ...]:
         """Return the tokens to revoke, the refresh token first (RFC 7009)."""
         return tuple(token for token in (self.refresh_token, self.access_token) if token is not None)
+
+    def token(self, sent_at: datetime, refresh_token: Secret | None) -> Token:
+        """Return the token to store, beside the `refresh_token` of the grant. Its lifetime counts from `sent_at`."""
+        lifetime = self.lifetime_seconds
+        return Token(
+            access_token=self.access_token,
+            token_type=self.token_type,
+            refresh_token=refresh_token,
+            expires_at=None if lifetime is None else sent_at + timedelta(seconds=lifetime),
+            lifetime_seconds=lifetime,
+        )
 
     def __repr__(self) -> str:
         return "TokenResponse(...)"

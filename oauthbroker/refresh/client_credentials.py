@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from oauthbroker.audit import GrantRevoked
 from oauthbroker.audit.port import AuditWriter
@@ -16,7 +16,7 @@ from oauthbroker.model.scope_ceiling import granted_scopes
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.token_endpoint import TokenResponse, client_credentials_request, client_credentials_response
-from oauthbroker.records import Grant, RefreshState, Token
+from oauthbroker.records import Grant, RefreshState
 from oauthbroker.records.provider_data import kept_facts
 from oauthbroker.records.unrevoked_tokens import awaits, forgotten, passed_on
 from oauthbroker.refresh.writeback import Later
@@ -101,21 +101,14 @@ class ClientCredentials:
         old: Grant | None,
         sent_at: datetime,
     ) -> Grant:
-        now, lifetime = self.clock.now(), tokens.lifetime_seconds
-        expires = None if lifetime is None else sent_at + timedelta(seconds=lifetime)
+        now = self.clock.now()
         grant = Grant(
             app=app.name,
             provider=app.provider,
             subject=subject,
             flow="client_credentials",
             scopes=scopes,
-            token=Token(
-                access_token=tokens.access_token,
-                token_type=tokens.token_type,
-                refresh_token=None,
-                expires_at=expires,
-                lifetime_seconds=lifetime,
-            ),
+            token=tokens.token(sent_at, None),
             created_at=old.created_at if old is not None and not old.revoked else now,
             updated_at=now,
             registration=app.registration,

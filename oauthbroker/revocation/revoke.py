@@ -18,7 +18,7 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.protocol.revocation_messages import Hint
-from oauthbroker.records import AgentEvent, Grant, RefreshState, Token
+from oauthbroker.records import AgentEvent, Grant, RefreshState
 from oauthbroker.records.unrevoked_tokens import dated_back, parts_of
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
@@ -245,13 +245,7 @@ class Revoke:
         except RefreshRefused as refused:
             failed = refused
         else:
-            ends = None if fresh.lifetime_seconds is None else now + timedelta(seconds=fresh.lifetime_seconds)
-            newer = Token(
-                access_token=fresh.access_token,
-                token_type=token.token_type,
-                refresh_token=fresh.refresh_token or refresh,
-                expires_at=ends,
-            )
+            newer = fresh.token(now, fresh.refresh_token or refresh)
             refreshed = replace(grant, token=newer, refresh_state=RefreshState())
             await self._change(grant, lambda there: with_newer(there, grant, newer))
             return refreshed
