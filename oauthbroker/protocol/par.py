@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from oauthbroker.core.clock import Clock
@@ -28,18 +27,6 @@ _KNOWN: Final = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class PushedRequest:
-    """A request that the provider stores for us. Any holder of `request_uri` may use it, once, for this many
-    seconds."""
-
-    request_uri: Secret
-    lifetime_seconds: int
-
-    def __repr__(self) -> str:
-        return "PushedRequest(...)"
-
-
 def par_request(
     app: OAuthApp, endpoints: Endpoints, attempt: Attempt, scopes: Sequence[str], *, clock: Clock
 ) -> ProviderRequest:
@@ -54,8 +41,8 @@ def par_request(
 
 
 @judge(Code.APP_MISCONFIGURED)
-def par_response(app: OAuthApp, answer: ProviderResponse) -> PushedRequest:
-    """Validate the answer: (1) busy or down (2) 201, or 200 as some providers send (3) JSON without an error (4) an
+def par_response(app: OAuthApp, answer: ProviderResponse) -> Secret:
+    """Validate the answer and return its `request_uri`, which any holder may use once: (1) busy or down (2) 201, or 200 as some providers send (3) JSON without an error (4) an
     absolute URI of visible ASCII (5) a lifetime of at least 1 second.
 
     Raises `providerRateLimited`, `providerUnreachable`, else `appMisconfigured`: only the operator can fix a refusal or
@@ -75,16 +62,16 @@ def par_response(app: OAuthApp, answer: ProviderResponse) -> PushedRequest:
     lifetime = members.get("expires_in")
     if isinstance(lifetime, bool) or not isinstance(lifetime, int) or lifetime < 1:  # (5)
         raise _unreadable("expires_in is not a number of seconds")
-    return PushedRequest(Secret(uri), lifetime)
+    return Secret(uri)
 
 
-def pushed_url(app: OAuthApp, endpoints: Endpoints, pushed: PushedRequest) -> str:
+def pushed_url(app: OAuthApp, endpoints: Endpoints, request_uri: Secret) -> str:
     """Build the authorization URL with `client_id` and `request_uri` only (RFC 9126 section 4). Raises
     `appMisconfigured`.
 
     The `request_uri` stands for `state` too: keep it out of logs and chats.
     """
-    return with_params(app, endpoints, {"client_id": app.client.client_id, "request_uri": pushed.request_uri})
+    return with_params(app, endpoints, {"client_id": app.client.client_id, "request_uri": request_uri})
 
 
 def _error_word(answer: ProviderResponse) -> Json:
