@@ -57,7 +57,7 @@ class Discovery:
         """
         if not relies_on_discovery(app):
             return app.endpoints
-        learned = (await self._metadata_of(app)).endpoints
+        learned = (await self.metadata(app)).endpoints
         empty = {slot: getattr(learned, slot) for slot in Endpoints.__slots__ if not getattr(app.endpoints, slot)}
         return dataclasses.replace(app.endpoints, **empty)
 
@@ -66,19 +66,14 @@ class Discovery:
         metadata of an app that relies on it. Raises as `endpoints` does."""
         if app.habits.issuer_promised or not relies_on_discovery(app):
             return app.habits.issuer_promised
-        return (await self._metadata_of(app)).issuer_promised
+        return (await self.metadata(app)).issuer_promised
 
     async def push_required(self, app: OAuthApp) -> bool:
         """Tell whether authorization requests must be pushed (RFC 9126 section 5), by the app, or by the metadata of
         an app that relies on it. Raises as `endpoints` does."""
         if app.pushed_authorization == "required" or not relies_on_discovery(app):
             return app.pushed_authorization == "required"
-        return (await self._metadata_of(app)).push_required
-
-    async def metadata(self, app: OAuthApp) -> ProviderMetadata:
-        """Return the metadata of the app's issuer. Raises as `endpoints` does; for an MCP server without metadata
-        `mcpMetadataMissing`, and without PKCE `mcpPkceMissing`."""
-        return await self._metadata_of(app)
+        return (await self.metadata(app)).push_required
 
     async def signing_keys(self, app: OAuthApp, kid: str | None) -> Keys:
         """Return the provider's public keys. They are refetched when none has the id `kid`. Raises as `endpoints`
@@ -110,7 +105,9 @@ class Discovery:
     async def _fetch_keys(self, app: OAuthApp, url: str) -> Keys:
         return keys_response(await self._get(url, app, "keys"))
 
-    async def _metadata_of(self, app: OAuthApp) -> ProviderMetadata:
+    async def metadata(self, app: OAuthApp) -> ProviderMetadata:
+        """Return the metadata of the app's issuer. Raises as `endpoints` does; for an MCP server without metadata
+        `mcpMetadataMissing`, and without PKCE `mcpPkceMissing`."""
         issuer, template = app.endpoints.issuer, app.habits.issuer_template
         place = issuer, template, app.provider_ca, app.mcp is not None
         metadata = await self._metadata.setdefault(place, DocumentCache(self._clock)).get(

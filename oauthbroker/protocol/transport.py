@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     import httpcore2
     import httpx2
 
-__all__ = ["ProviderRequest", "ProviderResponse", "Transport", "TransportFailed", "check_url"]
-
 NOWHERE_INSIDE = ProviderNetworks()
 LATE = "no answer in time"
 _INSIDE = "the provider's address is in a network that is not listed in providerNetworks"
@@ -285,12 +283,7 @@ def tls_context(ca: str) -> ssl.SSLContext:
 ours: ContextVar[bool] = ContextVar("oauthbroker_transport", default=False)
 
 
-class _Quiet(logging.Filter):
-    """Drops the HTTP libraries' log records of our requests, which hold URLs, headers and cookies. An embedding
+def _quiet(_record: logging.LogRecord) -> bool:
+    """Drop the HTTP libraries' log records of our requests, which hold URLs, headers and cookies. An embedding
     program's own records pass."""
-
-    def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002 - all of them
-        return not ours.get()
-
-
-_quiet = _Quiet()
+    return not ours.get()

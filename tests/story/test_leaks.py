@@ -26,8 +26,9 @@ from oauthbroker.core.strict_json import decode_object
 from oauthbroker.events.port import EventLease
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.token_results import AuthorizationRequired
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.token_endpoint import token_response
-from oauthbroker.protocol.transport import ProviderRequest, ProviderResponse, Transport, TransportFailed
+from oauthbroker.protocol.transport import Transport, TransportFailed
 from oauthbroker.records import AuthSession, Grant, Parked
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.evidence import text_of
