@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.strict_json import Json
+from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.protocol.messages import ProviderResponse
 
 LONGEST_WAIT = 3600
@@ -29,6 +29,14 @@ def refuse_if_busy(answer: ProviderResponse) -> None:
         raise BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=answer.retry_after)
     if answer.status >= 500:
         raise BrokerError(Code.PROVIDER_UNREACHABLE, note="the provider failed", retry_after_seconds=answer.retry_after)
+
+
+def members_of(answer: ProviderResponse) -> Mapping[str, Json]:
+    """Return the members of a JSON body with any label; empty if the body is not a JSON object."""
+    try:
+        return decode_object(answer.body, Code.TOKEN_RESPONSE_INVALID)
+    except BrokerError:
+        return {}
 
 
 def lookup(facts: Json, path: str) -> Json:

@@ -13,7 +13,7 @@ from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.model.apps import AuthMethod, Client, OAuthApp
 from oauthbroker.model.client_key import public_jwk, signing_key
 from oauthbroker.model.provider_networks import is_loopback
-from oauthbroker.protocol.answer_checks import refuse_if_busy
+from oauthbroker.protocol.answer_checks import members_of, refuse_if_busy
 from oauthbroker.protocol.authorization_request import requested_scopes
 from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
@@ -97,7 +97,9 @@ def registration_response(
     """
     refuse_if_busy(answer)
     if answer.status not in {200, 201}:  # (1)
-        raise _refused(_word(answer))
+        word = members_of(answer).get("error")
+        known = isinstance(word, str) and word in _WORDS
+        raise _refused(str(word) if known else f"the answer has the status {answer.status}")
     made = decode_object(answer.body, Code.MCP_REGISTRATION_NEEDED)
     callbacks = texts(made.get("redirect_uris", [app.redirect.uri]))
     if callbacks is None or app.redirect.uri not in callbacks:  # (2)
@@ -123,14 +125,6 @@ def _end(seconds: Json) -> datetime | None:
 
 def _is_word(value: Json) -> bool:
     return isinstance(value, str) and 0 < len(value) <= _LONGEST and all("!" <= char <= "~" for char in value)
-
-
-def _word(answer: ProviderResponse) -> str:
-    try:
-        word = decode_object(answer.body, Code.MCP_REGISTRATION_NEEDED).get("error")
-    except BrokerError:
-        word = None
-    return word if isinstance(word, str) and word in _WORDS else f"the answer has the status {answer.status}"
 
 
 def _refused(note: str) -> BrokerError:

@@ -11,7 +11,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.model.apps import Endpoints, OAuthApp
-from oauthbroker.protocol.answer_checks import is_json, refuse_if_busy
+from oauthbroker.protocol.answer_checks import is_json, members_of, refuse_if_busy
 from oauthbroker.protocol.authorization_request import authorization_params, with_params
 from oauthbroker.protocol.client_auth import CLIENT_PROOF, authenticated_post, refused_request
 from oauthbroker.protocol.crash_guard import judge
@@ -42,15 +42,16 @@ def par_request(
 
 @judge(Code.APP_MISCONFIGURED)
 def par_response(app: OAuthApp, answer: ProviderResponse) -> Secret:
-    """Validate the answer and return its `request_uri`, which any holder may use once: (1) busy or down (2) 201, or 200 as some providers send (3) JSON without an error (4) an
-    absolute URI of visible ASCII (5) a lifetime of at least 1 second.
+    """Validate the answer and return its `request_uri`, which any holder may use once: (1) busy or down (2) 201, or 200
+    as some providers send (3) JSON without an error (4) an absolute URI of visible ASCII (5) a lifetime of at least
+    1 second.
 
     Raises `providerRateLimited`, `providerUnreachable`, else `appMisconfigured`: only the operator can fix a refusal or
     an invalid answer. Its note is the RFC's error word, if there was one.
     """
     refuse_if_busy(answer)  # (1)
     if answer.status not in {200, 201}:  # (2)
-        raise _refused(app, _error_word(answer))
+        raise _refused(app, members_of(answer).get("error"))
     if not is_json(answer):
         raise _unreadable("it is not labelled as JSON")
     members = decode_object(answer.body, Code.APP_MISCONFIGURED)  # (3)
@@ -72,13 +73,6 @@ def pushed_url(app: OAuthApp, endpoints: Endpoints, request_uri: Secret) -> str:
     The `request_uri` stands for `state` too: keep it out of logs and chats.
     """
     return with_params(app, endpoints, {"client_id": app.client.client_id, "request_uri": request_uri})
-
-
-def _error_word(answer: ProviderResponse) -> Json:
-    try:
-        return decode_object(answer.body, Code.APP_MISCONFIGURED).get("error")
-    except BrokerError:
-        return None
 
 
 def _refused(app: OAuthApp, word: Json) -> BrokerError:

@@ -11,10 +11,9 @@ from urllib.parse import quote
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.provider_habits import Revocation
-from oauthbroker.protocol.answer_checks import refuse_if_busy
+from oauthbroker.protocol.answer_checks import members_of, refuse_if_busy
 from oauthbroker.protocol.client_auth import authenticated_post, refusal_note
 from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value, reveal
@@ -56,7 +55,7 @@ def revoke_response(app: OAuthApp, answer: ProviderResponse) -> bool:
         return True
     if answer.status in way.dead_statuses:
         return True
-    members = _members(answer)
+    members = members_of(answer)
     if answer.status == 200 and members.get(way.ok_field) is True:
         return True
     said = members.get(way.error_field)
@@ -122,11 +121,3 @@ def _filled(app: OAuthApp, text: str, token: Secret) -> str | Secret:
     values["client_secret"] = app.client.client_secret or ""
     filled = _PLACEHOLDER.sub(lambda found: reveal(values[found[1]]), text)
     return Secret(filled) if wanted - {"client_id"} else filled
-
-
-def _members(answer: ProviderResponse) -> Mapping[str, Json]:
-    """Return the members of a JSON body with any label; empty if the body is not a JSON object."""
-    try:
-        return decode_object(answer.body, Code.TOKEN_RESPONSE_INVALID)
-    except BrokerError:
-        return {}

@@ -177,9 +177,6 @@ async def test_all_attempts_share_one_deadline() -> None:
     desk = Desk(UNKNOWN, UNKNOWN, UNKNOWN, takes=4)
     assert UNKNOWN is await desk.ask(app_with("one", "two", "three", "four"))
     assert ([10, 6, 2], ["one", "two", "three"]) == (desk.wire.seconds, desk.wire.used)
-    desk = Desk(TOKENS)
-    await desk.ask(app_with("one"), seconds=3)
-    assert [3] == desk.wire.seconds
 
 
 async def test_apps_do_not_learn_from_one_another_and_a_changed_client_begins_anew() -> None:
