@@ -23,8 +23,8 @@ from oauthbroker.protocol.authorization_urls import AuthorizationUrls
 from oauthbroker.protocol.callback_checks import (
     CallbackParams,
     ValidCallback,
-    attempt_cookie_fits,
     check_response,
+    cookie_fits,
     parse_callback,
 )
 from oauthbroker.protocol.crash_guard import judge
@@ -121,7 +121,7 @@ class Logins:
             raise BrokerError(Code.STATE_EXPIRED)
         if not _fits(session, cookie):  # (3)
             raise BrokerError(Code.OWNER_BINDING_FAILED)
-        promised = not params.denied and await self.discovery.issuer_promised(login.app)
+        promised = params.code is not None and await self.discovery.issuer_promised(login.app)
         return check_response(params, login.app.endpoints.issuer, promised=promised)  # (4) (5)
 
     async def _end_refused(self, held: Versioned[AuthSession], code: Code) -> None:
@@ -203,7 +203,7 @@ def _is_of(session: AuthSession, params: CallbackParams) -> bool:
 
 
 def _fits(session: AuthSession, cookie: str | None) -> bool:
-    return session.login is not None and attempt_cookie_fits(session.login.attempt, cookie)
+    return session.login is not None and cookie_fits(session.login.attempt, cookie)
 
 
 def _check_same(came: str, expected: str) -> None:

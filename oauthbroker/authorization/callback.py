@@ -67,7 +67,7 @@ class Callback:
             return await self.exchange.see_through(self.exchange.redeem(app, held, valid))
         if held is not None:
             await self._end_refused(held, refused.code, params)
-        if refused.code in SILENT and (held is None or not cookie_fits(held.record, cookie)):
+        if refused.code in SILENT and (held is None or not cookie_fits(held.record.attempt, cookie)):
             raise BrokerError(Code.STATE_UNKNOWN, note=refused.code.value)
         raise refused
 
@@ -89,7 +89,7 @@ class Callback:
         """Validate the response. The provider's metadata is fetched only for a known state with a code; an error
         response is judged without it."""
         known = held is not None and held.record.attempt.state.matches(params.state.reveal())
-        promised = await self.discovery.issuer_promised(app) if known and not params.denied else False
+        promised = await self.discovery.issuer_promised(app) if known and params.code is not None else False
         valid = validate_callback(
             params,
             held.record if held is not None else None,

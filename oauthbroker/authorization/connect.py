@@ -16,7 +16,7 @@ from oauthbroker.model.apps import BrokerLogin, OAuthApp
 from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.protocol.authorization_request import new_attempt
 from oauthbroker.protocol.authorization_urls import AuthorizationUrls
-from oauthbroker.protocol.callback_checks import LOCATOR_LENGTH, attempt_cookie_fits
+from oauthbroker.protocol.callback_checks import LOCATOR_LENGTH, cookie_fits
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import Attempt, AuthSession, Grant, Login
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
@@ -66,7 +66,7 @@ class Connect:
             return None
         session = held.record
         attempts = (session.attempt, session.login.attempt) if session.login is not None else (session.attempt,)
-        return session if any(attempt_cookie_fits(attempt, cookie) for attempt in attempts) else None
+        return session if any(cookie_fits(attempt, cookie) for attempt in attempts) else None
 
     async def outcome_of(self, locator: str) -> AuthSession | None:
         """Return the session for a browser that has proved by other means that it belongs to it."""

@@ -52,7 +52,7 @@ class ParkedCodes:
         """Return the session whose code this browser brought back, parked or ended, or in which its user has logged in.
         Raises `stateUnknown`."""
         held = await self.repository.session(locator)
-        if held is None or not cookie_fits(held.record, cookie):
+        if held is None or not cookie_fits(held.record.attempt, cookie):
             raise BrokerError(Code.STATE_UNKNOWN)
         session = held.record
         has_next = session.parked is not None or (session.login is not None and session.login.way_on is not None)

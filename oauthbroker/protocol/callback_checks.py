@@ -21,11 +21,10 @@ MAX_ERROR = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackParams:
-    """The parsed parameters, single-valued and bounded in size. Exactly one of `code` and `denied` is set."""
+    """The parsed parameters, single-valued and bounded in size. `code` is None for an error."""
 
     state: Secret
     code: Secret | None
-    denied: bool
     issuer: str | None
 
     @property
@@ -53,10 +52,10 @@ def parse_callback(query: bytes) -> CallbackParams:
     if not STATE.fullmatch(state):
         raise BrokerError(Code.CALLBACK_MALFORMED, note="state")
     if error is not None:
-        return CallbackParams(state=Secret(state), code=None, denied=True, issuer=values.get("iss"))
+        return CallbackParams(state=Secret(state), code=None, issuer=values.get("iss"))
     if not code or len(code) > MAX_CODE or not _is_vschar(code):
         raise BrokerError(Code.CALLBACK_MALFORMED, note="code")
-    return CallbackParams(state=Secret(state), code=Secret(code), denied=False, issuer=values.get("iss"))
+    return CallbackParams(state=Secret(state), code=Secret(code), issuer=values.get("iss"))
 
 
 def validate_callback(
@@ -90,7 +89,7 @@ def validate_callback(
         raise BrokerError(Code.STATE_USED)
     if session.is_past(now):  # (5)
         raise BrokerError(Code.STATE_EXPIRED)
-    if (needs_cookie(session) or app.owner.vouching is not None) and not cookie_fits(session, cookie):  # (6)
+    if (needs_cookie(session) or app.owner.vouching is not None) and not cookie_fits(session.attempt, cookie):  # (6)
         raise BrokerError(Code.OWNER_BINDING_FAILED)
     return check_response(params, issuer, promised=issuer_promised)  # (7) (8)
 
@@ -124,13 +123,8 @@ def needs_cookie(session: AuthSession) -> bool:
     return session.link != "direct" or session.attempt.cookie is not None
 
 
-def cookie_fits(session: AuthSession, cookie: str | None) -> bool:
-    """Tell whether this browser pressed the button. Only the hash of its cookie is stored."""
-    return attempt_cookie_fits(session.attempt, cookie)
-
-
-def attempt_cookie_fits(attempt: Attempt, cookie: str | None) -> bool:
-    """Tell whether this browser started this attempt."""
+def cookie_fits(attempt: Attempt, cookie: str | None) -> bool:
+    """Tell whether this browser started this attempt. Only the hash of its cookie is stored."""
     return has_digest(cookie, attempt.cookie)
 
 
