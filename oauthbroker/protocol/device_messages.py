@@ -30,7 +30,7 @@ MAX_ADDRESS = 1024
 MAX_LIFETIME = 365 * 24 * 3600
 
 _RESERVED = RESERVED | {"grant_type", "device_code", "client_secret", "client_assertion", "client_assertion_type"}
-_DEVICE_CODE = re.compile(rf"[\x21-\x7e]{{1,{MAX_DEVICE_CODE}}}")
+_DEVICE_CODE = re.compile(r"[\x21-\x7e]+")
 # ASCII letters, digits and single separators, which a user can read out without confusion.
 _USER_CODE = re.compile(r"[A-Za-z0-9]+([ ._-][A-Za-z0-9]+)*")
 # Addresses that our page can show and link to: a plain host, and no characters that would need quoting.
@@ -92,7 +92,7 @@ def device_response(app: OAuthApp, answer: ProviderResponse, check_url: CheckUrl
     Raises `providerRateLimited`, `providerUnreachable`, `appMisconfigured` for a refusal, `tokenResponseInvalid`.
     """
     refuse_if_busy(answer)  # (1)
-    word = _error_word(app, answer)
+    word = refusal_word(app, answer)
     if answer.status != 200 or word:  # (2)
         raise _refused(app, word, answer.status)
     members = body_members(app, answer)
@@ -104,8 +104,8 @@ def device_response(app: OAuthApp, answer: ProviderResponse, check_url: CheckUrl
         raise _invalid("two verification addresses of different origins")
     lifetime, interval = _times(members)
     return DeviceAuthorization(
-        device_code=_device_code(members),
-        user_code=_user_code(members),
+        device_code=Secret(_code(members, "device_code", _DEVICE_CODE, MAX_DEVICE_CODE)),  # (3)
+        user_code=_code(members, "user_code", _USER_CODE, MAX_USER_CODE),  # (4)
         verification_uri=uri,
         verification_uri_complete=complete,
         lifetime_seconds=lifetime,
@@ -127,7 +127,7 @@ def device_token_response(app: OAuthApp, answer: ProviderResponse) -> TokenRespo
     neither tokens nor an error says nothing about the code, which the user may still enter: `providerUnreachable`.
     Raises `providerDenied`, `stateExpired`, and what `token_response` raises.
     """
-    match _error_word(app, answer):
+    match refusal_word(app, answer):
         case "authorization_pending":
             return DevicePending(slower=False)
         case "slow_down":
@@ -154,13 +154,6 @@ def _brings_token(app: OAuthApp, answer: ProviderResponse) -> bool:
     return found.get("access_token") not in (None, "")
 
 
-def _error_word(app: OAuthApp, answer: ProviderResponse) -> str:
-    """Return the error word, read leniently: an error answer never yields tokens."""
-    if answer.status != 200 and not 400 <= answer.status < 500:
-        return ""
-    return refusal_word(app, answer)
-
-
 def _refused(app: OAuthApp, word: str, status: int) -> BrokerError:
     if not word and not 400 <= status < 500:
         return _invalid("neither a device code nor an error")
@@ -168,17 +161,10 @@ def _refused(app: OAuthApp, word: str, status: int) -> BrokerError:
     return refused_request(app, refused, word, _KNOWN, unknown="an error outside RFC 8628")
 
 
-def _device_code(members: Mapping[str, Json]) -> Secret:  # (3)
-    value = members.get("device_code")
-    if not isinstance(value, str) or not _DEVICE_CODE.fullmatch(value):
-        raise _invalid("the device code is not one")
-    return Secret(value)
-
-
-def _user_code(members: Mapping[str, Json]) -> str:  # (4)
-    value = members.get("user_code")
-    if not isinstance(value, str) or len(value) > MAX_USER_CODE or not _USER_CODE.fullmatch(value):
-        raise _invalid("the user code is not one")
+def _code(members: Mapping[str, Json], name: str, form: re.Pattern[str], longest: int) -> str:
+    value = members.get(name)
+    if not isinstance(value, str) or len(value) > longest or not form.fullmatch(value):
+        raise _invalid(f"the {name.replace('_', ' ')} is not one")
     return value
 
 

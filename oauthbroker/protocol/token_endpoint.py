@@ -151,7 +151,7 @@ def token_response(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool =
     """
     refuse_if_busy(answer)  # (1)
     if answer.status != 200:  # (2)
-        _raise_error(app, answer)
+        _raise_error_word(app, refusal_word(app, answer), answer.status)
     members = body_members(app, answer)  # (3)
     if tells_error(app, members):  # (4)
         _raise_error_word(app, error_word(app, members), answer.status)
@@ -214,13 +214,8 @@ def _check_type(app: OAuthApp, token_type: str | None) -> None:
         raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="a token type that was not asked for")
 
 
-def _raise_error(app: OAuthApp, answer: ProviderResponse) -> NoReturn:
-    """Raise the error of an RFC 6749 section 5.2 answer. A 4xx is read leniently, because it never yields tokens."""
-    word = refusal_word(app, answer) if 400 <= answer.status < 500 else ""
-    _raise_error_word(app, word, answer.status)
-
-
 def _raise_error_word(app: OAuthApp, word: str, status: int) -> NoReturn:
+    """Raise the error of an answer with this word (RFC 6749 section 5.2)."""
     if word == CLIENT_REFUSED or (not word and status == 401):
         raise BrokerError(Code.APP_MISCONFIGURED, note=refusal_note(app, word or CLIENT_UNKNOWN))
     if not word:

@@ -84,8 +84,10 @@ def error_word(app: OAuthApp, members: Mapping[str, Json]) -> str:
 
 
 def refusal_word(app: OAuthApp, answer: ProviderResponse) -> str:
-    """Return the error word of an unsuccessful answer, read leniently. Empty if there is none or the body cannot be
-    read."""
+    """Return the error word of an answer with the status 200 or 4xx, read leniently: an error never yields tokens.
+    Empty if there is none or the body cannot be read."""
+    if answer.status != 200 and not 400 <= answer.status < 500:
+        return ""
     try:
         return error_word(app, body_members(app, answer, any_label=True))
     except Exception:  # noqa: BLE001 - an answer that breaks its reader says no word
