@@ -5,7 +5,6 @@ The result is stored, so that all processes use the same client, and a broker th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -53,13 +52,9 @@ class McpClients:
     _failed: dict[str, tuple[OAuthApp, float, BrokerError]] = field(default_factory=dict)
     _unknown: dict[str, tuple[str, float]] = field(default_factory=dict)  # since when a server refuses which client
 
-    @property
-    def _apps(self) -> Mapping[str, OAuthApp]:
-        return self.config.apps
-
     async def sync(self) -> None:
         """Complete all apps as the store knows them by now: other processes learn, too."""
-        for app in list(self._apps.values()):
+        for app in list(self.config.apps.values()):
             if app.mcp is not None:
                 await self._stored(app)
 

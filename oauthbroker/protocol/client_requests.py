@@ -44,19 +44,17 @@ class ClientRequests:
     registrations: Registrations | None = None
     _works: dict[str, tuple[Client, int]] = field(default_factory=dict)
 
-    async def ask(
-        self, app: OAuthApp, build: Build, *, kind: Kind = "other", seconds: float | None = None
-    ) -> ProviderResponse:
+    async def ask(self, app: OAuthApp, build: Build, *, kind: Kind = "other") -> ProviderResponse:
         """Send the request and return the endpoint's answer, with any status.
 
         `build` gets the app with the one secret to use. It is called once per attempt, so each client assertion is
         signed anew. `kind` goes into counters and spans. After an answer that refuses the client, the app's next secret
-        is tried, each at most once and all within one deadline (`seconds`, by default that of a provider call): the
-        provider has not used the code or refresh token. No other answer leads to another attempt.
+        is tried, each at most once and all within the deadline of one provider call: the provider has not used the code
+        or refresh token. No other answer leads to another attempt.
 
         Raises what `build` raises and what `Transport.send` raises (`TransportFailed`, `appMisconfigured`).
         """
-        deadline = self.clock.monotonic() + (self.limits.provider_seconds if seconds is None else seconds)
+        deadline = self.clock.monotonic() + self.limits.provider_seconds
         first, count = self._first(app), max(1, len(app.client.secrets))
         answer = await self._send(app, build, first, deadline, kind)
         for at in ((first + step) % count for step in range(1, count)):

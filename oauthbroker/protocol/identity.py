@@ -75,7 +75,7 @@ class OwnerReader:
         known: dict[IdentitySource, Json | Mapping[str, Json]] = {"tokenResponse": tokens.facts}
         if claims is not None:
             known["idToken"] = claims
-        if "userInfo" in _sources(_deciding(app)):  # (2)
+        if any(rule.source == "userInfo" for rule in _deciding(app)):  # (2)
             told = known["userInfo"] = await self._userinfo(app, tokens)
             _check_same_person(app, claims, told)  # (3)
         return OwnerFacts(  # (4)
@@ -196,10 +196,6 @@ def _deciding(app: OAuthApp) -> tuple[IdentityRule, ...]:
     return tuple(rule for rule in rules if rule is not None)
 
 
-def _sources(rules: tuple[IdentityRule, ...]) -> set[IdentitySource]:
-    return {rule.source for rule in rules}
-
-
 def _identity(
     app: OAuthApp, rule: IdentityRule | None, known: Mapping[IdentitySource, Json | Mapping[str, Json]]
 ) -> str | None:
@@ -270,8 +266,7 @@ def _lookup(facts: Json | Mapping[str, Json], name: str) -> Json:
 def _part(value: Json, *, colons: bool) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    if not isinstance(value, str) or not 0 < len(value) <= _MAX_PART or not value.isprintable():
-        raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="a fact of the identity is missing or unusable")
-    if ":" in value and not colons:
+    fits = isinstance(value, str) and 0 < len(value) <= _MAX_PART and value.isprintable()
+    if not isinstance(value, str) or not fits or (":" in value and not colons):
         raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="a fact of the identity is missing or unusable")
     return value
