@@ -35,13 +35,9 @@ class Failures:
         if token is not None and not token.lives(0, self.clock.now()):
             self.circuits.pause_one(app, grant, BrokerError(Code.TOKEN_RESPONSE_INVALID))
 
-    def of_provider(self, app: str, error: BrokerError) -> None:
-        """Count a failure of the app's provider that concerns all grants, such as metadata that cannot be read."""
-        self._count(app, error)
-
     def not_fetched(self, app: str, grant: str, error: BrokerError) -> None:
         """Count a failed client credentials request."""
-        self._count(app, error)
+        self.count(app, error)
         if error.code in _REFUSED_BY_US:
             self.circuits.pause_one(app, grant, error)
         if not error.retryable:
@@ -58,7 +54,7 @@ class Failures:
             own = not refused.of_client
         elif refused.code is Code.PROVIDER_RATE_LIMITED:
             own = True
-        self._count(begun.app, refused, begun.id, own=own)
+        self.count(begun.app, refused, begun.id, own=own)
         if refused.code in _REFUSED_BY_US:
             self.circuits.pause_one(begun.app, begun.id, refused)  # the write-back logs it
         elif refused.code is Code.EXCHANGE_FAILED:
@@ -66,7 +62,8 @@ class Failures:
             if self.circuits.pause_one(begun.app, begun.id, unclear):
                 self._tell_of_one(begun.app, begun.id, unclear)
 
-    def _count(self, app: str, error: BrokerError, grant: str = "", *, own: bool = False) -> None:
+    def count(self, app: str, error: BrokerError, grant: str = "", *, own: bool = False) -> None:
+        """Count a failure. Without `grant` it concerns all grants, such as metadata that cannot be read."""
         match self.circuits.failed(app, error, grant, own=own):
             case "app":
                 self.log.warning("refreshes pause", app=app, code=error.code.value, note=error.note)

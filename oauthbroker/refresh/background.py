@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from oauthbroker.core.bounded_cache import Bounded
@@ -16,7 +17,7 @@ from oauthbroker.records import Grant
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.mending import mends
-from oauthbroker.repository.repository import Due, DueWork, Repository, Versioned
+from oauthbroker.repository.repository import Repository, Versioned
 
 AT_ONCE = 4
 BREATH = 64  # records that are opened before others may run
@@ -67,11 +68,14 @@ class BackgroundRefresh:
         a spent refresh token again for some seconds only. An attempt that another process has under way is left alone
         until a later round."""
         left, this_round = [], Round()
-        for number, due in enumerate(await self._repository.due(self._rests), start=1):
+        dues = await self._repository.due(lambda _, pending: not self._may_settle(pending.intent))
+        for number, due in enumerate(dues, start=1):
             if number % BREATH == 0:
                 await asyncio.sleep(0)
-            if (held := await self._open(due)) is not None:
-                left.append(held)
+            with suppress(BrokerError):  # the relay reports it
+                held = await self._repository.due_grant(due)
+                if held is not None and self._may_settle(held.record.refresh_state.intent):
+                    left.append(held)
         return sum(await asyncio.gather(*(self._refresh(held, this_round) for held in left)))
 
     async def mend(self) -> int:
@@ -89,16 +93,6 @@ class BackgroundRefresh:
         this_round.over()
         self._mend_at += MEND_SECONDS
         return mended
-
-    async def _open(self, due: Due) -> Versioned[Grant] | None:
-        try:
-            held = await self._repository.due_grant(due)
-        except BrokerError:  # the relay reports it
-            return None
-        return held if held is not None and self._may_settle(held.record.refresh_state.intent) else None
-
-    def _rests(self, _: Due, pending: DueWork) -> bool:
-        return not self._may_settle(pending.intent)
 
     def _may_settle(self, intent: Intent | None) -> bool:
         return intent is not None and not intent.pauses(self._clock.now())

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from oauthbroker.audit import RenewalFailed, TokenRenewed
 from oauthbroker.core.clock import Clock
@@ -27,19 +26,12 @@ from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.records import Grant
 from oauthbroker.refresh.after_failure import Failures
 from oauthbroker.refresh.circuit import Circuits
+from oauthbroker.refresh.client_credentials import ClientCredentials
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.writeback import Refreshed, Writeback
 from oauthbroker.repository.repository import Lease, Repository, Versioned
 
 PROVIDER_CALLS = 4  # discovery, two refresh tokens, keys: how long a flight may last, and so how long to wait for one
-
-
-class Fetcher(Protocol):
-    """Gets a new token by client credentials; returns the grant as it is then."""
-
-    async def __call__(
-        self, app: OAuthApp, subject: str, held: Versioned[Grant] | None, rejected: Secret | None, *, forced: bool
-    ) -> Grant | None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,7 +41,7 @@ class RefreshTransaction:
     repository: Repository
     discovery: Discovery
     redeemer: Redeemer
-    fetch: Fetcher
+    fetch: ClientCredentials
     writeback: Writeback
     circuits: Circuits
     clock: Clock
@@ -186,7 +178,7 @@ class RefreshTransaction:
         try:
             return await self.discovery.endpoints(app)
         except BrokerError as error:
-            self.failures.of_provider(app.name, error)
+            self.failures.count(app.name, error)
             raise
 
     async def _newest(self, job: RefreshJob) -> Versioned[Grant] | None:

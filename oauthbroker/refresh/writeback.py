@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from oauthbroker.audit import RenewalFailed, TokenRenewed
@@ -86,10 +87,7 @@ class Writeback:
         forced: bool,
     ) -> Refreshed:
         """Store the token of the answer. A revocation or a login that came meanwhile wins."""
-
-        async def write(room: Reservation | None) -> Grant | None:
-            return await self._store(app, begun, redeemed, room, forced=forced)
-
+        write = partial(self._store, app, begun, redeemed, forced=forced)
         return await self._keep(flight, self._with(redeemed, begun), None, room, write)
 
     async def _keep(
@@ -153,13 +151,8 @@ class Writeback:
                 app=begun.app, grant=begun.id[:15], code=code, note=refused.note, ended=refresh_state.ended,
             )  # fmt: skip
         after = begun.refused(refresh_state, self.clock.now(), rejected=rejected)
-
-        async def write(room: Reservation | None) -> Grant | None:
-            return await self._write_down(begun, after, room)
-
-        if (
-            refused.spare is not None and not refresh_state.ended
-        ):  # it may be the only one that lives: kept like a token
+        write = partial(self._write_down, begun, after)
+        if refused.spare is not None and not refresh_state.ended:  # perhaps the only one that lives: kept like a token
             refreshed = await self._keep(flight, after, trouble, room, write)
         else:
             refreshed = Refreshed(after, trouble)  # an intent that stays says no more than that the token may be spent
