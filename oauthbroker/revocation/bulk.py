@@ -13,8 +13,7 @@ from oauthbroker.core.clock import Clock, has_passed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Round
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.records import Grant
-from oauthbroker.repository.repository import Conflict, Due, DueWork, Repository, Untold, Versioned
+from oauthbroker.repository.repository import Conflict, Due, DueWork, Repository, Untold
 from oauthbroker.revocation.pending_revocations import Told, can_tell, told_by_others
 from oauthbroker.revocation.revoke import ASK_AGAIN, Revoke
 
@@ -62,7 +61,7 @@ class BulkRevocation:
         that cannot be read or is being changed delays no other one; the store code is raised at the end.
         """
         by_app, this_round = defaultdict[str, list[Due]](list), Round()
-        for due in await self._repository.due(self._rests):
+        for due in await self._repository.due(lambda due, pending: self._rests(due.app, pending)):
             if due.key.kind == "grants":
                 by_app[due.app].append(due)
         await asyncio.gather(*(self._round_of(name, dues, this_round) for name, dues in by_app.items()))
@@ -144,7 +143,7 @@ class BulkRevocation:
                 return told_by_others(held), True
             told = await self._revoke.resume(app, held, wait=self._revoke.limits.provider_seconds)
             there = await self._repository.grant(*pair)
-            return told, there is not None and not self._rests_all(pair[0], DueWork.of(there.record))
+            return told, there is not None and not self._rests(pair[0], DueWork.of(there.record))
         except (BrokerError, Conflict):  # the store failed; the tombstone is stored
             return "later", True
 
@@ -161,23 +160,16 @@ class BulkRevocation:
 
     async def _resume(self, due: Due, this_round: Round) -> Told | None:
         """Tell the provider of one grant, if that is due and the outcome can be stored."""
-        held = await self._waiting_for_its_provider(due)
-        if held is None:
+        held = await self._repository.due_grant(due)
+        if held is None or self._rests(due.app, DueWork.of(held.record)):
             return None
         with this_round.hurried():
             await self._repository.check_writable(due.app, due.subject)
         return await self._revoke.resume(self._apps.get(due.app), held)
 
-    async def _waiting_for_its_provider(self, due: Due) -> Versioned[Grant] | None:
-        held = await self._repository.due_grant(due)
-        return None if held is None or self._rests(due, DueWork.of(held.record)) else held
-
-    def _rests(self, due: Due, pending: DueWork) -> bool:
+    def _rests(self, app: str, pending: DueWork) -> bool:
         """Return whether the provider need not or must not be told now: nothing is pending, the pause after a refusal
         lasts, or the app has another client now."""
-        return self._rests_all(due.app, pending)
-
-    def _rests_all(self, app: str, pending: DueWork) -> bool:
         return all(self._waits(app, untold) for untold in pending.untold)
 
     def _waits(self, app: str, untold: Untold) -> bool:

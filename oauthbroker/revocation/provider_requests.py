@@ -11,7 +11,7 @@ from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
+from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.refresh_messages import refresh_request, refresh_response
 from oauthbroker.protocol.revocation_messages import Hint, revoke_request, revoke_response, takes
 from oauthbroker.protocol.token_endpoint import TokenResponse
@@ -59,17 +59,16 @@ class RevocationRequests:
         secrets."""
         if app.revocation.authenticate == "bearer":
             app = replace(app, client=replace(app.client, later_secrets=()))
-
-        def build(known: OAuthApp) -> ProviderRequest:
-            return revoke_request(known, endpoints, token, hint, clock=self.clock)
-
-        return await self.asker.ask(app, build, kind="revoke")
+        return await self.asker.ask(
+            app, lambda known: revoke_request(known, endpoints, token, hint, clock=self.clock), kind="revoke"
+        )
 
     async def refresh(self, app: OAuthApp, refresh: Secret, scopes: tuple[str, ...]) -> TokenResponse:
         """Refresh the token that authenticates a revocation. Raises `RefreshRefused`."""
         endpoints = await self.discovery.endpoints(app)
-
-        def build(known: OAuthApp) -> ProviderRequest:
-            return refresh_request(known, endpoints, refresh, clock=self.clock, scopes=scopes)
-
-        return refresh_response(app, await self.asker.ask(app, build, kind="refresh"))
+        answer = await self.asker.ask(
+            app,
+            lambda known: refresh_request(known, endpoints, refresh, clock=self.clock, scopes=scopes),
+            kind="refresh",
+        )
+        return refresh_response(app, answer)

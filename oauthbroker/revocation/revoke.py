@@ -207,7 +207,9 @@ class Revoke:
             return "later", grant
         try:
             alive = await self._with_a_living_token(app, grant)
-            told = await self._tell_while_allowed(app, alive) if alive is not None else "done"
+            told: Told = "done"
+            if alive is not None:
+                told = await self.provider.tell(app, in_order(alive.ended), lambda: self._may_tell_now(app, alive))
         except BrokerError as error:
             failed = error
         else:
@@ -223,9 +225,6 @@ class Revoke:
         code, note = failed.code.value, failed.note
         self.log.warning("a revocation was refused", app=app.name, grant=grant.id[:15], code=code, note=note)
         return "refused", grant
-
-    async def _tell_while_allowed(self, app: OAuthApp, grant: Grant) -> Told:
-        return await self.provider.tell(app, in_order(grant.ended), lambda: self._may_tell_now(app, grant))
 
     async def _with_a_living_token(self, app: OAuthApp, grant: Grant) -> Grant | None:
         """Return the grant with a valid access token, if the provider authenticates revocations by it: an expired one

@@ -33,7 +33,7 @@ from oauthbroker.records.parked_code import PARKED_SECONDS
 from oauthbroker.records.refresh_state import UNCLEAR_SECONDS, Intent, RefreshState
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.repository.session_limits import OpenSessions
-from oauthbroker.repository.versioned import Due, DueWork, Untold
+from oauthbroker.repository.versioned import DueWork, Untold
 from oauthbroker.revocation.bulk import BulkRevocation
 from oauthbroker.revocation.revoke import ASK_AGAIN
 from oauthbroker.testing import TestClock
@@ -97,18 +97,12 @@ def a_pause_of_a_provider(at: datetime, ends: datetime) -> Waits:
     app: Any = SimpleNamespace(registration="client")
     revocations = BulkRevocation(repository=none, revoke=none, apps={"mail": app}, clock=clock)  # type: ignore[arg-type]
     pending = DueWork(has_events=False, intent=None, untold=(Untold("client", at, ends),))
-    due: Any = SimpleNamespace(app="mail")
 
     def waits(now: datetime) -> bool:
         clock.set(now)
-        return revocations._rests(_as_due(due), pending)
+        return revocations._rests("mail", pending)
 
     return waits
-
-
-def _as_due(due: Any) -> Due:
-    found: Due = due
-    return found
 
 
 def a_lost_answer(at: datetime, _: datetime) -> Waits:
