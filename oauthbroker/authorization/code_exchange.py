@@ -32,14 +32,6 @@ PROVIDER_CALLS = 7  # discovery twice, keys twice, exchange, userinfo, revocatio
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """A claimed session as stored. Only `claim` makes one."""
-
-    held: Versioned[AuthSession]
-    session: ClaimedSession
-
-
 @dataclass(slots=True, kw_only=True)
 class Exchange:
     """Redeems codes, each once."""
@@ -70,35 +62,29 @@ class Exchange:
         callback may come again), and the errors of the exchange and the checks.
         """
         await self.finish.repository.check_writable(app.name, held.record.subject)
-        claimed = await self.claim(held, confirmed=confirmed is not None)
+        seconds = PROVIDER_CALLS * self.limits.provider_seconds
+        claimed = await self.finish.claim(held, seconds, confirmed=confirmed is not None)
+        if claimed is None or not isinstance(session := claimed.record, ClaimedSession):
+            raise BrokerError(Code.STATE_USED)
         tokens: tuple[Secret, ...] = ()
         try:
             if confirmed is not None:
-                self.finish.audit.write(
-                    OwnerConfirmed(app=app.name, session=claimed.session.id, how=confirmed), self.clock.now()
-                )
+                entry = OwnerConfirmed(app=app.name, session=session.id, how=confirmed)
+                self.finish.audit.write(entry, self.clock.now())
             sent_at = self.clock.now()
-            response = await self.exchange_code(app, valid, claimed.session)
+            response = await self.exchange_code(app, valid, session)
             tokens = response.secrets
-            verified = await self.finish.verify(app, claimed.session, response, sent_at)
+            verified = await self.finish.verify(app, session, response, sent_at)
             with span(Span.COMMIT, app=app.name):
-                await self.finish.commit(app, claimed.held, verified, sent_at)
+                await self.finish.commit(app, claimed, verified, sent_at)
         except BrokerError as error:
             refused = error
         else:
-            return claimed.session
+            return session
         if isinstance(refused, RefusedTokens):
             tokens = refused.tokens
-        await self.finish.give_up(app, claimed.held, refused.code, tokens)
+        await self.finish.give_up(app, claimed, refused.code, tokens)
         raise refused.with_traceback(None)  # the traceback's frames hold the token response
-
-    async def claim(self, held: Versioned[AuthSession], *, confirmed: bool = False) -> Claimed:
-        """Claim the right to redeem: one caller wins across all processes. The others raise `stateUsed`."""
-        seconds = PROVIDER_CALLS * self.limits.provider_seconds
-        stored = await self.finish.claim(held, seconds, confirmed=confirmed)
-        if stored is None or not isinstance(stored.record, ClaimedSession):
-            raise BrokerError(Code.STATE_USED)
-        return Claimed(stored, stored.record)
 
     async def exchange_code(self, app: OAuthApp, callback: ValidCallback, session: ClaimedSession) -> TokenResponse:
         """Exchange the code with the session's own verifier (RFC 6749 section 4.1.3, RFC 7636). The request is not

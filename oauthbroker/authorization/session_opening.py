@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from oauthbroker.audit import AuthorizationRequested
 from oauthbroker.audit.port import AuditWriter
+from oauthbroker.authorization.device_codes import DeviceCodes
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import Clock, has_passed, random_text
@@ -45,18 +45,6 @@ class Wish:
     tries: int = 0
 
 
-class Devices(Protocol):
-    """The device code flow, as far as opening a session needs it."""
-
-    async def authorize(self, app: OAuthApp, scopes: tuple[str, ...]) -> tuple[Device, datetime]:
-        """Request a device code. Return it with its expiry."""
-        ...
-
-    def watch(self, session: AuthSession) -> None:
-        """Start polling for this session."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
     """Opens sessions, one per wish."""
@@ -64,7 +52,7 @@ class Opening:
     repository: Repository
     finish: Finish
     open_sessions: OpenSessions
-    devices: Devices
+    devices: DeviceCodes
     way_out: AuthorizationUrls
     mcp_clients: McpClients
     config: CurrentConfig
@@ -150,7 +138,12 @@ class Opening:
                 return None
             waiting = await self.repository.waiting(app.name, wish.subject)
             found = await self._reusable(app, wish, waiting)
-            return found if found is not None else await self._open_new(app, wish, waiting, device)
+            if found is not None:
+                return found
+            alive = self._alive(waiting)
+            self._check_room(app, wish, alive)
+            session = self._new_session(app, wish, device)
+            return await to_its_end(asyncio.ensure_future(self._stored(session, wish, alive)))
 
     async def _reusable(self, app: OAuthApp, wish: Wish, waiting: list[Versioned[AuthSession]]) -> AuthSession | None:
         """Return the session of the same wish. It and its entry on the waiting list are durable then: the sync after an
@@ -177,16 +170,12 @@ class Opening:
             raise BrokerError(Code.RATE_LIMITED, retry_after_seconds=60)
         self.open_sessions.check(app.name, self.clock.now())
 
-    async def _open_new(
-        self, app: OAuthApp, wish: Wish, waiting: list[Versioned[AuthSession]], device: tuple[Device, datetime] | None
-    ) -> AuthSession:
-        alive = self._alive(waiting)
-        self._check_room(app, wish, alive)
-        session = self._new_session(app, wish, device)
-        return await to_its_end(asyncio.ensure_future(self._stored(session, wish, alive)))
-
     async def _stored(self, session: AuthSession, wish: Wish, alive: list[Versioned[AuthSession]]) -> AuthSession:
-        """Store a new session. It is listed first: one that no later call finds would count until it expires."""
+        """Store a new session. It is listed first: one that no later call finds would count until it expires.
+
+        End the older sessions of the same wish that no browser has started. A user types a device code elsewhere,
+        unseen by the broker, so that such a session ends by itself. The next change of the list drops them.
+        """
         now, grant = self.clock.now(), grant_id(session.app, wish.subject)
         entry = AuthorizationRequested(
             app=session.app, grant=grant, session=session.id, agent=wish.resume.agent_name, reason=wish.reason
@@ -201,18 +190,10 @@ class Opening:
             self.open_sessions.ended(session.locator)
             raise
         for held in alive:
-            await self._supersede(held, wish)
+            older = held.record
+            if _same_wish(older, wish) and not older.under_way and older.device is None:
+                await self.finish.lapse_locked(held)
         return session
-
-    async def _supersede(self, held: Versioned[AuthSession], wish: Wish) -> None:
-        """End an older session of the same wish that no browser has started. The next change of the list drops it.
-
-        A user types a device code elsewhere, unseen by the broker. Such a session ends by itself.
-        """
-        session = held.record
-        if not _same_wish(session, wish) or session.under_way or session.device is not None:
-            return
-        await self.finish.lapse_locked(held)
 
     def _new_session(self, app: OAuthApp, wish: Wish, device: tuple[Device, datetime] | None) -> AuthSession:
         now, locator = self.clock.now(), random_text(self.clock, 128)
