@@ -164,9 +164,6 @@ class OAuthManager:
         except Exception as fault:  # noqa: BLE001  (a tool is always answered; its text may hold anything)
             self.log.error("a token call failed", error=type(fault).__name__, place=place_of(fault))
             refused = BrokerError(Code.BROKER_UNREACHABLE)
-        return self._failed(caller, refused)
-
-    def _failed(self, caller: Caller, refused: BrokerError) -> Failed:
         failed = Failed.from_error(refused, locale_of(caller.turn, self.settings.locale))
         self.metrics.add(Metric.TOKEN_ERRORS, failed.code.value)
         return failed

@@ -57,30 +57,23 @@ class TokenIssuer:
             provider_data=told_to_tools(app, grant),
         )
         entry = _issued_entry(caller, call, grant, degraded=degraded)
-        counted, words = (Metric.TOKENS_READY, (grant.app,)), call.words
-        is_repeated = words is not None and not degraded and caller.issued.asked_before(words)
-        if version is None or words is None or not is_repeated or not self.repository.is_newest(version):
-            seen, once = as_issued(app, grant) if app.refresh_ahead_seconds else grant, partial(self.audit.write, entry)
-            self._hand_out(
-                Issuance(
-                    app=app, subject=call.subject, grant=seen, entry=entry, write=once, counted=counted, ready=ready
-                ),
-                self.clock.now(),
-            )
-            return ready
-        since, until = token.usable(call.need.enough(token), grant.updated_at)
         issuance = Issuance(
             app=app,
             subject=call.subject,
-            grant=as_issued(app, grant),
-            version=version.without_body(),
+            grant=as_issued(app, grant) if app.refresh_ahead_seconds else grant,
             entry=entry,
-            write=self.audit.repeated(entry),
-            counted=counted,
+            write=partial(self.audit.write, entry),
+            counted=(Metric.TOKENS_READY, (grant.app,)),
             ready=ready,
-            since=since,
-            until=until,
         )
+        words = call.words
+        is_repeated = words is not None and not degraded and caller.issued.asked_before(words)
+        if version is None or words is None or not is_repeated or not self.repository.is_newest(version):
+            self._hand_out(issuance, self.clock.now())
+            return ready
+        issuance.grant, issuance.version = as_issued(app, grant), version.without_body()
+        issuance.since, issuance.until = token.usable(call.need.enough(token), grant.updated_at)
+        issuance.write = self.audit.repeated(entry)
         self._hand_out(issuance, self.clock.now())
         self.issuances.keep(caller.issued, words, issuance)
         return issuance.fresh()
