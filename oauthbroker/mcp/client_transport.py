@@ -214,7 +214,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
         answer: dict[str, Any] = {"resultType": "input_required", "requestState": state}
         if result is not None:
             answer["inputRequests"] = {INPUT: {"method": "elicitation/create", "params": _for_user(result)}}
-        return _json(HTTPStatus.OK, {"jsonrpc": "2.0", "id": call["id"], "result": answer})
+        return httpx2.Response(HTTPStatus.OK, json={"jsonrpc": "2.0", "id": call["id"], "result": answer})
 
 
 def _call(request: httpx2.Request) -> dict[str, Any] | None:
@@ -260,17 +260,13 @@ def _failed(call: dict[str, Any] | None, sentence: str) -> httpx2.Response:
         return httpx2.Response(HTTPStatus.SERVICE_UNAVAILABLE)
     if call.get("method") == "tools/call":
         result = {"resultType": "complete", "content": [{"type": "text", "text": sentence}], "isError": True}
-        return _json(HTTPStatus.OK, {"jsonrpc": "2.0", "id": call["id"], "result": result})
+        return httpx2.Response(HTTPStatus.OK, json={"jsonrpc": "2.0", "id": call["id"], "result": result})
     return _error(call, FAILED, sentence)
 
 
 def _error(call: dict[str, Any], code: int, message: str, data: Any = None) -> httpx2.Response:
     error = {"code": code, "message": message, **({} if data is None else {"data": data})}
-    return _json(HTTPStatus.OK, {"jsonrpc": "2.0", "id": call["id"], "error": error})
-
-
-def _json(status: int, body: dict[str, Any]) -> httpx2.Response:
-    return httpx2.Response(status, json=body)
+    return httpx2.Response(HTTPStatus.OK, json={"jsonrpc": "2.0", "id": call["id"], "error": error})
 
 
 def _keep(kept: OrderedDict[str, Any], name: str, value: Any) -> None:

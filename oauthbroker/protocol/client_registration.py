@@ -98,8 +98,8 @@ def registration_response(
     refuse_if_busy(answer)
     if answer.status not in {200, 201}:  # (1)
         word = members_of(answer).get("error")
-        known = isinstance(word, str) and word in _WORDS
-        raise _refused(str(word) if known else f"the answer has the status {answer.status}")
+        is_printable = isinstance(word, str) and word in _WORDS
+        raise _refused(str(word) if is_printable else f"the answer has the status {answer.status}")
     made = decode_object(answer.body, Code.MCP_REGISTRATION_NEEDED)
     callbacks = texts(made.get("redirect_uris", [app.redirect.uri]))
     if callbacks is None or app.redirect.uri not in callbacks:  # (2)
