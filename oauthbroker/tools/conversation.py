@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from oauthbroker.tools.messages import Message, append
+from oauthbroker.tools.messages import Message
 from oauthbroker.tools.results import ToolCall, ToolCallResult
 
 Record = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
@@ -71,7 +71,7 @@ class Conversation:
 
     async def _append(self, message: Message) -> Message:
         """Record a message, and go on with its recorded form: the model must not see a token that was removed."""
-        kept = await self._record(append(message))
+        kept = await self._record({"type": "append", "message": message.to_json()})
         self._own.append(message if kept is None else Message.from_json(kept))
         return self._own[-1]
 

@@ -1,5 +1,4 @@
-"""Messages of a conversation, and the event that adds one (specification 002, section 8.1). Their members are ours:
-neither document prints them."""
+"""Messages of a conversation. Their members are ours: neither document prints them."""
 
 from __future__ import annotations
 
@@ -34,8 +33,3 @@ class Message:
         calls = [ToolCall(**call) for call in data.get("toolCalls", ())]
         result = ToolCallResult.from_json(data["result"]) if "result" in data else None
         return cls(id=data["id"], role=data["role"], text=data.get("text", ""), calls=calls, result=result)
-
-
-def append(message: Message) -> Mapping[str, Any]:
-    """Return the `MessageEvent` that adds a message to a conversation."""
-    return {"type": "append", "message": message.to_json()}

@@ -146,16 +146,12 @@ class Processes:
         await asyncio.gather(*ended)
 
     def _slot(self, instance: Instance, cwd: str | None) -> ProcessSlot:
-        workdir = Path(cwd) if cwd is not None and Path(cwd).is_dir() else self._workdir(instance)
-        return ProcessSlot(instance, workdir, self._log(instance))
+        workdir = None if cwd is None else Path(cwd)
+        if workdir is None or not workdir.is_dir():
+            workdir = self._workspaces / instance.agent / instance.digest
+            workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def _workdir(self, instance: Instance) -> Path:
-        workdir = self._workspaces / instance.agent / instance.digest
-        workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return workdir
-
-    def _log(self, instance: Instance) -> Callable[[str], None]:
-        def line(text: str) -> None:
+        def log(text: str) -> None:
             self._logger.info("%s printed: %s", instance.agent, self._scrub(text).rstrip())
 
-        return line
+        return ProcessSlot(instance, workdir, log)
