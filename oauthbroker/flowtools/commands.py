@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.deploying_commands import acknowledge, activate, deploy, say, versions, withdraw
+from oauthbroker.flowtools.deploying_commands import acknowledge, activate, deploy, flaws_told, say, versions, withdraw
 from oauthbroker.flowtools.drawing import draw
 from oauthbroker.flowtools.given_files import Policies, given_files, given_policies, read_given
 from oauthbroker.flowtools.judging import FlowVerdict, judge
@@ -70,11 +70,8 @@ def graph(
     out: Annotated[Path | None, typer.Option(help="Write the SVG here. Left out: print it.")] = None,
 ) -> None:
     """Draw a tool's flow as SVG, its findings in colour."""
-    try:
+    with flaws_told(as_json=False):
         tool = load_tool(read_given(file), str(file))
-    except FlowRefused as refused:
-        typer.echo(str(refused))
-        raise typer.Exit(1) from None
     drawn = draw(tool, findings(tool))
     if out is None:
         typer.echo(drawn, nl=False)

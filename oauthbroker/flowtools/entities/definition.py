@@ -81,13 +81,9 @@ class Entity:
         """The checked invariants, each with its message. Raises ExpressionRefused."""
         types = {name: _KINDS.get(each.type, TEXT) for name, each in self.fields.items()}
         types |= {"id": TEXT, "version": NUMBER} | ({"status": TEXT} if self.status else {})
-        optional = frozenset(name for name, each in self.fields.items() if not each.required)
         prefix = lower_camel(self.name)
-        names = Names(
-            types={f"{prefix}.{name}": kind for name, kind in types.items()},
-            optional=frozenset(f"{prefix}.{name}" for name in optional),
-        )
-        scope = Scope(names)
+        optional = frozenset(f"{prefix}.{name}" for name, each in self.fields.items() if not each.required)
+        scope = Scope(Names(types={f"{prefix}.{name}": kind for name, kind in types.items()}, optional=optional))
         return tuple(
             (scope.compile(each["expression"], TRUTH), each.get("message", each["expression"]))
             for each in self.invariants
