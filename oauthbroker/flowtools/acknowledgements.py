@@ -37,10 +37,8 @@ class Acknowledgements:
     def record(
         self, tool: FlowTool, verdict: FlowVerdict, *, by: str, chosen: Collection[str] = ()
     ) -> list[FlowFinding]:
-        """Record that a person accepts findings: the chosen ones, or all. Return those that were not recorded before.
-
-        Raises FlowRefused for a tool that cannot be deployed, and BrokerError for a finding that it does not have.
-        """
+        """Record that a person accepts findings, the chosen ones or all, and return the new ones. Raises FlowRefused
+        for a tool that cannot be deployed, and BrokerError for a finding that it does not have."""
         refuse_undeployable(tool, verdict)
         by = person(by)
         keys = [finding_key(each) for each in verdict.findings]
@@ -51,18 +49,14 @@ class Acknowledgements:
             new = [each for each in self.missing(tool, verdict) if not chosen or finding_key(each) in chosen]
             if new:
                 number = max(self._files.numbers(tool.name, _KIND), default=0) + 1
-                self._files.write(
-                    tool.name,
-                    _KIND,
-                    number,
-                    {
-                        "version": tool.version,
-                        "digest": tool.source.digest,
-                        "findings": [finding_key(each) for each in new],
-                        "by": by,
-                        "at": self._clock.now().isoformat(),
-                    },
-                )
+                record = {
+                    "version": tool.version,
+                    "digest": tool.source.digest,
+                    "findings": [finding_key(each) for each in new],
+                    "by": by,
+                    "at": self._clock.now().isoformat(),
+                }
+                self._files.write(tool.name, _KIND, number, record)
         return new
 
     def refuse_missing(self, tool: FlowTool, verdict: FlowVerdict) -> None:

@@ -83,10 +83,8 @@ def paths(starts: Iterable[str], neighbours: Mapping[str, Sequence[str]]) -> Way
 def walk(
     start: tuple[str, State], neighbours: Mapping[str, Sequence[str]], leave: Callable[[str, State], State]
 ) -> Ways[tuple[str, State]]:
-    """Return the pairs of a node and a state in which some path reaches it. `leave` says how a node changes the state.
-
-    It finds exactly the pairs that a search through all paths would find, in time linear in nodes, edges and states.
-    """
+    """Return the pairs of a node and a state in which some path reaches it, in time linear in nodes, edges and states.
+    `leave` says how a node changes the state."""
 
     def onward(here: tuple[str, State]) -> Iterator[tuple[str, State]]:
         then = leave(*here)

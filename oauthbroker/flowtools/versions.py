@@ -57,11 +57,8 @@ class FlowVersions:
         self.acknowledgements = Acknowledgements(self._files, clock)
 
     def deploy(self, raw: bytes, file: str, *, by: str, policies: Iterable[Policy] = ()) -> DeployedFlow:
-        """Deploy a specification. Idempotent: the same bytes again change nothing. The first version of a tool serves.
-
-        Raises FlowRefused for flaws, red findings, yellow ones that are not acknowledged, and a version that is there
-        with other bytes.
-        """
+        """Deploy a specification. Idempotent. The first version of a tool serves. Raises FlowRefused for flaws, red
+        findings, yellow ones that are not acknowledged, and a version that is there with other bytes."""
         tool, given = load_tool(raw, file), list(policies)
         verdict = judge(tool, given)
         refuse_undeployable(tool, verdict)
@@ -131,11 +128,9 @@ class FlowVersions:
         return self._files.read(name, _WITHDRAWALS, version, _WITHDRAWN)
 
     def deployed(self, reference: str) -> DeployedFlow:
-        """Return the version `NAME@VERSION`, or with `NAME` the one that serves. It is checked and judged again.
-
-        Raises BrokerError if it is not deployed, and FlowRefused if its file is damaged, or if this program finds what
-        the one that deployed it did not: red, or yellow and not acknowledged.
-        """
+        """Return the version `NAME@VERSION`, or with `NAME` the one that serves, checked and judged again. Raises
+        BrokerError if it is not deployed, and FlowRefused if its file is damaged, or if this program finds what the one
+        that deployed it did not: red, or yellow and not acknowledged."""
         found = _REFERENCE.fullmatch(reference)
         if not found:
             raise BrokerError(Code.REQUEST_INVALID, note="a version is named NAME or NAME@VERSION")

@@ -68,11 +68,9 @@ class UnifiedEvent:
 
 
 def normalised(queued: Mapping[str, Any]) -> UnifiedEvent:
-    """Return an event of the broker's queue (`EventLease.to_json()`) as a UnifiedEvent (002 section 11.2).
-
-    An event of our own brings `input`, `source`, `traceId` and `replyTo` in its payload. One of the broker
-    (`auth.granted`) or of another program has no input text; its payload tells the model what happened.
-    """
+    """Return an event of the broker's queue (`EventLease.to_json()`) as a UnifiedEvent (002 section 11.2). An event of
+    our own has `input`, `source`, `traceId` and `replyTo` in its payload. Another one, such as `auth.granted`, has no
+    input: its payload tells the model what happened."""
     payload = queued["payload"]
     reply = payload.get("replyTo")
     turn = {name: queued[name] for name in ("agentName", "instanceKey", "swarmRef", "origin", "auth")}

@@ -31,11 +31,8 @@ class Activation:
         self._one_at_a_time = asyncio.Lock()
 
     async def at_step_config(self) -> bool:
-        """Return whether a newer revision has become active. Call it before a step reads its configuration.
-
-        A revision that the broker refuses, as when a variable of the environment is missing, is logged once. The one
-        before stays active, and the broker's health is red.
-        """
+        """Return whether a newer revision has become active. Call it before a step reads its configuration. A revision
+        that the broker refuses is logged once: the one before stays active, and the broker's health is red."""
         async with self._one_at_a_time:
             try:
                 newest = await asyncio.to_thread(self.changesets.newest)

@@ -44,9 +44,8 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Changesets:
-    """The changesets of one repository. Every method blocks: call it on a thread.
-
-    `check` judges a folder with a bundle, and returns its problems."""
+    """The changesets of one repository. Every method blocks: call it on a thread. `check` returns the problems of a
+    bundle's folder."""
 
     revisions: Revisions
     worktrees: Worktrees
@@ -147,11 +146,9 @@ def ref(commit: str) -> str:
 def open_changesets(
     repository: Path, root: Path, check: ChecksBundle, *, apart_from: Sequence[Path] = (), branch: str = "main"
 ) -> Changesets:
-    """Return the changesets of a bare repository. Worktrees and revisions are below `root`, a folder of their own.
-
-    `apart_from`: the broker's store and key files. Raises ValueError if one of them shares a parent folder with `root`,
-    and for a repository in which a work tree has the branch checked out.
-    """
+    """Return the changesets of a bare repository, with worktrees and revisions below `root`. Raises ValueError if a
+    path of `apart_from` (the broker's store and key files) shares a parent folder with `root`, and if a work tree of
+    the repository has the branch checked out."""
     root, git = root.resolve(), Git(repository.resolve())
     check_apart(root, apart_from)
     if f"branch refs/heads/{branch}" in git.lines("worktree", "list", "--porcelain", "-z"):
