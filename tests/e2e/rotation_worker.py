@@ -83,7 +83,7 @@ class Brokers(Nursery):
             await asyncio.gather(*(one() for _ in range(tasks)))
 
     async def live(self) -> None:
-        dice = random.Random(os.getpid())
+        dice = random.Random(self.seed)
         async with self._broker() as broker:
             say("up", os.getpid())
 

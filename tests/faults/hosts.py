@@ -59,7 +59,9 @@ class Hosts:
         self.nurseries: list[Nursery] = []
 
     @asynccontextmanager
-    async def running(self, provider: Provider, hear: Any, skews: tuple[int, ...]) -> AsyncIterator[list[Nursery]]:
+    async def running(
+        self, provider: Provider, hear: Any, *, skews: tuple[int, ...], seed: int = 0
+    ) -> AsyncIterator[list[Nursery]]:
         """Run the nurseries, one in each host, with clocks that are wrong by `skews`."""
         orders = {"folder": str(self.folder), "url": self.url.reveal(), "people": PERSONS, **provider.introduction}
         port = provider.introduction["endpoints"]["issuer"].rpartition(":")[2]
@@ -67,11 +69,15 @@ class Hosts:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(_relay(socket, port))
             nurseries = []
-            for name, skew in zip(self.names, skews, strict=True):
+            for number, (name, skew) in enumerate(zip(self.names, skews, strict=True)):
                 await stack.enter_async_context(_relay(port, socket, *inside(name)))
                 faked = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": f"{skew:+d}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
                 opened = Nursery.open(
-                    orders, hear, "tests.faults.hosts_worker", before=inside(name), more=faked if skew else {}
+                    orders | {"seed": f"{seed}/{number}"},
+                    hear,
+                    "tests.faults.hosts_worker",
+                    before=inside(name),
+                    more=faked if skew else {},
                 )
                 nurseries.append(await stack.enter_async_context(opened))
             yield nurseries
@@ -120,7 +126,7 @@ async def rush(hosts: Hosts, tasks: int) -> Report:
         async with people_on(hosts, World(provider.introduction), lambda _: None) as (people, *_):
             await people.agree("rush", 0)
         await provider.ask("change", "rush", access_lifetime=3600)
-        async with hosts.running(provider, hear, (0,) * len(hosts.names)) as nurseries:
+        async with hosts.running(provider, hear, skews=(0,) * len(hosts.names)) as nurseries:
             for nursery in nurseries * OF_EACH:
                 nursery.order(f"ask {tasks}")
             for nursery in nurseries:
@@ -209,7 +215,7 @@ async def mixed(hosts: Hosts, seconds: float, seed: int) -> Report:
     async with Provider.open(APPS, people=PERSONS, lifetime=LIFETIME) as provider:
         world = World(provider.introduction)
         async with people_on(hosts, world, facts.hear) as (people, broker, store):
-            async with hosts.running(provider, facts.hear, SKEWS[: len(hosts.names)]) as nurseries:
+            async with hosts.running(provider, facts.hear, skews=SKEWS[: len(hosts.names)], seed=seed) as nurseries:
                 for nursery in nurseries * OF_EACH:
                     nursery.order("live")
                 for nursery in nurseries:

@@ -65,41 +65,42 @@ def now() -> str:
 
 
 class Work:
-    """What one process does. A call that the store or the provider refuses is tried again with the next."""
+    """What one process does. A call that the store or the provider refuses is tried again with the next. Each task has
+    dice of its own, so that a seed repeats its choices, however the tasks take turns."""
 
-    def __init__(self, broker: Broker, world: World, people: int, shared: Path) -> None:
+    def __init__(self, broker: Broker, world: World, people: int, *, shared: Path, seed: str) -> None:
         self._broker, self._world, self._people, self._shared = broker, world, people, shared
-        self._dice, self._name = random.Random(os.getpid()), f"p{os.getpid()}-{os.urandom(4).hex()}"
+        self._seed, self._name = seed, f"p{os.getpid()}-{os.urandom(4).hex()}"
         self._apps = [*world.apps()]
 
     async def go_on(self) -> None:
         kinds = (self.ask, self.ask, self.ask, self.revoke, self.turn, self.admit, self.enqueue)
         async with asyncio.TaskGroup() as group:
-            for kind in kinds:
-                group.create_task(self._again(kind))
+            for number, kind in enumerate(kinds):
+                group.create_task(self._again(kind, random.Random(f"{self._seed}/{number}")))
             for agent in (CONSUMER, "planner"):
                 group.create_task(self.consume(agent))
 
-    async def _again(self, kind: Callable[[], Awaitable[None]]) -> None:
+    async def _again(self, kind: Callable[[random.Random], Awaitable[None]], dice: random.Random) -> None:
         name = getattr(kind, "__name__", "")
         while True:
-            await asyncio.sleep(self._dice.uniform(*PACE))
+            await asyncio.sleep(dice.uniform(*PACE))
             try:
-                await kind()
+                await kind(dice)
             except BrokerError as error:
                 say("refused", name, error.code.value)
 
-    def _pair(self) -> tuple[str, int]:
-        return self._dice.choice(self._apps), self._dice.randrange(self._people)
+    def _pair(self, dice: random.Random) -> tuple[str, int]:
+        return dice.choice(self._apps), dice.randrange(self._people)
 
-    async def ask(self) -> None:
-        app, person = self._pair()
+    async def ask(self, dice: random.Random) -> None:
+        (app, person), reports = self._pair(dice), dice.random() < 0.05
         asked_at, turned = now(), turn(subject_of(person), instance=self._name)
         result = await self._broker.oauth(turned).get_access_token(app)
         say("told", os.getpid(), word_of(result), app, person, fingerprint(result), asked_at, now())
         if isinstance(result, AuthorizationRequired):
             await self._agree(result, app, person)
-        elif isinstance(result, Ready) and self._dice.random() < 0.05:
+        elif isinstance(result, Ready) and reports:
             await self._broker.oauth(turned).report_rejected(app, result.access_token)
 
     async def _agree(self, asked: AuthorizationRequired, app: str, person: int) -> None:
@@ -111,9 +112,9 @@ class Work:
         if page.status == 200:
             say("granted", asked.auth_session_id, app, person, now())
 
-    async def revoke(self) -> None:
-        if self._dice.random() < 0.05:
-            app, person = self._pair()
+    async def revoke(self, dice: random.Random) -> None:
+        if dice.random() < 0.05:
+            app, person = self._pair(dice)
             begun = now()
             say("revoking", app, person, begun)
             try:
@@ -123,25 +124,25 @@ class Work:
                 raise
             say("revoked", app, person, begun, now())
 
-    async def turn(self) -> None:
+    async def turn(self, dice: random.Random) -> None:
         begun = await self._broker.turns.begin(turn(instance=self._name))
         path = self._shared / begun.turn_id
         path.write_text(begun.token.reveal())
-        await asyncio.sleep(self._dice.uniform(*PACE))
+        await asyncio.sleep(dice.uniform(*PACE))
         await self._broker.turns.end(begun.turn_id)
         say("over", begun.turn_id, now())
 
-    async def admit(self) -> None:
+    async def admit(self, dice: random.Random) -> None:
         found = sorted(self._shared.iterdir(), key=lambda each: each.stat().st_mtime_ns)[-20:]
         if found:
-            path, asked_at = self._dice.choice(found), now()
+            path, asked_at = dice.choice(found), now()
             guest = await self._broker.turns.admit(path.read_text())
             assert guest is not None
             say("admitted", path.name, asked_at)
 
     _number = 0
 
-    async def enqueue(self) -> None:
+    async def enqueue(self, _dice: random.Random) -> None:
         self._number += 1
         about: Turn = turn(instance=self._name)
         try:
@@ -181,7 +182,8 @@ class HostNursery(Nursery):
                 group = await stack.enter_async_context(asyncio.TaskGroup())
                 say("up", os.getpid())
                 group.create_task(follow(rotation_of(store, url, folder)))
-                await Work(broker, self.world, self.orders["people"], folder / "turns").go_on()
+                work = Work(broker, self.world, self.orders["people"], shared=folder / "turns", seed=self.seed)
+                await work.go_on()
         except BrokerError as error:
             say("refused", "start", error.code.value)
 

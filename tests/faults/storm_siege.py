@@ -142,7 +142,7 @@ async def siege(folder: Path, kills: int = KILLS, seed: int = 1, workers: int = 
     pairs = [(app, person) for app in APPS for person in range(PERSONS)]
     async with Provider.open(dict(APPS), PERSONS, LIFETIME) as provider:
         world = World(provider.introduction)
-        orders = {"folder": str(folder), "people": PERSONS, **provider.introduction}
+        orders = {"folder": str(folder), "people": PERSONS, "seed": seed, **provider.introduction}
         async with People.open(folder, world, facts.hear) as people, Nursery.open(orders, facts.hear) as nursery:
             for pair in pairs:
                 await people.agree(*pair)

@@ -139,9 +139,9 @@ async def ask_at_once(store: Store, apps: dict[str, OAuthApp], tasks: int, gate:
     say("done", os.getpid())
 
 
-async def live(store: Store, apps: dict[str, OAuthApp], people: int) -> None:
+async def live(store: Store, apps: dict[str, OAuthApp], people: int, seed: str) -> None:
     """Asks for every grant, again and again, until it is killed."""
-    dice = random.Random(os.getpid())
+    dice = random.Random(seed)
     async with broker_on(store, apps) as broker:
         say("up", os.getpid())
 
@@ -162,6 +162,12 @@ class Nursery:
         self.apps = self.world.apps()
         self._gate, self._gate_end = os.pipe()
         self._children: set[int] = set()
+        self._forked = 0
+
+    @property
+    def seed(self) -> str:
+        """The seed of a child: of the run, and how many children the nursery had before."""
+        return f"{self.orders.get('seed', 0)}/{self._forked}"
 
     async def warm_up(self) -> None:
         """One question to a store in memory, so that late imports happen once and not in every child."""
@@ -190,7 +196,7 @@ class Nursery:
 
     async def live(self) -> None:
         """Live until the child is killed."""
-        await live(self.store(), self.apps, self.orders["people"])
+        await live(self.store(), self.apps, self.orders["people"], self.seed)
 
     def _obey(self, words: list[str]) -> None:
         match words:
@@ -204,6 +210,7 @@ class Nursery:
                 raise ValueError(words)
 
     def _fork(self, life: Any) -> None:
+        self._forked += 1
         child = os.fork()
         if child == 0:
             code = 1
