@@ -2,7 +2,8 @@
 
 `rush`: all processes of all hosts want one expired grant at once. `mixed`: random work, while processes are killed,
 hosts are frozen and cut off from the database, their clocks are minutes apart, the database is restarted, and replaced
-by its standby. The hosts are network namespaces: `tests/kit/network_hosts.py`. CI runs a short form (`test_hosts.py`).
+by its standby. Every second host trusts a feed. The hosts are network namespaces: `tests/kit/network_hosts.py`. CI runs
+a short form (`test_hosts.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from typing import Any
 from rich.console import Console
 
 from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.secret import Secret
 from oauthbroker.store.key_encryption_keys import FileKek, KeyProvider
+from oauthbroker.store.postgres.feed import Feed
 from oauthbroker.store.postgres.schema import KeyringTable, migrate
 from oauthbroker.store.postgres.sealed_rows import PROCESS_SECONDS
 from oauthbroker.store.rotation import KeyRotation
@@ -73,7 +76,7 @@ class Hosts:
                 await stack.enter_async_context(_relay(port, socket, *inside(name)))
                 faked = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": f"{skew:+d}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
                 opened = Nursery.open(
-                    orders | {"seed": f"{seed}/{number}"},
+                    orders | {"seed": f"{seed}/{number}", "trusts_feed": number % 2 == 1},
                     hear,
                     "tests.faults.hosts_worker",
                     before=inside(name),
@@ -234,6 +237,7 @@ async def mixed(hosts: Hosts, seconds: float, seed: int) -> Report:
     figures = {
         "seed, seconds": f"{seed}, {seconds:.0f}",
         "trouble": dict(trouble.done),
+        "looks at a trusted feed": dict(facts.feeds),
         "answers": dict(facts.answers),
         "calls that were refused": dict(facts.refused),
         "refresh requests; of these after a lost answer": f"{sum(facts.intents.values())}; {dict(facts.after_lost)}",
@@ -283,12 +287,22 @@ async def inside_hub(given: dict[str, Any]) -> list[Report]:
     with tempfile.TemporaryDirectory() as name, postgres.replicated(HUB, PORTS, trusted()) as database:
         database.run("create database hosts")
         migrate(database.url("hosts"))
+        await _begin_feeds(database.url("hosts"))
         hosts = Hosts(Path(name), given["hosts"], database)
         reports = [await rush(hosts, given["tasks"])]
         Console().print(reports[-1].table())
         reports.append(await mixed(hosts, given["seconds"], given["seed"]))
         Console().print(reports[-1].table())
     return reports
+
+
+async def _begin_feeds(url: Secret) -> None:
+    """Let a feed begin before any record is written, so that those of the hosts are trusted at once."""
+    feed = Feed(url, trusted=True)
+    try:
+        assert await feed.heard()
+    finally:
+        await feed.close()
 
 
 def main() -> int:

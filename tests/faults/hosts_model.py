@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from oauthbroker.store.port import FEED_SECONDS
+
 Pair = tuple[str, int]  # app and person
 LONGEST_REVOCATION = 60.0  # seconds: of one whose process was killed, it is not known when it took effect
 UNREADABLE = ("keyUnknown", "recordCorrupt", "recordMisplaced")
@@ -15,12 +17,14 @@ TOLERATED = {"link:noGrant", "link:refreshUncertain", "link:revoked"}
 
 @dataclass(frozen=True)
 class Told:
-    """An answer with a token, and the times before and after the call."""
+    """An answer with a token, and the times before and after the call. `bound`: of the freshness of the host that gave
+    it, in seconds."""
 
     pair: Pair
     token: str
     asked: float
     got: float
+    bound: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -49,18 +53,20 @@ class Facts:
     granted: set[str] = field(default_factory=set)
     consented: list[tuple[Pair, float]] = field(default_factory=list)
     turns_over: dict[str, float] = field(default_factory=dict)
-    admitted: list[tuple[str, float]] = field(default_factory=list)
+    admitted: list[tuple[str, float, float]] = field(default_factory=list)  # turn, asked, bound
+    feeds: Counter[str] = field(default_factory=Counter)
+    trusting: set[str] = field(default_factory=set)  # processes that trust a feed
     enqueued: set[tuple[str, int]] = field(default_factory=set)
     received: dict[tuple[str, int], float] = field(default_factory=dict)
     sessions: set[str] = field(default_factory=set)
 
     def hear(self, line: list[str]) -> None:
         match line:
-            case ["told", _, word, app, person, token, asked, got]:
+            case ["told", process, word, app, person, token, asked, got]:
                 self.answers[word] += 1
                 pair = app, int(person)
                 if token != "-":
-                    self.told.append(Told(pair, token, float(asked), float(got)))
+                    self.told.append(Told(pair, token, float(asked), float(got), self._bound(process)))
                 elif word == "link:noGrant":
                     self.without.append(Without(pair, float(asked), float(got)))
             case ["intent", _, app, lost]:
@@ -87,12 +93,20 @@ class Facts:
             case "unrevoked", [begun, done]:
                 self.refused_revocations[pair, begun] = done
 
+    def _bound(self, process: str) -> float:
+        """Return how many seconds a change of another host may go unnoticed in a process."""
+        return FEED_SECONDS if process in self.trusting else 0.0
+
     def _hear_of_others(self, line: list[str]) -> None:
         match line:
+            case ["trusts", process]:
+                self.trusting.add(process)
+            case ["feed", _, state]:
+                self.feeds[state] += 1
             case ["over", turn, when]:
                 self.turns_over[turn] = float(when)
-            case ["admitted", turn, asked]:
-                self.admitted.append((turn, float(asked)))
+            case ["admitted", process, turn, asked]:
+                self.admitted.append((turn, float(asked), self._bound(process)))
             case ["enqueued", instance, number]:
                 self.enqueued.add((instance, int(number)))
             case ["received", instance, number, session, when]:
@@ -179,22 +193,22 @@ def _families_lost(facts: Facts, provider: Mapping[str, Any], grace: Mapping[str
 
 
 def _handed_out_after_revocation(facts: Facts, families: Mapping[str, int]) -> list[str]:
-    """No token of a grant is handed out by a call that began after the grant's revocation was acknowledged. A grant
-    counts if one of its tokens was handed out before the revocation began."""
+    """No token of a grant is handed out by a call that began after the grant's revocation was acknowledged, or by a host
+    that trusts a feed after its bound. A grant counts if one of its tokens was handed out before the revocation began."""
     of_pair = defaultdict[Pair, list[Told]](list)
     for each in facts.told:
         of_pair[each.pair].append(each)
     found = []
     for pair, begun, done in facts.revoked:
         before = {families.get(each.token) for each in of_pair[pair] if each.got < begun} - {None}
-        late = [each for each in of_pair[pair] if each.asked > done and families.get(each.token) in before]
+        late = [each for each in of_pair[pair] if each.asked > done + each.bound and families.get(each.token) in before]
         found += [f"{pair}: a token was handed out {late[0].asked - done:.3f} s after the revocation"] if late else []
     return found
 
 
 def _admitted_after_end(facts: Facts) -> list[str]:
     over = facts.turns_over
-    late = [(turn, asked - over[turn]) for turn, asked in facts.admitted if turn in over and asked > over[turn]]
+    late = [(it, asked - over[it]) for it, asked, bound in facts.admitted if it in over and asked > over[it] + bound]
     return [f"{turn} was admitted {seconds:.3f} s after its end" for turn, seconds in late]
 
 

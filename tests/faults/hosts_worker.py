@@ -22,6 +22,7 @@ from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.store.port import Store
+from oauthbroker.store.postgres.feed import Feed
 from oauthbroker.store.postgres.postgres_store import PostgresStore
 from oauthbroker.store.rotation import KeyRotation
 from oauthbroker.testing import Browser, connect_through
@@ -31,6 +32,7 @@ from tests.kit import postgres
 from tests.kit.running_broker import BASE, turn
 
 PACE = (0.05, 0.5)  # seconds between two actions of one kind
+MOST_TIMES = 25  # that a process asks for one grant before it takes another
 LEASE_SECONDS = 3.0
 CONSUMER = "orders"
 
@@ -39,8 +41,10 @@ class TellingPostgres(Telling, PostgresStore):
     """A store in a database that tells."""
 
 
-def telling_postgres(url: str, folder: Path) -> TellingPostgres:
-    found = postgres.open_postgres_store(Secret(url), folder, lease_seconds=LEASE_SECONDS, kind=TellingPostgres)
+def telling_postgres(url: str, folder: Path, *, feed: Feed | None = None) -> TellingPostgres:
+    found = postgres.open_postgres_store(
+        Secret(url), folder, lease_seconds=LEASE_SECONDS, feed=feed, kind=TellingPostgres
+    )
     assert isinstance(found, TellingPostgres)
     return found
 
@@ -59,6 +63,14 @@ async def follow(rotation: KeyRotation) -> None:
         await asyncio.sleep(1)
 
 
+async def watch(feed: Feed) -> None:
+    """Say that this process trusts its feed, and each second whether it is live."""
+    say("trusts", os.getpid())
+    while True:
+        say("feed", os.getpid(), feed.state)
+        await asyncio.sleep(1)
+
+
 def now() -> str:
     """Return the time that all processes of the machine agree on, also where their clocks are wrong."""
     return f"{time.monotonic():.6f}"
@@ -72,6 +84,7 @@ class Work:
         self._broker, self._world, self._people, self._shared = broker, world, people, shared
         self._seed, self._name = seed, f"p{os.getpid()}-{os.urandom(4).hex()}"
         self._apps = [*world.apps()]
+        self._admitted: list[Path] = []
 
     async def go_on(self) -> None:
         kinds = (self.ask, self.ask, self.ask, self.revoke, self.turn, self.admit, self.enqueue)
@@ -94,7 +107,13 @@ class Work:
         return dice.choice(self._apps), dice.randrange(self._people)
 
     async def ask(self, dice: random.Random) -> None:
-        (app, person), reports = self._pair(dice), dice.random() < 0.05
+        """Ask for one grant several times, so that a stale answer of this process has time to show."""
+        pair, times = self._pair(dice), dice.randrange(1, MOST_TIMES)
+        for _ in range(times):
+            await self._ask(*pair, reports=dice.random() < 0.05)
+            await asyncio.sleep(dice.uniform(*PACE))
+
+    async def _ask(self, app: str, person: int, *, reports: bool) -> None:
         asked_at, turned = now(), turn(subject_of(person), instance=self._name)
         result = await self._broker.oauth(turned).get_access_token(app)
         say("told", os.getpid(), word_of(result), app, person, fingerprint(result), asked_at, now())
@@ -133,12 +152,15 @@ class Work:
         say("over", begun.turn_id, now())
 
     async def admit(self, dice: random.Random) -> None:
+        """Admit one of the newest turns, or one that was admitted here before, so that a stale answer shows."""
         found = sorted(self._shared.iterdir(), key=lambda each: each.stat().st_mtime_ns)[-20:]
-        if found:
-            path, asked_at = dice.choice(found), now()
+        path = dice.choice(self._admitted if self._admitted and dice.random() < 0.5 else found or [None])
+        if path is not None:
+            asked_at = now()
             guest = await self._broker.turns.admit(path.read_text())
             assert guest is not None
-            say("admitted", path.name, asked_at)
+            say("admitted", os.getpid(), path.name, asked_at)
+            self._admitted = [*self._admitted[-9:], path]
 
     _number = 0
 
@@ -170,17 +192,23 @@ class HostNursery(Nursery):
     """Forks the brokers of a host."""
 
     def store(self) -> Store:
-        return telling_postgres(self.orders["url"], Path(self.orders["folder"]))
+        return telling_postgres(self.orders["url"], Path(self.orders["folder"]), feed=self.feed())
+
+    def feed(self) -> Feed | None:
+        """Return the feed of a host that trusts one. It is settled: the store has had feeds before any record."""
+        return Feed(Secret(self.orders["url"]), trusted=True, settling=0) if self.orders["trusts_feed"] else None
 
     async def live(self) -> None:
         """Live until the child is killed. A broker that cannot start ends, and is started again as any service."""
         folder, url = Path(self.orders["folder"]), self.orders["url"]
         try:
             async with AsyncExitStack() as stack:
-                store = telling_postgres(url, folder)
+                store = telling_postgres(url, folder, feed=self.feed())
                 broker = await stack.enter_async_context(broker_on(store, self.apps))
                 group = await stack.enter_async_context(asyncio.TaskGroup())
                 say("up", os.getpid())
+                if self.orders["trusts_feed"]:
+                    group.create_task(watch(store.feed))
                 group.create_task(follow(rotation_of(store, url, folder)))
                 work = Work(broker, self.world, self.orders["people"], shared=folder / "turns", seed=self.seed)
                 await work.go_on()

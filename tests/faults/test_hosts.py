@@ -28,3 +28,4 @@ def test_four_hosts_that_are_killed_frozen_and_cut_off_keep_every_acknowledged_c
     assert 0 == done.returncode, done.stdout + done.stderr
     for kind in ("kill", "freeze", "cut_off", "restart_database", "fail_over"):
         assert f"{kind}: " in done.stdout
+    assert "live: " in done.stdout, "no host has trusted its feed"

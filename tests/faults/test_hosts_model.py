@@ -10,7 +10,9 @@ from tests.faults.hosts_model import LONGEST_REVOCATION, Facts, problems
 
 GRACE = {"strict": 0, "forgiving": 30}
 GOOD = """
-admitted turn-1 1
+admitted 1 turn-1 1
+trusts 7
+admitted 7 turn-1 4
 over turn-1 2
 granted s1 strict 0 3
 received planner 0 s1 4
@@ -26,6 +28,7 @@ told 1 ready strict 0 a2 20 21
 revoking strict 0 30
 revoked strict 0 30 32
 told 1 ready strict 0 a2 31 33
+told 7 ready strict 0 a2 34 35
 told 1 link:revoked strict 0 - 32 33
 told 1 link:noGrant strict 0 - 34 35
 told 1 later:providerUnreachable strict 0 - 35 36
@@ -74,7 +77,9 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
     "a grant is gone, and the revocation began after it": ("told 1 ready strict 1 a3 10 11\ntold 2 link:noGrant strict 1 - 12 13\nrevoking strict 1 14\nrevoked strict 1 14 15", {}, "('strict', 1): no grant"),
     "a grant is gone long after a revocation that was refused": ("revoking strict 1 1\nunrevoked strict 1 1 5\ntold 1 ready strict 1 a3 10 11\ntold 2 link:noGrant strict 1 - 12 13", {}, "('strict', 1): no grant"),
     "a token after its revocation": ("told 1 ready strict 0 a2 40 41", {}, "('strict', 0): a token was handed out 8.000 s after the revocation"),
-    "a turn after its end": ("admitted turn-1 3", {}, "turn-1 was admitted 1.000 s after its end"),
+    "a token after its revocation, on a host with a feed": ("told 7 ready strict 0 a2 35.5 36", {}, "('strict', 0): a token was handed out 3.500 s after the revocation"),
+    "a turn after its end, on a host with a feed": ("admitted 7 turn-1 5.1", {}, "turn-1 was admitted 3.100 s after its end"),
+    "a turn after its end": ("admitted 1 turn-1 3", {}, "turn-1 was admitted 1.000 s after its end"),
     "an event out of order": ("enqueued pay 1\nenqueued pay 2\nreceived pay 2 none 1\nreceived pay 1 none 2", {}, "pay: delivered in the order [2, 1]"),
     "an event that is lost": ("enqueued pay 1", {}, "an acknowledged event was never delivered: ('pay', 1)"),
     "a consent whose end is not told": ("granted s3 strict 1 11", {}, "no event told the end of session s3"),
