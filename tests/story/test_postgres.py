@@ -40,8 +40,9 @@ from oauthbroker.wiring import init_store, migrate_store, open_vault
 from oauthbroker.wiring.moving import verify_store
 from tests.kit import installed, postgres
 from tests.kit.cli import BROKER, SECRET, Desk
-from tests.kit.running_broker import ALICE, Harness, running, turn, user_app
+from tests.kit.running_broker import ALICE, Harness, turn
 from tests.kit.waiting import until
+from tests.story.hosts_kit import hosts, postgres_of
 from tests.unit.records.kit import event
 
 ENV = "BROKER_DATABASE_URL"
@@ -66,39 +67,6 @@ def empty(prepared: postgres.Server) -> Iterator[str]:
     prepared.run("create database empty")
     yield "empty"
     prepared.run("drop database empty with (force)")
-
-
-@asynccontextmanager
-async def hosts(
-    count: int,
-    url: Secret,
-    folder: Path,
-    idp: IdentityProvider,
-    clock: Any = None,
-    *,
-    limits: Limits | None = None,
-    **store: Any,
-) -> AsyncIterator[list[Harness]]:
-    """So many brokers, each with connections of its own, on one database."""
-    app, clock = user_app(idp), clock or TestClock()
-    async with AsyncExitStack() as stack:
-        yield [
-            await stack.enter_async_context(
-                running(
-                    idp,
-                    [app],
-                    clock=clock,
-                    limits=limits,
-                    store=postgres.open_postgres_store(url, folder, **made(store)),
-                )
-            )
-            for _ in range(count)
-        ]
-
-
-def made(parts: dict[str, Any]) -> dict[str, Any]:
-    """Each host has a feed of its own: `feed` makes it."""
-    return {name: part() if name == "feed" else part for name, part in parts.items()}
 
 
 async def ready(host: Harness) -> Ready:
@@ -254,11 +222,6 @@ async def test_events_that_the_version_before_has_queued_are_taken_over_and_it_c
             assert await delivery.ack()
         assert [event(number).id for number in range(2, 6)] == found
         assert [] == [each async for each in old.events.all()]
-
-
-def postgres_of(host: Harness) -> PostgresStore:
-    assert isinstance(host.store, PostgresStore)
-    return host.store
 
 
 async def fed(host: Harness) -> PostgresStore:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.observability.metrics import Gauge, Now
+from oauthbroker.observability.metrics import Gauge, Metric, Now
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.wiring.opening import open_running
 from tests.kit import postgres
@@ -114,6 +114,46 @@ def test_the_gauges_follow_a_change_of_the_seed(placed: Desk) -> None:
         assert 0 == placed.type("keys", step, *(["--yes"] if step == "retire" else [])).code
         seen.append(seeds())
     assert [(1, 0, 0), (2, 1, 0), (2, 0, 1), (2, 0, 0)] == seen
+
+
+async def resealed() -> tuple[float, int]:
+    """Return the counter of a broker whose background has looked twice for records to seal anew, and the number of
+    records."""
+    env: Any = os.environ
+    async with open_running("config", env=env, clock=SystemClock(), background=False) as running:
+        keys = running._keys
+        assert keys is not None
+        await keys.follow()
+        for _ in range(2):
+            await keys.reseal_gently()
+        counted = running.parts.metrics.counts[Metric.RECORDS_RESEALED, ()]
+        return counted, (await keys.rotation.seals()).total()
+
+
+def test_the_counter_of_resealed_records_counts_each_once_in_the_broker_that_sealed_it(placed: Desk) -> None:
+    for number in range(3):
+        assert 0 == placed.type("secrets", "set", f"more{number}", "key", stdin=f"secret-{number}").code
+    counted, before = asyncio.run(resealed())
+    assert counted == 0, "there is no old seed"
+    assert before >= 4
+    assert 0 == placed.type("keys", "rotate").code
+    counted, after = asyncio.run(resealed())
+    assert before <= counted == after
+    assert 0 == asyncio.run(resealed())[0], "another broker has sealed them"
+
+
+def test_doctor_names_the_next_step_of_a_rotation(placed: Desk) -> None:
+    def of_seeds() -> list[tuple[str, str, str]]:
+        return [each for each in checked(placed, "keys") if "The key opens" not in each[1]]
+
+    assert [] == of_seeds()
+    assert 0 == placed.type("keys", "rotate").code
+    todo = "A running broker does it; `oauthbroker keys reseal` does it now."
+    assert [("ok", "Records are to be sealed anew with the newest seed.", todo)] == of_seeds()
+    assert 0 == placed.type("keys", "reseal").code
+    assert [("warning", "1 old seed can be destroyed.", "Run `oauthbroker keys retire`.")] == of_seeds()
+    assert 0 == placed.type("keys", "retire", "--yes").code
+    assert [] == of_seeds()
 
 
 def test_the_gauges_count_the_leases_of_the_database(placed: Desk, postgres_server: postgres.Server) -> None:
