@@ -25,6 +25,7 @@ _FUNCTIONS: Final = (
 )  # fmt: skip
 _OPEN: Final = frozenset({"$ref", "$dynamicRef", "anyOf", "oneOf", "allOf", "patternProperties", "if", "nullable"})
 _MACROS: Final = frozenset({"all", "exists", "exists_one", "filter"})
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOKEN = re.compile(
     r"""(?P<space>\s+)|(?P<text>[rRbB]{0,2}(?:\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'))"""
     r"""|(?P<number>(?:[0-9]+\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?[A-Za-z_0-9]*)"""
@@ -110,7 +111,7 @@ def names_of_schema(schema: Mapping[str, Any], root: str) -> Names:
         part = part if isinstance(part, Mapping) else {}
         kind, properties = part.get("type"), part.get("properties", {})
         whole = kind in {"object", None} and properties and not set(part) & _OPEN
-        if whole and all(_is_name(each) for each in properties):
+        if whole and all(map(_NAME.fullmatch, properties)):
             required = part.get("required", ())
             waiting += [(f"{name}.{key}", each, may_lack or key not in required) for key, each in properties.items()]
             continue
@@ -119,10 +120,6 @@ def names_of_schema(schema: Mapping[str, Any], root: str) -> Names:
         if may_lack:
             optional.add(name)
     return Names(types=types, optional=frozenset(optional))
-
-
-def _is_name(word: str) -> bool:
-    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", word) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

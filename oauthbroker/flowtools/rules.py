@@ -32,7 +32,10 @@ class FlowFinding:
 def findings(tool: FlowTool) -> list[FlowFinding]:
     """Return all findings: graph rules by number, then risk rules, each in the order of the document."""
     graph = graph_of(tool)
-    found = list(_cycles(graph))
+    found: list[FlowFinding] = []
+    if ring := cycle(graph):
+        todo = "remove one of its edges; to try again, use a retry node"
+        found.append(_at("1", RED, ring, "the flow runs in a cycle", todo))
     if tool.start not in graph.nodes:
         return [*found, _at("2", RED, (), "startNode names no node", "write the id of a node as startNode")]
     reached = paths([graph.start], graph.after)
@@ -70,11 +73,6 @@ def concurrency_of(tool: FlowTool) -> str:
 
 def _at(rule: str, risk: str, way: Path, what: str, todo: str) -> FlowFinding:
     return FlowFinding(rule=rule, risk=risk, node=way[-1] if way else "", path=way, what=what, todo=todo)
-
-
-def _cycles(graph: Graph) -> Iterator[FlowFinding]:
-    if ring := cycle(graph):
-        yield _at("1", RED, ring, "the flow runs in a cycle", "remove one of its edges; to try again, use a retry node")
 
 
 def _dead_ends(graph: Graph, tool: FlowTool, reached: Ways[str]) -> Iterator[FlowFinding]:

@@ -48,9 +48,6 @@ class GitFailed(Exception):
 class Busy(Exception):
     """Another process held the lock for a minute."""
 
-    def __init__(self) -> None:
-        super().__init__("another process holds the lock of the bundle's repository: try again")
-
 
 @dataclass(frozen=True, slots=True)
 class Git:
@@ -99,7 +96,7 @@ class Git:
         try:
             lock.acquire()
         except Timeout:
-            raise Busy from None
+            raise Busy("another process holds the lock of the bundle's repository: try again") from None
         try:
             yield
         finally:

@@ -61,7 +61,7 @@ class ProcessTool:
                 async with asyncio.timeout(self.limits.seconds):
                     return _output(await self._answer(call, context.workdir, folders))
             except TimeoutError:
-                raise _failed("ToolTimeout", f"no result in {self.limits.seconds:g} seconds") from None
+                raise ToolFailure(f"no result in {self.limits.seconds:g} seconds", name="ToolTimeout") from None
 
     async def _answer(self, call: Mapping[str, Json], workdir: Path, changesets: Sequence[Path]) -> bytes:
         """Run the process of a call, and return the line that comes back."""
@@ -87,11 +87,11 @@ class ProcessTool:
             while b"\n" not in answer and (piece := await loop.sock_recv(channel, 64 * 1024)):
                 answer += piece
                 if len(answer) > self.limits.output:
-                    raise _failed("ToolOutputTooLarge", f"more than {self.limits.output} bytes")
+                    raise ToolFailure(f"more than {self.limits.output} bytes", name="ToolOutputTooLarge")
         except ConnectionError:
             answer.clear()
         if b"\n" not in answer:
-            raise _failed("ToolProcessEnded", f"the process ended without a result ({await _how(process)})")
+            raise ToolFailure(f"the process ended without a result ({await _how(process)})", name="ToolProcessEnded")
         return bytes(answer.partition(b"\n")[0])
 
 
@@ -129,11 +129,7 @@ def _output(line: bytes) -> Json:
                 code=code if own else ToolCode.TOOL,
                 suggestion=suggestion if isinstance(suggestion, str) else None,
             )
-    raise _failed("ToolAnswerInvalid", "the process wrote something else than a result")
-
-
-def _failed(name: str, message: str) -> ToolFailure:
-    return ToolFailure(message, name=name)
+    raise ToolFailure("the process wrote something else than a result", name="ToolAnswerInvalid")
 
 
 def _refuse(_constant: str) -> None:
