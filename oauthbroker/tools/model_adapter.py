@@ -14,7 +14,6 @@ from oauthbroker.tools.results import ToolCall
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
     from pydantic_ai.models import Model as ForeignModel
-    from pydantic_ai.providers import Provider
     from pydantic_ai.settings import ModelSettings
     from pydantic_ai.tools import ToolDefinition
 
@@ -47,11 +46,8 @@ def adapted(provider: str, name: str, api_key: str | None, params: Mapping[str, 
     from pydantic_ai.models import infer_model
     from pydantic_ai.providers import infer_provider_class
 
-    def provided(of: str) -> Provider[Any]:
-        make: Any = infer_provider_class(of)
-        return cast("Provider[Any]", make(api_key=api_key))
-
-    model = infer_model(f"{provider}:{name}", provider_factory=provided)
+    class_of: Any = infer_provider_class  # the base class does not say that each takes an `api_key`
+    model = infer_model(f"{provider}:{name}", provider_factory=lambda of: class_of(of)(api_key=api_key))
     return AdaptedModel(model, params)
 
 
