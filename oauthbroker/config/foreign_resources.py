@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from oauthbroker.config.fields import API_VERSIONS
 from oauthbroker.config.kinds import Kinds
 from oauthbroker.config.problems import Keys
 from oauthbroker.config.resource_specs import PARTS
 from oauthbroker.config.spelling import is_slip, is_slip_of_field
-
-Standing = Literal["ours", "near", "unsaid", "foreign"]
 
 # Kinds of the runtime: no typos of ours, even where their names resemble them.
 _RUNTIME_KINDS: Final = frozenset(
@@ -27,8 +25,7 @@ def is_foreign(data: Any, kinds: Kinds) -> bool:
     if not isinstance(data, dict):
         return False
     kind = data.get("kind")
-    of_version, of_kind = _version_standing(data.get("apiVersion"), kind, kinds), _kind_standing(kind, kinds)
-    if "foreign" in {of_version, of_kind}:
+    if _is_foreign_version(data.get("apiVersion"), kind, kinds) or _is_foreign_kind(kind, kinds):
         return True
     return kind in PARTS and not kinds.room_reads(kind) and not _speaks_of_auth(data.get("spec"))
 
@@ -58,22 +55,16 @@ def _speaks_of_auth(spec: Any) -> bool:
     return any(key == "auth" or is_slip_of_field(key, "auth") for key in spec) or any(app_refs(spec))
 
 
-def _version_standing(version: Any, kind: Any, kinds: Kinds) -> Standing:
-    if not isinstance(version, str):
-        return "unsaid"
-    if version in API_VERSIONS:
-        return "ours"
+def _is_foreign_version(version: Any, kind: Any, kinds: Kinds) -> bool:
+    if not isinstance(version, str) or version in API_VERSIONS:
+        return False
     group = version.partition("/")[0]
     if any(group.casefold() == it or is_slip(group, it, 2) for it in _GROUPS):
-        return "near"
-    return "near" if version in _VERSIONS and kinds.of(kind) else "foreign"
+        return False
+    return version not in _VERSIONS or not kinds.of(kind)
 
 
-def _kind_standing(kind: Any, kinds: Kinds) -> Standing:
-    if not isinstance(kind, str):
-        return "unsaid"
-    if kinds.of(kind):
-        return "ours"
-    if kind in _RUNTIME_KINDS:
-        return "foreign"
-    return "near" if kind == "Secret" or any(is_slip(kind, it) for it in kinds.readers) else "foreign"
+def _is_foreign_kind(kind: Any, kinds: Kinds) -> bool:
+    if not isinstance(kind, str) or kind == "Secret" or kinds.of(kind):
+        return False
+    return kind in _RUNTIME_KINDS or not any(is_slip(kind, it) for it in kinds.readers)

@@ -40,6 +40,20 @@ class ConfigProblem:
     code: Code = Code.CONFIG_INVALID
     root: bool = False
 
+    @classmethod
+    def at(
+        cls,
+        place: SourcePlace,
+        path: str,
+        what: str,
+        todo: str,
+        code: Code = Code.CONFIG_INVALID,
+        *,
+        root: bool = False,
+    ) -> ConfigProblem:
+        line, column = place.line, place.column
+        return cls(file=place.file, line=line, column=column, path=path, what=what, todo=todo, code=code, root=root)
+
     @property
     def place(self) -> SourcePlace:
         return SourcePlace(self.file, self.line, self.column)
@@ -80,27 +94,14 @@ class Problems:
     unread: bool = False
 
     def add(self, place: SourcePlace, path: str, what: str, todo: str, code: Code = Code.CONFIG_INVALID) -> None:
-        self.take(
-            ConfigProblem(
-                file=place.file, line=place.line, column=place.column, path=path, what=what, todo=todo, code=code
-            )
-        )
+        self.take(ConfigProblem.at(place, path, what, todo, code))
 
     def take(self, problem: ConfigProblem) -> None:
         """Add a problem that was found before. Raises ConfigRefused when there are too many."""
         self.found.setdefault(problem)
         if len(self.found) >= MAX_PROBLEMS:
-            self.found.setdefault(
-                ConfigProblem(
-                    file=problem.file,
-                    line=0,
-                    column=0,
-                    path="",
-                    what=f"more than {MAX_PROBLEMS} problems",
-                    todo="mend these first",
-                    root=True,
-                )
-            )
+            place, what = SourcePlace(problem.file), f"more than {MAX_PROBLEMS} problems"
+            self.found.setdefault(ConfigProblem.at(place, "", what, "mend these first", root=True))
             self.raise_if_any()
 
     def raise_if_any(self) -> None:

@@ -58,14 +58,7 @@ def idle_refs(documents: Iterable[Document], kinds: Kinds) -> Iterator[ConfigPro
             if document.foreign or not (path == _READ_AT or kinds.room_reads(data.get("kind"), path)):
                 place, dots = document.key_at(path), dotted(kinds.masked(path))
                 todo = "write spec.auth.oauthAppRef of a Tool, Extension, Connection or Connector"
-                yield ConfigProblem(
-                    file=place.file,
-                    line=place.line,
-                    column=place.column,
-                    path=dots,
-                    what="an oauthAppRef that nothing reads",
-                    todo=todo,
-                )
+                yield ConfigProblem.at(place, dots, "an oauthAppRef that nothing reads", todo)
 
 
 def _shown(text: Any) -> str:

@@ -106,18 +106,8 @@ class _Builder:
 
     def refuse(self, event: Any, what: str, todo: str, *, root: bool = False) -> None:
         if len(self.wrong) <= MAX_PROBLEMS:
-            line, column = event.start_mark.line + 1, event.start_mark.column + 1
-            self.wrong.setdefault(
-                ConfigProblem(
-                    file=self.file,
-                    line=line,
-                    column=column,
-                    path=dotted(self.kinds.masked(self.path())),
-                    what=what,
-                    todo=todo,
-                    root=root,
-                )
-            )
+            place, path = SourcePlace(self.file, *_start(event)), dotted(self.kinds.masked(self.path()))
+            self.wrong.setdefault(ConfigProblem.at(place, path, what, todo, root=root))
 
     def judge(self) -> bool:
         """Return whether the document is foreign, and may use all of YAML. Problems of ours are reported."""
@@ -196,7 +186,7 @@ class _Builder:
 
     def place(self, event: Any, value: Any) -> None:
         """Puts a value, or a key, where it belongs."""
-        mark = (event.start_mark.line + 1, event.start_mark.column + 1)
+        mark = _start(event)
         if not self.stack:
             self.root, self.values[()] = value, mark
             return
@@ -229,7 +219,7 @@ class _Builder:
 def read(text: str, file: str, folder: Path, problems: Problems, kinds: Kinds = OURS) -> list[Document]:
     """Return the documents of one file. Problems are reported; complete documents before them are kept."""
     builder = _Builder(file=file, folder=folder, problems=problems, kinds=kinds)
-    trouble: tuple[int, int] | None = None
+    trouble: SourcePlace | None = None
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             builder.event(event)
@@ -238,13 +228,13 @@ def read(text: str, file: str, folder: Path, problems: Problems, kinds: Kinds = 
                 break
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        trouble = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        trouble = SourcePlace(file, mark.line + 1, mark.column + 1) if mark else SourcePlace(file, 1, 1)
     except (yaml.YAMLError, ValueError):
-        trouble = (1, 1)
+        trouble = SourcePlace(file, 1, 1)
     if trouble is not None:
         problems.unread = True
         if builder.judge() or not builder.below:  # a value that is too deep was refused already
-            problems.take(_trouble(text, file, *trouble))
+            problems.take(_trouble(text, trouble))
     return builder.documents
 
 
@@ -253,39 +243,25 @@ def _refuse_deep(builder: _Builder, event: Any) -> None:
     was refused already."""
     builder.problems.unread = True
     if builder.judge():
-        line, column = event.start_mark.line + 1, event.start_mark.column + 1
-        what = f"nested deeper than {MAX_PARSED_DEPTH} levels"
-        builder.problems.take(
-            ConfigProblem(file=builder.file, line=line, column=column, path="", what=what, todo="flatten it", root=True)
-        )
+        place, what = SourcePlace(builder.file, *_start(event)), f"nested deeper than {MAX_PARSED_DEPTH} levels"
+        builder.problems.take(ConfigProblem.at(place, "", what, "flatten it", root=True))
 
 
-def _trouble(text: str, file: str, line: int, column: int) -> ConfigProblem:
+def _start(event: Any) -> tuple[int, int]:
+    """Return the line and the column of an event, counted from 1."""
+    return event.start_mark.line + 1, event.start_mark.column + 1
+
+
+def _trouble(text: str, place: SourcePlace) -> ConfigProblem:
     """Return the problem behind a parser's error. A tab in the indentation is named."""
     lines = text.splitlines()
-    for at in (line, line - 1):
+    for at in (place.line, place.line - 1):
         found = lines[at - 1] if 1 <= at <= len(lines) else ""
         margin = found[: len(found) - len(found.lstrip(" \t"))]
         if "\t" in margin:
-            column = margin.index("\t") + 1
-            return ConfigProblem(
-                file=file,
-                line=at,
-                column=column,
-                path="",
-                what="a tab in the indentation",
-                todo="indent with spaces",
-                root=True,
-            )
-    return ConfigProblem(
-        file=file,
-        line=line,
-        column=column,
-        path="",
-        what="this is not well-formed YAML",
-        todo=_SYNTAX_ADVICE,
-        root=True,
-    )
+            tab = SourcePlace(place.file, at, margin.index("\t") + 1)
+            return ConfigProblem.at(tab, "", "a tab in the indentation", "indent with spaces", root=True)
+    return ConfigProblem.at(place, "", "this is not well-formed YAML", _SYNTAX_ADVICE, root=True)
 
 
 def _scalar(event: Any) -> Any:
