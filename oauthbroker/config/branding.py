@@ -26,10 +26,10 @@ _KINDS: Final = {
 _MAIL = re.compile(r"mailto:[A-Za-z0-9._+-]{1,64}@[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
 
 
-def branding_of(broker: Written[BrokerSpec] | None) -> Branding:
+def branding_of(broker: Written[BrokerSpec]) -> Branding:
     """Return the branding. A flaw is a problem, and its part is left out."""
-    spec = broker.spec.pages if broker is not None else None
-    if broker is None or spec is None:
+    spec = broker.spec.pages
+    if spec is None:
         return Branding()
     return Branding(_name(broker, spec), _support_url(broker, spec), _logo(broker, spec))
 

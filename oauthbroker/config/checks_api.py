@@ -40,7 +40,7 @@ def api_of(app: Merged) -> ApiAccess:
     return ApiAccess(tuple(host for host in hosts if host is not None), methods, injected)
 
 
-def check_api(app: Merged, *, plain_http: bool, reach: ProviderNetworks) -> None:
+def check_api(app: Merged, reach: ProviderNetworks) -> None:
     """Check each host by itself, and that none and no method stands twice."""
     said = app.spec.api
     if said is None:
@@ -50,7 +50,7 @@ def check_api(app: Merged, *, plain_http: bool, reach: ProviderNetworks) -> None
         at: Keys = ("api", "hosts", index)
         if not app.written.whole(*at):
             continue
-        flaw = _flaw(app, written, plain_http=plain_http, reach=reach)
+        flaw = _flaw(app, written, reach)
         host = _host(written)
         same = (host.name, host.port) if isinstance(host, ApiHost) else host
         if flaw is None and same in seen:
@@ -78,7 +78,7 @@ def _host(written: ApiHostSpec) -> ApiHost | AccountHost | None:
     return AccountHost(written.provider_data or "", written.within or "")
 
 
-def _flaw(app: Merged, written: ApiHostSpec, *, plain_http: bool, reach: ProviderNetworks) -> Flaw | None:
+def _flaw(app: Merged, written: ApiHostSpec, reach: ProviderNetworks) -> Flaw | None:
     if written.name is None:
         return _account_flaw(app, written)
     if written.provider_data is not None or written.within is not None:
@@ -88,7 +88,7 @@ def _flaw(app: Merged, written: ApiHostSpec, *, plain_http: bool, reach: Provide
         return "not a host", "write a name in small letters, with or without a port, without https:// or a path"
     if host.scheme == "http" and not is_loopback(host.name):
         return "http instead of https", HTTPS_ADVICE
-    if host.scheme == "http" and not plain_http:
+    if host.scheme == "http" and not reach.loopback:
         return "http instead of https", PLAIN_HTTP
     if is_address(host.name) and (not reach.admits(host.name) or ipaddress.ip_address(host.name).is_global):
         return "an address instead of a name", "write a name, or list its network in the Broker's providerNetworks"

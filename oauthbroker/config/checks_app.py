@@ -119,16 +119,16 @@ def _secrets(client: ClientSpec | None) -> dict[str, object]:
     return {"clientSecret": client.client_secret, "clientSecrets": client.client_secrets}
 
 
-def check_endpoints(app: Merged, *, plain_http: bool, reach: ProviderNetworks) -> None:
+def check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
     written = app.spec.endpoints
     for slot, name in ENDPOINT_NAMES.items():
         said = getattr(written, slot) if written else None
         if said is None:
             continue
         if slot != "authorization_url":
-            trouble = fetched_flaw(said, plain_http=plain_http, reach=reach, query=False)
+            trouble = fetched_flaw(said, reach, query=False)
         else:  # browsers go there
-            trouble = url_checks.flaw(said) or _plain_http(said, allowed=plain_http)
+            trouble = url_checks.flaw(said) or _plain_http(said, allowed=reach.loopback)
         if trouble is None and RESERVED_OPTIONS & _query_names(said):
             trouble = "a query that names a parameter of ours", "remove it from the URL"
         if trouble:
@@ -145,9 +145,9 @@ def check_endpoints(app: Merged, *, plain_http: bool, reach: ProviderNetworks) -
             app.written.missing(("endpoints", ENDPOINT_NAMES[slot]), todo)
 
 
-def fetched_flaw(url: str, *, plain_http: bool, reach: ProviderNetworks, query: bool) -> tuple[str, str] | None:
+def fetched_flaw(url: str, reach: ProviderNetworks, *, query: bool) -> tuple[str, str] | None:
     """Return (flaw, remedy) for an address that the broker sends requests to, else None."""
-    trouble = url_checks.flaw(url, query=query) or _plain_http(url, allowed=plain_http)
+    trouble = url_checks.flaw(url, query=query) or _plain_http(url, allowed=reach.loopback)
     if trouble is None and reach.refuses(url_checks.host_of(url)):
         return "an address inside your own network", "list its network in the Broker's providerNetworks"
     return trouble

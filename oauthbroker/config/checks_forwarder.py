@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 from oauthbroker.config import url_checks
 from oauthbroker.config.checks_app import fetched_flaw
-from oauthbroker.config.checks_tools import SECRET_ADVICE
 from oauthbroker.config.client_spec import ValueSource
 from oauthbroker.config.forwarder_spec import ForwarderSpec, NatsSpec, WebhookSpec
 from oauthbroker.config.problems import Keys, Problems, SourcePlace
@@ -50,7 +49,7 @@ class ForwarderDraft:
 
 
 def forwarder_drafts(
-    resources: Sequence[Written[Any]], settings: Settings, ca: str, *, plain_secrets: bool
+    resources: Sequence[Written[Any]], settings: Settings, ca: str, plain_todo: str
 ) -> tuple[ForwarderDraft, ...]:
     """Check all forwarders of a bundle. An agent has one forwarder at most, and none if the tool runtime serves it."""
     served: dict[str, SourcePlace] = {
@@ -60,7 +59,7 @@ def forwarder_drafts(
     for each in resources:
         if each.kind == "Forwarder" and not each.room:
             _check_agents(each, served)
-            found.append(_draft(each, settings, ca, plain_secrets=plain_secrets))
+            found.append(_draft(each, settings, ca, plain_todo))
     return tuple(each for each in found if each is not None)
 
 
@@ -76,9 +75,8 @@ def _check_agents(written: WrittenForwarder, served: dict[str, SourcePlace]) -> 
         served.setdefault(agent, written.place("agents", at))
 
 
-def _draft(written: WrittenForwarder, settings: Settings, ca: str, *, plain_secrets: bool) -> ForwarderDraft | None:
-    spec, plain_todo = written.spec, "" if plain_secrets else SECRET_ADVICE
-    networks = tuple(spec.networks or ())
+def _draft(written: WrittenForwarder, settings: Settings, ca: str, plain_todo: str) -> ForwarderDraft | None:
+    spec, networks = written.spec, tuple(written.spec.networks or ())
     for at in (at for at, network in enumerate(networks) if not url_checks.is_network(network)):
         written.refuse(("networks", at), "not an address or network", "write 10.0.0.7 or 10.0.0.0/24")
     if (spec.webhook is None) == (spec.nats is None):
@@ -103,7 +101,7 @@ _Sources = Iterable[tuple[Keys, ValueSource]]
 def _webhook(written: WrittenForwarder, spec: WebhookSpec, reach: ProviderNetworks) -> tuple[Webhook, _Sources]:
     if spec.url is None:
         written.missing(("webhook", "url"), "write the https address that takes the events")
-    elif trouble := fetched_flaw(spec.url, plain_http=reach.loopback, reach=reach, query=True):
+    elif trouble := fetched_flaw(spec.url, reach, query=True):
         what, todo = trouble
         inside = "list its network in `networks`" if reach.refuses(url_checks.host_of(spec.url)) else todo
         written.refuse(("webhook", "url"), what, inside)

@@ -39,7 +39,7 @@ def host_of_server(app: Merged) -> list[ApiHost]:
     return [found] if found is not None else []
 
 
-def check_mcp(app: Merged, *, plain_http: bool, reach: ProviderNetworks) -> None:
+def check_mcp(app: Merged, reach: ProviderNetworks) -> None:
     spec = app.spec
     if spec.provider != MCP:
         if spec.mcp is not None:
@@ -51,7 +51,7 @@ def check_mcp(app: Merged, *, plain_http: bool, reach: ProviderNetworks) -> None
     if spec.client is not None and spec.client.client_id is not None and said.get("issuer") is None:
         app.written.missing(("mcp", "issuer"), "write the issuer at which the client is registered: no other gets it")
     for name, url in said.items():
-        if url is not None and (trouble := fetched_flaw(url, plain_http=plain_http, reach=reach, query=name == "url")):
+        if url is not None and (trouble := fetched_flaw(url, reach, query=name == "url")):
             app.written.refuse(("mcp", name), *trouble)
     if spec.flow in {"deviceCode", "clientCredentials"}:
         app.written.refuse(("flow",), "not a flow for MCP servers", "write flow: authorizationCode")

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
-from oauthbroker.config.fields import ObjectRef
 from oauthbroker.config.preset_merge import preset_of
 from oauthbroker.config.problems import Keys
 from oauthbroker.config.references import referred
-from oauthbroker.config.resource_specs import ConnectorSpec, ExportSpec, OAuthAppSpec, PartSpec, ToolSpec
+from oauthbroker.config.resource_specs import (
+    ConnectorAuthSpec,
+    ConnectorSpec,
+    ExportSpec,
+    OAuthAppSpec,
+    PartSpec,
+    ToolAuthSpec,
+    ToolSpec,
+)
 from oauthbroker.config.shape import Written
 from oauthbroker.config.value_sources import Source, source_of
 from oauthbroker.model.apps import ToolAuth
 
 Apps = Mapping[str, Written[OAuthAppSpec]]
-SECRET_ADVICE: Final = (
-    "write valueFrom: {secretRef: {ref: Secret/<name>, key: <key>}}, or allowPlainSecrets: dev in the Broker resource"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,34 +33,23 @@ class ConnectorDraft:
     token: Source | None
 
 
-def tool_auths(tool: Written[ToolSpec], apps: Apps) -> Iterator[tuple[str, ToolAuth]]:
-    """Yield (`Tool/name` or `Tool/name:export`, its app and scopes), after reporting flaws."""
-    auth = tool.spec.auth
-    declared: ToolAuth | None = None
-    if auth is not None:
-        declared = _declared(tool, ("auth",), auth.oauth_app_ref, auth.scopes, apps, auth.delivery)
+def declared_auths(part: Written[PartSpec], apps: Apps) -> Iterator[tuple[str, ToolAuth]]:
+    """Yield (`Kind/name`, or `Tool/name:export`; its app and scopes), after reporting flaws."""
+    spec, name = part.spec, f"{part.kind}/{part.name}"
+    declared = _declared(part, spec.auth, apps) if spec.auth is not None else None
     if declared is not None:
-        yield f"Tool/{tool.name}", declared
+        yield name, declared
     names: set[str] = set()
-    for index, export in enumerate(tool.spec.exports or ()):
+    for index, export in enumerate((isinstance(spec, ToolSpec) and spec.exports) or ()):
         if export.name is not None and export.name in names:
-            tool.refuse(("exports", index, "name"), "the same export twice", "rename or remove one")
+            part.refuse(("exports", index, "name"), "the same export twice", "rename or remove one")
         names.add(export.name or "")
-        narrowed = _narrowed(tool, index, export, declared)
+        narrowed = _narrowed(part, index, export, declared)
         if narrowed is not None and export.name:
-            yield f"Tool/{tool.name}:{export.name}", narrowed
+            yield f"{name}:{export.name}", narrowed
 
 
-def part_auth(part: Written[PartSpec], apps: Apps) -> Iterator[tuple[str, ToolAuth]]:
-    """Yield (`Extension/name` or `Connection/name`, its app and scopes), after reporting flaws."""
-    if part.spec.auth is not None:
-        auth = part.spec.auth
-        declared = _declared(part, ("auth",), auth.oauth_app_ref, auth.scopes, apps, auth.delivery)
-        if declared is not None:
-            yield f"{part.kind}/{part.name}", declared
-
-
-def _narrowed(tool: Written[ToolSpec], index: int, export: ExportSpec, declared: ToolAuth | None) -> ToolAuth | None:
+def _narrowed(tool: Written[PartSpec], index: int, export: ExportSpec, declared: ToolAuth | None) -> ToolAuth | None:
     """Return the auth of an export: its tool's, or fewer of its scopes."""
     path = ("exports", index, "auth")
     if export.auth is None or declared is None:
@@ -73,7 +66,7 @@ def _narrowed(tool: Written[ToolSpec], index: int, export: ExportSpec, declared:
     return replace(declared, scopes=tuple(export.auth.scopes))
 
 
-def connector_draft(connector: Written[ConnectorSpec], apps: Apps, *, plain_secrets: bool) -> ConnectorDraft | None:
+def connector_draft(connector: Written[ConnectorSpec], apps: Apps, plain_todo: str) -> ConnectorDraft | None:
     """Return a connector's auth: exactly one of oauthAppRef and staticToken."""
     auth = connector.spec.auth
     if auth is None or not connector.whole("auth"):
@@ -84,30 +77,27 @@ def connector_draft(connector: Written[ConnectorSpec], apps: Apps, *, plain_secr
     if auth.static_token is not None:
         if auth.scopes is not None:
             connector.refuse(("auth", "scopes"), "scopes beside a static token", "remove them", key=True)
-        todo = "" if plain_secrets else SECRET_ADVICE
-        token = source_of(connector, ("auth", "staticToken"), auth.static_token, plain_todo=todo)
+        token = source_of(connector, ("auth", "staticToken"), auth.static_token, plain_todo=plain_todo)
         return ConnectorDraft(None, token) if token else None
-    declared = _declared(connector, ("auth",), auth.oauth_app_ref, auth.scopes, apps)
+    declared = _declared(connector, auth, apps)
     return ConnectorDraft(declared, None) if declared else None
 
 
-def _declared(
-    resource: Written[Any],
-    path: Keys,
-    ref: ObjectRef | None,
-    scopes: list[str] | None,
-    apps: Apps,
-    delivery: str | None = None,
-) -> ToolAuth | None:
-    app = _app(resource, (*path, "oauthAppRef"), ref, apps)
+def _declared(resource: Written[Any], auth: ToolAuthSpec | ConnectorAuthSpec, apps: Apps) -> ToolAuth | None:
+    at, scopes = ("auth", "oauthAppRef"), auth.scopes
+    if auth.oauth_app_ref is None:
+        resource.missing(at, "write oauthAppRef: OAuthApp/<name>")
+        return None
+    app = referred(resource, at, auth.oauth_app_ref, "OAuthApp", apps)
     if app is None:
         return None
     if scopes is not None and app.whole("scopes"):
-        _check_scopes(resource, (*path, "scopes"), scopes, app.spec.scopes or (), "the OAuthApp does not have")
-    if delivery is not None and not _may_carry(app):
-        todo = "write api.hosts in the OAuthApp, or remove delivery"
-        resource.refuse((*path, "delivery"), "injection for an OAuthApp without api.hosts, so no token is usable", todo)
-    return ToolAuth(app.name, None if scopes is None else tuple(scopes), delivery is not None)
+        _check_scopes(resource, ("auth", "scopes"), scopes, app.spec.scopes or (), "the OAuthApp does not have")
+    injected = isinstance(auth, ToolAuthSpec) and auth.delivery is not None
+    if injected and not _may_carry(app):
+        what = "injection for an OAuthApp without api.hosts, so no token is usable"
+        resource.refuse(("auth", "delivery"), what, "write api.hosts in the OAuthApp, or remove delivery")
+    return ToolAuth(app.name, None if scopes is None else tuple(scopes), injected)
 
 
 def _may_carry(app: Written[OAuthAppSpec]) -> bool:
@@ -116,13 +106,6 @@ def _may_carry(app: Written[OAuthAppSpec]) -> bool:
         return True
     preset = preset_of(app.spec)
     return not app.whole("api") or (preset is not None and bool(preset.api_hosts))
-
-
-def _app(resource: Written[Any], path: Keys, ref: ObjectRef | None, apps: Apps) -> Written[OAuthAppSpec] | None:
-    if ref is None:
-        resource.missing(path, "write oauthAppRef: OAuthApp/<name>")
-        return None
-    return referred(resource, path, ref, "OAuthApp", apps)
 
 
 def _check_scopes(resource: Written[Any], path: Keys, scopes: list[str], allowed: Any, what: str) -> None:

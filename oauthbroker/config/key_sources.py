@@ -23,10 +23,10 @@ _KEYS: Final = ("keys",)
 _TOKEN_ADVICE: Final = "write tokenFile: <path>, or token: {valueFrom: {env: NAME}}"
 
 
-def key_sources(broker: Written[BrokerSpec] | None) -> tuple[KeySource | None, tuple[KeySource, ...]]:
+def key_sources(broker: Written[BrokerSpec]) -> tuple[KeySource | None, tuple[KeySource, ...]]:
     """Return the key service in place of a key file, and the further keys. A member that lacks is reported by
     `check_keys`."""
-    found = [(path, _source(broker, path, spec)) for path, spec in _written(broker)] if broker is not None else []
+    found = [(path, _source(broker, path, spec)) for path, spec in _written(broker)]
     first = next((each for path, each in found if path == _KEYS), None)
     others = tuple(each for path, each in found if path != _KEYS and each is not None)
     return (first if first is not None and first.kind != "file" else None), others

@@ -24,22 +24,22 @@ from oauthbroker.config.checks_flow import check_flow, check_pushing
 from oauthbroker.config.checks_forwarder import forwarder_drafts
 from oauthbroker.config.checks_mcp import check_mcp, resource_of, server_of
 from oauthbroker.config.checks_owner import check_binding, check_identity
-from oauthbroker.config.checks_tools import SECRET_ADVICE, connector_draft, part_auth, tool_auths
+from oauthbroker.config.checks_tools import connector_draft, declared_auths
 from oauthbroker.config.client_spec import ClientSpec, ValueSource
 from oauthbroker.config.files import documents_of, read_files
-from oauthbroker.config.login_spec import check_login, login_of
+from oauthbroker.config.login_spec import as_app, check_login
 from oauthbroker.config.named_rooms import read_bundle
 from oauthbroker.config.preset_merge import MCP, Merged, merge
 from oauthbroker.config.problems import Keys, Problems, SourcePlace
 from oauthbroker.config.provider_ca import trusted_ca
 from oauthbroker.config.resource_specs import PARTS, OAuthAppSpec
 from oauthbroker.config.room_resources import room_drafts
-from oauthbroker.config.settings_from_spec import check_broker, check_store_place, settings_of
+from oauthbroker.config.settings_from_spec import check_broker, settings_of
 from oauthbroker.config.shape import Written, written
 from oauthbroker.config.skipped import idle_refs, left_alone
 from oauthbroker.config.unresolved_bundle import AppDraft, Loaded, LoginDraft
 from oauthbroker.config.unverified_facts import doubts, is_unusual
-from oauthbroker.config.value_sources import source_of
+from oauthbroker.config.value_sources import SECRET_ADVICE, source_of
 from oauthbroker.config.yaml_reader import Document
 from oauthbroker.model.apps import Client, OAuthApp, Owner
 from oauthbroker.model.provider_networks import ProviderNetworks
@@ -56,40 +56,36 @@ def load(path: Path | str) -> Loaded:
     documents, named = read_bundle(bundle, problems)
     resources = [it for document in documents for it in written(document, problems, named.kinds)]
     check_names(documents, problems)
-    brokers = _of(resources, "Broker")
-    broker: Written[BrokerSpec] | None = next(iter(brokers), None)
-    for another in brokers[1:]:
+    broker = _broker(resources, bundle, problems)
+    for another in _of(resources, "Broker")[1:]:
         another.problems.add(another.document.value_at(("kind",)), "kind", "a second Broker", "keep one")
     named.report(broker)
-    settings = _settings(broker, bundle, problems)
-    ca = trusted_ca(broker, broker.spec.provider_ca) if broker is not None else ""
+    settings = _settings(broker, bundle)
+    ca, plain_todo = trusted_ca(broker, broker.spec.provider_ca), _plain_todo(broker)
     login = _login(broker, settings, ca)
     drafts = _apps(_of(resources, "OAuthApp"), broker, settings, ca)
     apps = {it.name: it for it in reversed(_of(resources, "OAuthApp"))}
-    tools = {name: (auth,) for tool in _of(resources, "Tool") for name, auth in tool_auths(tool, apps)}
-    tools |= {name: (auth,) for kind in PARTS for part in _of(resources, kind) for name, auth in part_auth(part, apps)}
-    plain = broker is not None and broker.spec.allow_plain_secrets is not None
+    parts = [part for kind in ("Tool", *PARTS) for part in _of(resources, kind)]
+    tools = {name: (auth,) for part in parts for name, auth in declared_auths(part, apps)}
     connectors = {
         it.name: draft
         for it in _of(resources, "Connector")
-        if (draft := connector_draft(it, apps, plain_secrets=plain)) is not None
+        if (draft := connector_draft(it, apps, plain_todo)) is not None
     }
     folder = (bundle if bundle.is_dir() else bundle.parent).absolute()
-    forwarders = forwarder_drafts(resources, settings, ca, plain_secrets=plain)
-    rooms = room_drafts(resources, folder, plain_secrets=plain)
+    forwarders = forwarder_drafts(resources, settings, ca, plain_todo)
+    rooms = room_drafts(resources, folder, plain_todo)
     problems.raise_if_any()
     tools |= {f"Connector/{name}": (draft.auth,) for name, draft in connectors.items() if draft.auth}
-    keys_place = broker.place("keys", "file") if broker else SourcePlace(str(bundle))
-    skipped, idle = tuple(left_alone(documents)), tuple(idle_refs(documents, named.kinds))
     return Loaded(
         settings=settings,
-        keys_place=keys_place,
+        keys_place=broker.place("keys", "file"),
         apps=drafts,
         tools=tools,
         connectors=connectors,
         login=login,
-        left_alone=skipped,
-        idle_refs=idle,
+        left_alone=tuple(left_alone(documents)),
+        idle_refs=tuple(idle_refs(documents, named.kinds)),
         rooms=rooms,
         forwarders=forwarders,
         folder=folder,
@@ -108,19 +104,29 @@ def load_settings(path: Path | str) -> Settings:
     ours = [it for it in documents if isinstance(it.data, dict) and not it.foreign]
     brokers = [it for it in ours if it.data.get("kind") == "Broker"]
     resources = [it for document in brokers for it in written(document, problems)]
-    broker: Written[BrokerSpec] | None = next(iter(_of(resources, "Broker")), None)
-    settings = _settings(broker, bundle, problems)
+    settings = _settings(_broker(resources, bundle, problems), bundle)
     problems.raise_if_any()
     return settings
 
 
-def _settings(broker: Written[BrokerSpec] | None, bundle: Path, problems: Problems) -> Settings:
+def _broker(resources: Iterable[Written[Any]], bundle: Path, problems: Problems) -> Written[BrokerSpec]:
+    """Return the first Broker resource. A bundle without one has an empty one: each setting has its default."""
+    for broker in _of(resources, "Broker"):
+        return broker
+    document = Document(file=str(bundle), folder=bundle.parent, data={}, values={(): (0, 0)}, keys={})
+    return Written(kind="Broker", name="", spec=BrokerSpec(), document=document, problems=problems)
+
+
+def _settings(broker: Written[BrokerSpec], bundle: Path) -> Settings:
     """Return the settings. Each mistake in them is a problem."""
     settings = replace(settings_of(broker, bundle), branding=branding_of(broker))
-    check_store_place(broker, settings, problems)
-    if broker is not None:
-        check_broker(broker, settings)
+    check_broker(broker, settings)
     return settings
+
+
+def _plain_todo(broker: Written[BrokerSpec]) -> str:
+    """Return what to write in place of a plain secret; empty where they are allowed."""
+    return "" if broker.spec.allow_plain_secrets is not None else SECRET_ADVICE
 
 
 def _of(resources: Iterable[Written[Any]], kind: str) -> list[Written[Any]]:
@@ -147,49 +153,43 @@ def check_names(documents: list[Document], problems: Problems) -> None:
 
 
 def _apps(
-    apps: list[Written[OAuthAppSpec]], broker: Written[BrokerSpec] | None, settings: Settings, ca: str
+    apps: list[Written[OAuthAppSpec]], broker: Written[BrokerSpec], settings: Settings, ca: str
 ) -> dict[str, AppDraft]:
-    plain_http, reach = _reach(broker, settings)
-    has_login = broker is not None and broker.spec.login is not None
-    plain_secrets = broker is not None and broker.spec.allow_plain_secrets is not None
+    reach = _reach(settings)
     merged = [merge(app, settings.public_base_url) for app in apps]
     for app in merged:
         check_flow(app)
         check_provider(app)
         check_client(app)
-        check_mcp(app, plain_http=plain_http, reach=reach)
-        check_endpoints(app, plain_http=plain_http, reach=reach)
+        check_mcp(app, reach)
+        check_endpoints(app, reach)
         check_scopes(app)
         check_quirks(app)
-        check_api(app, plain_http=plain_http, reach=reach)
+        check_api(app, reach)
         check_redirect(app, public_base_url=settings.public_base_url)
         check_pushing(app)
         check_options(app)
-        check_binding(app, settings, login=has_login)
+        check_binding(app, settings, login=broker.spec.login is not None)
         check_identity(app)
     _check_callbacks(merged)
-    drafts = [(app, _draft(app, ca, plain_secrets=plain_secrets)) for app in merged]
+    drafts = [(app, _draft(app, ca, _plain_todo(broker))) for app in merged]
     return {app.written.name: draft for app, draft in drafts if draft is not None}
 
 
-def _reach(broker: Written[BrokerSpec] | None, settings: Settings) -> tuple[bool, ProviderNetworks]:
-    """Return whether plain http to a provider on this machine is allowed, and the networks of providers."""
-    plain_http = broker is not None and "plainHttpProvider" in settings.weaken
-    return plain_http, ProviderNetworks(
-        tuple(filter(url_checks.is_network, settings.provider_networks)), loopback=plain_http
-    )
+def _reach(settings: Settings) -> ProviderNetworks:
+    """Return the networks of providers: with loopback, plain http to a provider on this machine is allowed."""
+    networks = tuple(filter(url_checks.is_network, settings.provider_networks))
+    return ProviderNetworks(networks, loopback="plainHttpProvider" in settings.weaken)
 
 
-def _login(broker: Written[BrokerSpec] | None, settings: Settings, ca: str) -> LoginDraft | None:
-    app = login_of(broker, settings.public_base_url)
-    if broker is None or broker.spec.login is None or app is None:
+def _login(broker: Written[BrokerSpec], settings: Settings, ca: str) -> LoginDraft | None:
+    login = broker.spec.login
+    if login is None:
         return None
-    plain_http, reach = _reach(broker, settings)
-    check_login(app, plain_http=plain_http, reach=reach)
-    draft = _draft(app, ca, plain_secrets=broker.spec.allow_plain_secrets is not None)
-    if draft is None:
-        return None
-    return LoginDraft(draft, broker.spec.login.prompt, broker.spec.login.max_age_seconds)
+    app = as_app(broker, login, settings.public_base_url)
+    check_login(app, _reach(settings))
+    draft = _draft(app, ca, _plain_todo(broker))
+    return LoginDraft(draft, login.prompt, login.max_age_seconds) if draft is not None else None
 
 
 def _check_callbacks(apps: list[Merged]) -> None:
@@ -205,14 +205,15 @@ def _check_callbacks(apps: list[Merged]) -> None:
         first.setdefault(path, app)
 
 
-def _draft(app: Merged, ca: str, *, plain_secrets: bool) -> AppDraft | None:
+def _draft(app: Merged, ca: str, plain_todo: str) -> AppDraft | None:
     client = app.spec.client
     client_id = None
     if client and client.client_id:
         client_id = source_of(app.written, ("client", "clientId"), client.client_id)
-    todo, signs = "" if plain_secrets else SECRET_ADVICE, app.auth_method == "private_key_jwt"
+    signs = app.auth_method == "private_key_jwt"
     secrets = [
-        source_of(app.written, path, source, plain_todo=todo, lines=signs) for path, source in _secret_sources(client)
+        source_of(app.written, path, source, plain_todo=plain_todo, lines=signs)
+        for path, source in _secret_sources(client)
     ]
     ca += trusted_ca(app.written, app.spec.provider_ca)
     if client_id is None and app.spec.provider != MCP:

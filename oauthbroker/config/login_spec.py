@@ -17,15 +17,12 @@ from oauthbroker.model.provider_networks import ProviderNetworks
 CALLBACK_PATH: Final = "/login/callback"
 
 
-def login_of(broker: Written[BrokerSpec] | None, public_base_url: str) -> Merged | None:
-    """Return the login as the app that it is to its provider; None where there is none."""
-    login = broker.spec.login if broker is not None else None
-    if broker is None or login is None:
-        return None
+def as_app(broker: Written[BrokerSpec], login: LoginSpec, public_base_url: str) -> Merged:
+    """Return the login as the app that it is to its provider."""
     below = Written(
         kind=broker.kind,
         name=LOGIN_NAME,
-        spec=_as_app(login),
+        spec=_app_spec(login),
         document=broker.document,
         problems=broker.problems,
         refused=broker.refused,
@@ -34,14 +31,14 @@ def login_of(broker: Written[BrokerSpec] | None, public_base_url: str) -> Merged
     return merge(below, public_base_url)
 
 
-def check_login(login: Merged, *, plain_http: bool, reach: ProviderNetworks) -> None:
+def check_login(login: Merged, reach: ProviderNetworks) -> None:
     """Check what holds for an app's client, endpoints and identity. An issuer has to be named: ID tokens are compared
     with it."""
     written, template = login.written, login.identities["user"].template
     if not login.endpoints.issuer:
         written.missing(("endpoints", "issuer"), "write your identity provider's issuer, https://...")
     else:
-        check_endpoints(login, plain_http=plain_http, reach=reach)
+        check_endpoints(login, reach)
     check_client(login)
     check_scopes(login)
     if not template:
@@ -50,7 +47,7 @@ def check_login(login: Merged, *, plain_http: bool, reach: ProviderNetworks) -> 
         written.refuse(("subject",), *trouble)
 
 
-def _as_app(login: LoginSpec) -> OAuthAppSpec:
+def _app_spec(login: LoginSpec) -> OAuthAppSpec:
     endpoints = {slot: url for slot, url in (login.endpoints or ()) if url is not None}
     rule = IdentitySpec.model_construct(source="idToken", template=login.subject)
     return OAuthAppSpec.model_construct(

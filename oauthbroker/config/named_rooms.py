@@ -31,11 +31,10 @@ class NamedRooms:
     kinds: Kinds = OURS
     flaws: list[tuple[int, str, str]] = field(default_factory=list)
 
-    def report(self, broker: Written[BrokerSpec] | None) -> None:
+    def report(self, broker: Written[BrokerSpec]) -> None:
         """Report the flaws at the names."""
-        if broker is not None:
-            for index, what, todo in self.flaws:
-                broker.refuse(("rooms", index), what, todo)
+        for index, what, todo in self.flaws:
+            broker.refuse(("rooms", index), what, todo)
 
 
 def read_bundle(bundle: Path, problems: Problems) -> tuple[list[Document], NamedRooms]:

@@ -129,15 +129,14 @@ class ExportSpec(Tolerant):
     auth: ExportAuthSpec | None = None
 
 
-class ToolSpec(Tolerant):
-    auth: ToolAuthSpec | None = None
-    exports: Annotated[list[ExportSpec], Field(max_length=1000)] | None = None
-
-
 class PartSpec(Tolerant):
-    """An Extension or a Connection: it asks for tokens as a tool does."""
+    """A part of the runtime that asks for tokens: an Extension, a Connection, a tool."""
 
     auth: ToolAuthSpec | None = None
+
+
+class ToolSpec(PartSpec):
+    exports: Annotated[list[ExportSpec], Field(max_length=1000)] | None = None
 
 
 class ConnectorAuthSpec(Strict):

@@ -10,6 +10,7 @@ from oauthbroker.config.named_rooms import rooms_of
 from oauthbroker.config.problems import Problems, SourcePlace
 from oauthbroker.config.room_resources import room_drafts
 from oauthbroker.config.shape import written
+from oauthbroker.config.value_sources import SECRET_ADVICE
 from oauthbroker.model.room_resources import RoomResource, RoomResources
 
 
@@ -25,6 +26,6 @@ def read_resources(path: str | Path, room: str) -> RoomResources:
     resources = [each for document in documents for each in written(document, problems, named.kinds)]
     check_names(documents, problems)
     folder = (bundle if bundle.is_dir() else bundle.parent).absolute()
-    drafts = room_drafts(resources, folder, plain_secrets=False).get(room, ())
+    drafts = room_drafts(resources, folder, SECRET_ADVICE).get(room, ())
     problems.raise_if_any()
     return RoomResources(tuple(RoomResource(each.kind, each.name, each.spec) for each in drafts), folder)

@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from oauthbroker.config.checks_tools import SECRET_ADVICE
 from oauthbroker.config.client_spec import ValueSource
 from oauthbroker.config.fields import ObjectRef
 from oauthbroker.config.problems import ConfigRefused, Keys
@@ -28,16 +27,14 @@ class RoomDraft:
     sources: Mapping[Keys, Source] = field(repr=False)
 
 
-def room_drafts(
-    resources: Sequence[Written[Any]], folder: Path, *, plain_secrets: bool
-) -> dict[str, tuple[RoomDraft, ...]]:
+def room_drafts(resources: Sequence[Written[Any]], folder: Path, plain_todo: str) -> dict[str, tuple[RoomDraft, ...]]:
     """Check the resources of all rooms. Return those of each room, in the order of the files."""
     found: dict[str, list[RoomDraft]] = {}
     seen: dict[str, _SeenByRoom] = {}
     for each in resources:
         if each.room:
             _check(each, seen.setdefault(each.room, _SeenByRoom(room=each.room, resources=resources, folder=folder)))
-            sources = _sources(each, plain_todo="" if plain_secrets else SECRET_ADVICE)
+            sources = _sources(each, plain_todo)
             found.setdefault(each.room, []).append(
                 RoomDraft(kind=each.kind, name=each.name, spec=each.spec, sources=sources)
             )
@@ -81,7 +78,7 @@ def _check(resource: Written[Any], seen: _SeenByRoom) -> None:
         report_broken(resource.reader, resource.document, resource.problems, error)
 
 
-def _sources(resource: Written[Any], *, plain_todo: str) -> dict[Keys, Source]:
+def _sources(resource: Written[Any], plain_todo: str) -> dict[Keys, Source]:
     """Return the origin of each secret by its path."""
     values = [(path, value) for path, value in _parts(resource.spec) if isinstance(value, ValueSource)]
     found = [(path, source_of(resource, path, value, plain_todo=plain_todo)) for path, value in values]

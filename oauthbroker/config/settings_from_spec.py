@@ -11,7 +11,6 @@ from oauthbroker.config.broker_spec import ApiSpec, BrokerSpec
 from oauthbroker.config.checks_app import base_url_flaw
 from oauthbroker.config.client_spec import ValueSource
 from oauthbroker.config.key_sources import check_keys, key_sources
-from oauthbroker.config.problems import Problems, SourcePlace
 from oauthbroker.config.shape import Written
 from oauthbroker.config.value_sources import source_of
 from oauthbroker.model.provider_networks import is_loopback
@@ -23,11 +22,10 @@ _URL_ADVICE: Final = "write url: {valueFrom: {env: NAME}}"
 _DEFAULT: Final = Settings()
 
 
-def settings_of(broker: Written[BrokerSpec] | None, bundle: Path) -> Settings:
+def settings_of(broker: Written[BrokerSpec], bundle: Path) -> Settings:
     """Return the Broker resource's settings, with defaults. Paths are absolute; `key_file` stays empty if none is
     named."""
-    spec = broker.spec if broker else BrokerSpec()
-    folder = broker.document.folder if broker else bundle.parent
+    spec, folder = broker.spec, broker.document.folder
     host = (spec.listen and spec.listen.host) or _DEFAULT.listen_host
     port = (spec.listen and spec.listen.port) or _DEFAULT.listen_port
     said = {name: value for name, value in (spec.limits or ()) if value is not None}
@@ -102,17 +100,15 @@ def key_flaw(key_file: str, settings: Settings) -> tuple[str, str] | None:
     return None
 
 
-def check_store_place(broker: Written[BrokerSpec] | None, settings: Settings, problems: Problems) -> None:
+def _check_store_root(broker: Written[BrokerSpec], settings: Settings) -> None:
     """Refuse a store inside the bundle: every changeset would carry a copy of it."""
-    root = broker.spec.store.root if broker is not None and broker.spec.store is not None else None
-    if root is not None and not root.strip():
-        return  # refused as no path
-    if _is_below(settings.store_root, settings.bundle_root):
-        place = broker.place("store", "root") if broker is not None else SourcePlace(settings.bundle_root)
+    root = broker.spec.store.root if broker.spec.store is not None else None
+    if root is not None and (not root.strip() or "\x00" in root):
+        broker.refuse(("store", "root"), "not a path", "write a path, or leave it out")
+    elif _is_below(settings.store_root, settings.bundle_root):
+        place, path = broker.place("store", "root"), "spec.store.root" if root is not None else ""
         what = "the store would lie in the bundle, which is copied for every changeset"
-        problems.add(
-            place, "spec.store.root" if root is not None else "", what, "name a folder outside the bundle as store.root"
-        )
+        broker.problems.add(place, path, what, "name a folder outside the bundle as store.root")
 
 
 def _is_below(path: str, folder: str) -> bool:
@@ -133,9 +129,7 @@ def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
         broker.missing(("publicBaseUrl",), "write the https address at which browsers reach the broker")
     if spec.listen and spec.listen.host is not None and not url_checks.is_host(spec.listen.host):
         broker.refuse(("listen", "host"), "not a host or address", "write 127.0.0.1, or 0.0.0.0 in a container")
-    root = spec.store.root if spec.store is not None else None
-    if root is not None and (not root.strip() or "\x00" in root):
-        broker.refuse(("store", "root"), "not a path", "write a path, or leave it out")
+    _check_store_root(broker, settings)
     check_keys(broker)
     _check_store_url(broker)
     _check_doors(broker, settings)

@@ -19,6 +19,9 @@ _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _SHOWN: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")  # the secret itself, written in place of a name, is not quoted
 _KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NOT_KEPT: Final = " is not in the secret store"
+SECRET_ADVICE: Final = (
+    "write valueFrom: {secretRef: {ref: Secret/<name>, key: <key>}}, or allowPlainSecrets: dev in the Broker resource"
+)
 _FROM_ADVICE: Final = "write valueFrom: {env: NAME} or {secretRef: {ref: Secret/<name>, key: <key>}}"
 
 
