@@ -18,7 +18,8 @@ from oauthbroker.cli.tables import shown
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
-    from oauthbroker.operations.dead_letters import DeadLetter, QueueState
+    from oauthbroker.events.port import QueueDepth
+    from oauthbroker.operations.dead_letters import DeadLetter
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 EventId = Annotated[str, typer.Argument(metavar="EVENT_ID", help="As `queues dead` shows it; its beginning is enough.")]
@@ -68,7 +69,7 @@ def _tell(letter: DeadLetter, what: str, *, done: bool, as_json: bool) -> None:
     say(f"{what}: {shown(letter.id)} of {shown(letter.agent)}.", document, as_json=as_json)
 
 
-def _state_row(state: QueueState) -> tuple[str, ...]:
+def _state_row(state: QueueDepth) -> tuple[str, ...]:
     oldest = str(state.to_json().get("oldestAt", "-"))
     return state.agent, str(state.waiting), str(state.leased), str(state.dead), oldest
 

@@ -11,8 +11,9 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
+from oauthbroker.core.clock import printed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import to_its_end
 from oauthbroker.records import AgentEvent
@@ -60,6 +61,13 @@ class QueueDepth:
     leased: int
     dead: int
     oldest: datetime | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON that the API and the command line print."""
+        oldest = {"oldestAt": printed(self.oldest)} if self.oldest is not None else {}
+        return {
+            "agentName": self.agent, "waiting": self.waiting, "leased": self.leased, "dead": self.dead, **oldest,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

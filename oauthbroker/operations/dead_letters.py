@@ -4,36 +4,18 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from oauthbroker.audit import DeadLetterChanged
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock, printed
-from oauthbroker.events.port import DeadEvent, Queues
+from oauthbroker.events.port import DeadEvent, QueueDepth, Queues
 
 MOST_SHOWN = 200
 
 Noted = Callable[[], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueState:
-    """One agent's queue. `oldest` is when the event at its head was made."""
-
-    agent: str
-    waiting: int
-    leased: int
-    dead: int
-    oldest: datetime | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON that the API and the command line print."""
-        oldest = {"oldestAt": printed(self.oldest)} if self.oldest is not None else {}
-        return {
-            "agentName": self.agent, "waiting": self.waiting, "leased": self.leased, "dead": self.dead, **oldest,
-        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +69,9 @@ class DeadLetters:
     clock: Clock
     audit: AuditWriter
 
-    async def states(self) -> list[QueueState]:
+    async def states(self) -> list[QueueDepth]:
         """Return the state of every queue that has an event, by agent."""
-        return [
-            QueueState(agent=each.agent, waiting=each.waiting, leased=each.leased, dead=each.dead, oldest=each.oldest)
-            for each in await self.queues.depths()
-        ]
+        return await self.queues.depths()
 
     async def dead(self, agent: str | None = None, most: int | None = None) -> list[DeadLetter]:
         """Return the dead letters of an agent or of all, at most `most` of each, the newest dead first."""
@@ -123,17 +102,9 @@ class DeadLetters:
 
 def _letter(dead: DeadEvent) -> DeadLetter:
     swarm, agent, instance = dead.address
+    letter = DeadLetter(id=dead.id, agent=agent, swarm=swarm, instance=instance, attempts=dead.attempts)
     if dead.event is None:
-        return DeadLetter(id=dead.id, agent=agent, swarm=swarm, instance=instance, attempts=dead.attempts)
+        return letter
     ref = dead.event.payload.get("oauthAppRef", {})
     app = str(ref.get("name", "")) if isinstance(ref, dict) else ""
-    return DeadLetter(
-        id=dead.id,
-        agent=agent,
-        swarm=swarm,
-        instance=instance,
-        attempts=dead.attempts,
-        type=dead.event.type,
-        app=app,
-        made=dead.event.created_at,
-    )
+    return replace(letter, type=dead.event.type, app=app, made=dead.event.created_at)

@@ -11,7 +11,8 @@ from oauthbroker.audit import AuditEntry
 from oauthbroker.audit.lines import AuditLine
 from oauthbroker.audit.room_entry import RoomEntry
 from oauthbroker.core.clock import from_iso
-from oauthbroker.operations.dead_letters import DeadLetter, QueueState
+from oauthbroker.events.port import QueueDepth
+from oauthbroker.operations.dead_letters import DeadLetter
 from oauthbroker.operations.grant_pages import Found, GrantFilter
 from oauthbroker.operations.open_circuits import Seen
 from oauthbroker.operations.overview import AppState, AuditEntries
@@ -105,7 +106,7 @@ def render_waiting(office: Office, waiting: Sequence[AuthSession]) -> Page:
     return office.page("waiting", office.text.waiting, "/waiting", waiting=waiting)
 
 
-def render_queues(office: Office, queues: Sequence[QueueState], dead: Sequence[DeadLetter]) -> Page:
+def render_queues(office: Office, queues: Sequence[QueueDepth], dead: Sequence[DeadLetter]) -> Page:
     def drop(letter: DeadLetter) -> str:
         return office.url(_asking("/queues/drop", queue=letter.queue, event=letter.id))
 

@@ -284,7 +284,7 @@ SHOWN = {
     "records.grant_view.GrantView.used_at", "operations.checkup.forecast.Outlook.when",
     "client.runtime_requests.Leased.lease_expires_at", "authorization.pages_service.Invitation.expires_at",
     "authorization.pages_service.Step.until", "operations.connections.WaitingRequest.expires_at",
-    "operations.dead_letters.QueueState.oldest", "operations.dead_letters.DeadLetter.made",
+    "operations.dead_letters.DeadLetter.made",
     "operations.overview.AuditEntries.since", "operations.overview.AuditEntries.until", "operations.overview.AppState.failure",
     "tokens.grant_uses.Uses._noted",
     "records.grant_view.GrantView.until", "records.grant_summary.GrantSummary.created_at", "operations.import_lines.Incoming.expires_at",

@@ -14,9 +14,10 @@ from oauthbroker.audit.lines import AuditLine
 from oauthbroker.core.clock import printed, to_iso
 from oauthbroker.core.errors import Code, Locale
 from oauthbroker.core.secret import Secret
+from oauthbroker.events.port import QueueDepth
 from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
 from oauthbroker.operations.connections import GrantConnection, Service, WaitingRequest
-from oauthbroker.operations.dead_letters import DeadLetter, QueueState
+from oauthbroker.operations.dead_letters import DeadLetter
 from oauthbroker.operations.grant_pages import Found, GrantFilter
 from oauthbroker.operations.open_circuits import Seen
 from oauthbroker.operations.overview import AppState, AuditEntries
@@ -117,7 +118,7 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
         admin.render_grant(office, row, use, word),
         admin.render_revoke(office, row),
         admin.render_waiting(office, [waiting]),
-        admin.render_queues(office, [QueueState(agent=word, waiting=1, leased=2, dead=3, oldest=NOW)], [letter]),
+        admin.render_queues(office, [QueueDepth(agent=word, waiting=1, leased=2, dead=3, oldest=NOW)], [letter]),
         admin.render_drop(office, letter),
         admin.render_circuits(office, [Seen("renewals", circuit, 2)]),
         admin.render_audit(
