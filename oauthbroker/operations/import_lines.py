@@ -143,20 +143,19 @@ def _flaws_of_form(members: Mapping[str, Any]) -> list[str]:
 
 
 def _incoming(number: int, members: Mapping[str, Any], app: OAuthApp, now: datetime) -> Incoming | list[str]:
-    moments = {name: _moment(members.get(name)) for name in ("expiresAt", "grantedAt")}
     scopes, foreign = _scopes(app, members.get("scopes"))
-    flaws = [*_flaws_of_owner(app, members), *_flaws_of_tokens(members)]
-    flaws += [
-        f"{name} is not a time with its zone, like 2026-02-01T09:00:00Z" for name in moments if moments[name] is _NO
-    ]
+    flaws, moments = [*_flaws_of_owner(app, members), *_flaws_of_tokens(members)], dict[str, datetime]()
+    for name in (name for name in ("expiresAt", "grantedAt") if name in members):
+        try:
+            moments[name] = _moment(members[name])
+        except (ValueError, OverflowError):
+            flaws.append(f"{name} is not a time with its zone, like 2026-02-01T09:00:00Z")
     if foreign:
         flaws.append(f"{foreign} scopes that the app does not have, or that are named twice")
-    granted = moments["grantedAt"]
-    if isinstance(granted, datetime) and granted > now + SLACK:
+    if moments.get("grantedAt", now) > now + SLACK:
         flaws.append("grantedAt is in the future")
     if flaws:
         return flaws
-    expires, granted = (it if isinstance(it, datetime) else None for it in moments.values())
     access = members.get("accessToken")
     return Incoming(
         line=number,
@@ -164,10 +163,10 @@ def _incoming(number: int, members: Mapping[str, Any], app: OAuthApp, now: datet
         subject=members["subject"],
         refresh_token=Secret(members["refreshToken"]),
         access_token=Secret(access) if access is not None else None,
-        expires_at=expires,
+        expires_at=moments.get("expiresAt"),
         scopes=scopes,
         account=members.get("account"),
-        granted_at=granted,
+        granted_at=moments.get("grantedAt"),
         mark=_mark(members),
     )
 
@@ -218,27 +217,12 @@ def _scopes(app: OAuthApp, said: list[str] | None) -> tuple[tuple[str, ...], int
     return kept, len(wanted) - len(kept)
 
 
-class _Nonsense:
-    """A text in the place of a time."""
-
-
-_NO = _Nonsense()
-
-
-def _moment(text: str | None) -> datetime | _Nonsense | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return _NO
-    if moment.tzinfo is None:
-        return _NO
-    try:
-        moment = moment.astimezone(UTC)
-    except OverflowError:
-        return _NO
-    return moment if moment >= _EARLIEST else _NO
+def _moment(text: str) -> datetime:
+    """Parse a time. Raises ValueError or OverflowError for another text, and for a time without a zone or long ago."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None or moment.astimezone(UTC) < _EARLIEST:
+        raise ValueError(text)
+    return moment.astimezone(UTC)
 
 
 def _mark(members: Mapping[str, Any]) -> str:
