@@ -30,11 +30,6 @@ class Seen:
     workers: int = 1
 
 
-async def alone() -> list[Left]:
-    """Return no circuits: there are no other workers."""
-    return []
-
-
 @dataclass(frozen=True, slots=True)
 class Troubles:
     """`own` are the circuits of revocations, device codes and refreshes, in this order. `elsewhere` reads what the
@@ -42,7 +37,7 @@ class Troubles:
 
     own: Sequence[Circuits]
     clock: Clock
-    elsewhere: Callable[[], Awaitable[Iterable[Left]]] = alone
+    elsewhere: Callable[[], Awaitable[Iterable[Left]]]
 
     async def seen(self) -> list[Seen]:
         """Return the open circuits of all workers, each once."""
@@ -80,14 +75,9 @@ class Troubles:
                 trouble, app, grant, code, until, failures = each
                 seconds = (from_iso(until) - now).total_seconds()
                 if seconds > 0 and trouble in TROUBLES:
-                    found.append(
-                        Seen(
-                            trouble,
-                            OpenCircuit(
-                                app=app, grant=grant, code=Code(code), seconds_left=seconds, failures=int(failures)
-                            ),
-                        )
-                    )
+                    known, count = Code(code), int(failures)
+                    circuit = OpenCircuit(app=app, grant=grant, code=known, seconds_left=seconds, failures=count)
+                    found.append(Seen(trouble, circuit))
         return found
 
 

@@ -105,8 +105,8 @@ class Probe:
             try:
                 app = app.learnt((await servers.of(app, app.mcp.url)).issuer_for(app), app.client)
             except BrokerError as error:
-                text, todo = f"Its MCP server cannot be used: {error.note or error.code.value}.", _CHECK_SERVER
-                return [Finding("providers", "failure", text, todo=todo, about=app.name)]
+                text = f"Its MCP server cannot be used: {error.note or error.code.value}."
+                return [_of(app, "failure", text, _CHECK_SERVER)]
         learned, found = await self._issuer(app)
         addresses = _addresses(app, learned)
         answers = await asyncio.gather(*(self._ask(app, url) for url in addresses.values()))
@@ -116,13 +116,11 @@ class Probe:
         found += [_unwell(app, name, it) for name, it in asked.items() if it.status is not None and it.status >= 500]
         keys = asked.get("key set")
         if keys is not None and keys.answer is not None and (flaw := _flaw_of_keys(keys.answer)):
-            found.append(
-                Finding("providers", "failure", f"Its key set is of no use: {flaw}.", todo=_COMPARE, about=app.name)
-            )
+            found.append(_of(app, "failure", f"Its key set is of no use: {flaw}.", _COMPARE))
         if not found:
             hosts = sorted({urlsplit(url).netloc for url in addresses.values()})
             text = f"{', '.join(hosts) or 'nothing to ask'}: {len(asked)} addresses answer."
-            found.append(Finding("providers", "ok", text, todo="", about=app.name))
+            found.append(_of(app, "ok", text))
         return [*found, *_of_assertion(app)]
 
     async def _issuer(self, app: OAuthApp) -> tuple[Endpoints, list[Finding]]:
@@ -136,18 +134,16 @@ class Probe:
             text = f"What its issuer publishes cannot be used: {why}."
             light: Light = "failure" if relies else "warning"
             todo = f"If that is your provider, write endpoints.issuer: {issuer}" if issuer else _CHECK
-            return Endpoints(), [Finding("providers", light, text, todo=todo, about=app.name)]
+            return Endpoints(), [_of(app, light, text, todo)]
         found = []
         if app.has_callback and (metadata.s256 is False or (app.mcp is not None and not metadata.s256)):
             text = "Its issuer does not list PKCE with S256."
-            found.append(
-                Finding("providers", "failure" if relies else "warning", text, todo="Ask the provider.", about=app.name)
-            )
+            found.append(_of(app, "failure" if relies else "warning", text, "Ask the provider."))
         for slot in (slot for slot in COMPARED if slot in used):
             ours, theirs = getattr(app.endpoints, slot), getattr(metadata.endpoints, slot)
             if ours and theirs and ours != theirs:
                 text = f"Its issuer publishes another {SLOTS[slot]} address than the one in use."
-                found.append(Finding("providers", "warning", text, todo=_COMPARE, about=app.name))
+                found.append(_of(app, "warning", text, _COMPARE))
         return metadata.endpoints if relies else Endpoints(), found
 
     async def _metadata(self, app: OAuthApp) -> tuple[ProviderMetadata | None, str, str]:
@@ -196,6 +192,10 @@ _CHECK = "Check endpoints.issuer."
 _COMPARE = "Compare the app's endpoints with the provider's page."
 
 
+def _of(app: OAuthApp, light: Light, text: str, todo: str = "") -> Finding:
+    return Finding("providers", light, text, todo=todo, about=app.name)
+
+
 def _addresses(app: OAuthApp, learned: Endpoints) -> dict[str, str]:
     """Return the app's addresses by name; one with a placeholder is asked at its host's root."""
     found, used = {}, endpoints_used(app)
@@ -216,19 +216,17 @@ def _of_assertion(app: OAuthApp) -> list[Finding]:
         return []
     text = f"Its client signs assertions for {AUDIENCES[app.client.assertion_audience]}. A provider that answers "
     text += "invalid_client may want another client.assertionAudience."
-    return [Finding("providers", "ok", text, todo="", about=app.name)]
+    return [_of(app, "ok", text)]
 
 
 def _silent(app: OAuthApp, names: list[str], trouble: str) -> Finding:
     which = f"{', '.join(names)} {'endpoint' if len(names) == 1 else 'endpoints'}"
-    return Finding("providers", "failure", f"Its {which} cannot be asked: {trouble}.", todo=OUR_SIDE, about=app.name)
+    return _of(app, "failure", f"Its {which} cannot be asked: {trouble}.", OUR_SIDE)
 
 
 def _unwell(app: OAuthApp, name: str, asked: Asked) -> Finding:
     text = f"Its {name} endpoint answers with status {asked.status}."
-    return Finding(
-        "providers", "warning", text, todo="Mostly it passes; if it stays, check the address.", about=app.name
-    )
+    return _of(app, "warning", text, "Mostly it passes; if it stays, check the address.")
 
 
 def _flaw_of_keys(answer: ProviderResponse) -> str:
