@@ -6,7 +6,6 @@ from asyncio import AbstractEventLoop, get_running_loop
 from dataclasses import dataclass, field
 
 from oauthbroker.access.turn_token_cache import Guest
-from oauthbroker.core.errors import Locale
 from oauthbroker.injection.injector import Injector
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.turn import TurnLike, given_turn, locale_of
@@ -29,26 +28,12 @@ class OAuthContexts:
         declared = None
         if tool is not None:
             declared = self.config.bundle.tools.get(tool, ()) if isinstance(tool, str) else ()
-        turn = given_turn(turn)
-        caller = Caller(turn, tool, declared, private_links=private_links)
-        return OAuthContext(
-            manager=self.manager,
-            caller=caller,
-            locale=locale_of(turn, self._locale),
-            loop=self.loop,
-            injector=self.injector,
-        )
+        return self._of(Caller(given_turn(turn), tool, declared, private_links=private_links))
 
     def of_guest(self, guest: Guest) -> OAuthContext:
         """Return the context of a turn token's holder, as `Turns.admit` returned it."""
-        return OAuthContext(
-            manager=self.manager,
-            caller=guest,
-            locale=guest.turn.locale_or(self._locale),
-            loop=self.loop,
-            injector=self.injector,
-        )
+        return self._of(guest)
 
-    @property
-    def _locale(self) -> Locale:
-        return self.config.bundle.settings.locale
+    def _of(self, caller: Caller) -> OAuthContext:
+        locale = locale_of(caller.turn, self.config.bundle.settings.locale)
+        return OAuthContext(manager=self.manager, caller=caller, locale=locale, loop=self.loop, injector=self.injector)
