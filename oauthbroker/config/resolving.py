@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from oauthbroker.config.key_file import KEY_FILE_ENV, with_key_file
 from oauthbroker.config.problems import Problems
 from oauthbroker.config.room_resources import RoomDraft
 from oauthbroker.config.settings_from_spec import key_flaw
-from oauthbroker.config.unresolved_bundle import AppDraft, Loaded, LoginDraft
+from oauthbroker.config.unresolved_bundle import AppDraft, Loaded
 from oauthbroker.config.value_sources import SecretKey, Source
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
@@ -31,19 +31,26 @@ def resolve(
     Raises ConfigRefused: a variable or secret that is not there is a problem like any other, with its place.
     """
     problems = Problems()
-    wanted = {name: draft for name, draft in loaded.apps.items() if only is None or name in only}
-    apps = {name: _app(draft, env, secrets, problems) for name, draft in wanted.items()}
-    connectors: dict[str, ConnectorAuth] = {}
-    for name, draft in loaded.connectors.items() if only is None else ():
-        token = draft.token.read(env, secrets, problems) if draft.token else None
-        connectors[name] = ConnectorAuth(draft.auth, token)
-    login = _login(loaded.login, env, secrets, problems) if loaded.login is not None and only is None else None
-    drafts = loaded.rooms if only is None else {}
-    rooms = {
-        room: RoomResources(tuple(_room(it, env, secrets, problems) for it in drafts[room]), loaded.folder)
-        for room in drafts
+
+    def read(source: Source) -> Secret | None:
+        return source.read(env, secrets, problems)
+
+    if only is not None:
+        apps_wanted = {name: draft for name, draft in loaded.apps.items() if name in only}
+        loaded = dataclasses.replace(loaded, apps=apps_wanted, connectors={}, login=None, rooms={}, forwarders=())
+    apps = {name: _app(draft, read, problems) for name, draft in loaded.apps.items()}
+    connectors = {
+        name: ConnectorAuth(draft.auth, read(draft.token) if draft.token else None)
+        for name, draft in loaded.connectors.items()
     }
-    forwarders = tuple(it.resolved(env, secrets, problems) for it in (loaded.forwarders if only is None else ()))
+    login = None
+    if loaded.login is not None:
+        login = BrokerLogin(_app(loaded.login.draft, read, problems), loaded.login.prompt, loaded.login.max_age_seconds)
+    rooms = {
+        room: RoomResources(tuple(_room(draft, read) for draft in drafts), loaded.folder)
+        for room, drafts in loaded.rooms.items()
+    }
+    forwarders = tuple(draft.resolved(env, secrets, problems) for draft in loaded.forwarders)
     key_file = with_key_file(loaded.settings, env)
     if flaw := key_flaw(key_file, loaded.settings):
         problems.add(loaded.keys_place, "", flaw[0], f"let {KEY_FILE_ENV} or keys.file name {flaw[1]}")
@@ -52,24 +59,15 @@ def resolve(
     return Bundle(settings, apps, loaded.tools, connectors=connectors, login=login, rooms=rooms, forwarders=forwarders)
 
 
-def _room(
-    draft: RoomDraft, env: Mapping[str, str], secrets: Mapping[SecretKey, Secret], problems: Problems
-) -> RoomResource:
-    read = {path: source.read(env, secrets, problems) for path, source in draft.sources.items()}
-    return RoomResource(
-        draft.kind, draft.name, draft.spec, secrets={path: it for path, it in read.items() if it is not None}
-    )
+def _room(draft: RoomDraft, read: Callable[[Source], Secret | None]) -> RoomResource:
+    values = {path: read(source) for path, source in draft.sources.items()}
+    secrets = {path: value for path, value in values.items() if value is not None}
+    return RoomResource(draft.kind, draft.name, draft.spec, secrets=secrets)
 
 
-def _login(
-    login: LoginDraft, env: Mapping[str, str], secrets: Mapping[SecretKey, Secret], problems: Problems
-) -> BrokerLogin:
-    return BrokerLogin(_app(login.draft, env, secrets, problems), login.prompt, login.max_age_seconds)
-
-
-def _app(draft: AppDraft, env: Mapping[str, str], secrets: Mapping[SecretKey, Secret], problems: Problems) -> OAuthApp:
-    client_id = draft.client_id.read(env, secrets, problems) if draft.client_id else None
-    values = [(source, source.read(env, secrets, problems)) for source in draft.client_secrets]
+def _app(draft: AppDraft, read: Callable[[Source], Secret | None], problems: Problems) -> OAuthApp:
+    client_id = read(draft.client_id) if draft.client_id else None
+    values = [(source, read(source)) for source in draft.client_secrets]
     if draft.app.client.auth_method == "private_key_jwt":
         _check_keys(values, problems)
     found = [value for _, value in values if value]
