@@ -77,26 +77,27 @@ def _needed(app: Merged, param: str) -> bool:
 
 def check_client(app: Merged) -> None:
     """Check that a secret is given where one is needed, and only there. Its value is read later, by `value_sources`."""
-    client = app.spec.client
-    signs = client is not None and client.client_id is None and client.auth_method == "private_key_jwt"
-    learns = app.spec.provider == MCP and (client is None or signs or not client.model_fields_set - {"client_id"})
-    if (client is None or client.client_id is None) and not learns:
+    client = app.spec.client or ClientSpec()
+    signs = client.client_id is None and client.auth_method == "private_key_jwt"
+    learns = app.spec.provider == MCP and (signs or not client.model_fields_set - {"client_id"})
+    if client.client_id is None and not learns:
         app.written.missing(("client", "clientId"), "write client: {clientId: ...}")
-    found = [name for name, source in _secrets(client).items() if source is not None]
+    secrets = {"clientSecret": client.client_secret, "clientSecrets": client.client_secrets}
+    found = [name for name, source in secrets.items() if source is not None]
     if len(found) > 1:
         what = "both clientSecret and clientSecrets"
         app.written.refuse(("client", "clientSecrets"), what, "keep the list, with the first to try first", key=True)
     elif found and app.auth_method == "none":
         what = "a client secret beside authMethod: none"
         app.written.refuse(("client", found[0]), what, "remove one of the two", key=True)
-    elif found == ["clientSecrets"] and client is not None and not client.client_secrets:
+    elif found == ["clientSecrets"] and not client.client_secrets:
         app.written.refuse(("client", "clientSecrets"), "an empty list", "write at least one source")
     elif not found and app.auth_method != "none" and app.written.whole("client", "clientSecrets"):
         app.written.missing(("client", "clientSecret"), "write it, or authMethod: none for a public client")
     _check_assertion(app, client)
 
 
-def _check_assertion(app: Merged, client: ClientSpec | None) -> None:
+def _check_assertion(app: Merged, client: ClientSpec) -> None:
     if app.auth_method == "private_key_jwt":
         if app.assertion_audience == "issuer" and not app.endpoints.issuer and app.spec.provider != MCP:
             todo = (
@@ -104,19 +105,10 @@ def _check_assertion(app: Merged, client: ClientSpec | None) -> None:
             )
             app.written.missing(("endpoints", "issuer"), todo)
         return
-    said = {
-        "assertionType": client and client.assertion_type,
-        "assertionAudience": client and client.assertion_audience,
-    }
+    said = {"assertionType": client.assertion_type, "assertionAudience": client.assertion_audience}
     for name in (name for name, value in said.items() if value):
         what, todo = "no assertion is made with this authMethod", "remove it, or write authMethod: private_key_jwt"
         app.written.refuse(("client", name), what, todo, key=True)
-
-
-def _secrets(client: ClientSpec | None) -> dict[str, object]:
-    if client is None:
-        return {}
-    return {"clientSecret": client.client_secret, "clientSecrets": client.client_secrets}
 
 
 def check_endpoints(app: Merged, reach: ProviderNetworks) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -50,49 +51,40 @@ def _files(path: Path, problems: Problems) -> list[Path]:
     if not path.is_dir():
         if path.exists():
             return [path]
-        problems.unread = True
-        problems.add(
-            SourcePlace(_shown(path)),
-            "",
-            "there is no such file or folder",
-            "name the folder that holds the YAML files",
-        )
+        todo = "name the folder that holds the YAML files"
+        _report_unread(path, "there is no such file or folder", todo, problems)
         return []
     found: list[Path] = []
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += [Path(folder, name) for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
     if len(found) > MAX_FILES:
-        problems.add(SourcePlace(_shown(path)), "", f"more than {MAX_FILES} YAML files", "name a smaller folder")
-        problems.unread = True
+        _report_unread(path, f"more than {MAX_FILES} YAML files", "name a smaller folder", problems)
         return []
     if not found:
-        problems.add(
-            SourcePlace(_shown(path)),
-            "",
-            "no YAML file here",
-            "put *.yaml files there; `oauthbroker providers show NAME` prints one to start from",
-        )
+        todo = "put *.yaml files there; `oauthbroker providers show NAME` prints one to start from"
+        problems.add(SourcePlace(_shown(path)), "", "no YAML file here", todo)
     return sorted(found)
 
 
 def _text(file: Path, limit: int, problems: Problems) -> str | None:
     """Return the file's text, or None and a problem. No more than the limit is read."""
     raw = read_plain(file, limit)
-    what = "not a readable plain file" if raw is None else "too large" if len(raw) > limit else ""
-    todo = f"keep each file under {MAX_BYTES // 1024} kB and the bundle under {MAX_TOTAL_BYTES // 1024} kB"
-    if raw is None or what:
-        problems.add(
-            SourcePlace(_shown(file)), "", what, todo if what == "too large" else "check its kind and permissions"
-        )
-        problems.unread = True
-        return None
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        problems.unread = True
-    problems.add(SourcePlace(_shown(file)), "", "not UTF-8 text", "save it as UTF-8")
+    if raw is None:
+        _report_unread(file, "not a readable plain file", "check its kind and permissions", problems)
+    elif len(raw) > limit:
+        todo = f"keep each file under {MAX_BYTES // 1024} kB and the bundle under {MAX_TOTAL_BYTES // 1024} kB"
+        _report_unread(file, "too large", todo, problems)
+    else:
+        with suppress(UnicodeDecodeError):
+            return raw.decode("utf-8-sig")
+        _report_unread(file, "not UTF-8 text", "save it as UTF-8", problems)
     return None
+
+
+def _report_unread(path: Path, what: str, todo: str, problems: Problems) -> None:
+    problems.add(SourcePlace(_shown(path)), "", what, todo)
+    problems.unread = True
 
 
 def read_plain(file: Path, most: int) -> bytes | None:

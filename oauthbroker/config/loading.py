@@ -206,9 +206,8 @@ def _check_callbacks(apps: list[Merged]) -> None:
 
 
 def _draft(app: Merged, ca: str, plain_todo: str) -> AppDraft | None:
-    client = app.spec.client
-    client_id = None
-    if client and client.client_id:
+    client, client_id = app.spec.client or ClientSpec(), None
+    if client.client_id:
         client_id = source_of(app.written, ("client", "clientId"), client.client_id)
     signs = app.auth_method == "private_key_jwt"
     secrets = [
@@ -227,11 +226,11 @@ def _draft(app: Merged, ca: str, plain_todo: str) -> AppDraft | None:
     )
 
 
-def _secret_sources(client: ClientSpec | None) -> Iterator[tuple[Keys, ValueSource]]:
+def _secret_sources(client: ClientSpec) -> Iterator[tuple[Keys, ValueSource]]:
     """Yield the place of each client secret, in the order in which they are tried."""
-    if client and client.client_secret:
+    if client.client_secret:
         yield ("client", "clientSecret"), client.client_secret
-    for index, source in enumerate((client and client.client_secrets) or ()):
+    for index, source in enumerate(client.client_secrets or ()):
         yield ("client", "clientSecrets", index), source
 
 

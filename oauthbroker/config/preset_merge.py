@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from oauthbroker.config.resource_specs import IdentitySpec, OAuthAppSpec
+from oauthbroker.config.resource_specs import IdentitySpec, OAuthAppSpec, OwnerSpec, RedirectSpec
 from oauthbroker.config.shape import Written
 from oauthbroker.model.apps import (
     AssertionAudience,
@@ -78,7 +78,7 @@ def merge(written: Written[OAuthAppSpec], public_base_url: str) -> Merged:
     """Merge without judging. The checks report missing and unsuitable settings."""
     spec = written.spec
     preset = preset_of(spec)
-    redirect, owner = spec.redirect, spec.owner
+    redirect, owner = spec.redirect or RedirectSpec(), spec.owner or OwnerSpec()
     merged = Merged(
         written=written,
         preset=preset,
@@ -88,13 +88,13 @@ def merge(written: Written[OAuthAppSpec], public_base_url: str) -> Merged:
         endpoints=_endpoints(spec, preset),
         scopes=tuple(spec.scopes or ()),
         redirect=Redirect(
-            callback_path=(redirect and redirect.callback_path) or f"/oauth/callback/{written.name}",
-            base_url=(redirect and redirect.base_url) or public_base_url,
-            link=(redirect and redirect.link) or "connect",
+            callback_path=redirect.callback_path or f"/oauth/callback/{written.name}",
+            base_url=redirect.base_url or public_base_url,
+            link=redirect.link or "connect",
         ),
-        binding=(owner and owner.binding) or "providerIdentity",
+        binding=owner.binding or "providerIdentity",
         identities={mode: _identity(spec, preset, mode) for mode in ("global", "user")},
-        authorizers=tuple((owner and owner.authorizers) or ()),
+        authorizers=tuple(owner.authorizers or ()),
         habits=_known_habits(spec, preset),
         revocation=_revocation(spec, preset),
     )

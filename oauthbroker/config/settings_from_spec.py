@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker.config import url_checks
-from oauthbroker.config.broker_spec import ApiSpec, BrokerSpec
+from oauthbroker.config.broker_spec import ApiSpec, AuditSpec, BrokerSpec, ListenSpec, StoreSpec
 from oauthbroker.config.checks_app import base_url_flaw
 from oauthbroker.config.client_spec import ValueSource
 from oauthbroker.config.key_sources import check_keys, key_sources
@@ -26,10 +26,10 @@ def settings_of(broker: Written[BrokerSpec], bundle: Path) -> Settings:
     """Return the Broker resource's settings, with defaults. Paths are absolute; `key_file` stays empty if none is
     named."""
     spec, folder = broker.spec, broker.document.folder
-    host = (spec.listen and spec.listen.host) or _DEFAULT.listen_host
-    port = (spec.listen and spec.listen.port) or _DEFAULT.listen_port
+    store, listen, audit = spec.store or StoreSpec(), spec.listen or ListenSpec(), spec.audit or AuditSpec()
+    host, port = listen.host or _DEFAULT.listen_host, listen.port or _DEFAULT.listen_port
     said = {name: value for name, value in (spec.limits or ()) if value is not None}
-    root = spec.store.root if spec.store else None
+    beside_bundle = _absolute(Path(_absolute(Path.cwd(), str(bundle))).parent, "store")
     key_file = spec.keys.file if spec.keys else None
     key_service, other_keys = key_sources(broker)
     weaken = {*(spec.weaken or ()), *([PLAIN_SECRETS] if spec.allow_plain_secrets else [])}
@@ -37,13 +37,11 @@ def settings_of(broker: Written[BrokerSpec], bundle: Path) -> Settings:
         public_base_url=(spec.public_base_url or f"http://{_bracketed(host)}:{port}").rstrip("/"),
         listen_host=host,
         listen_port=port,
-        store_root=_absolute(folder, root)
-        if root
-        else _absolute(Path(_absolute(Path.cwd(), str(bundle))).parent, "store"),
-        store_url_env=_env_of(spec.store.url if spec.store else None),
-        store_feed_url_env=_env_of(spec.store.feed_url if spec.store else None),
-        store_freshness=(spec.store and spec.store.freshness) or _DEFAULT.store_freshness,
-        store_degraded_seconds=(spec.store and spec.store.degraded_seconds) or _DEFAULT.store_degraded_seconds,
+        store_root=_absolute(folder, store.root) if store.root else beside_bundle,
+        store_url_env=_env_of(store.url),
+        store_feed_url_env=_env_of(store.feed_url),
+        store_freshness=store.freshness or _DEFAULT.store_freshness,
+        store_degraded_seconds=store.degraded_seconds or _DEFAULT.store_degraded_seconds,
         key_file=_absolute(folder, key_file) if key_file else "",
         key_service=key_service,
         other_keys=other_keys,
@@ -56,11 +54,11 @@ def settings_of(broker: Written[BrokerSpec], bundle: Path) -> Settings:
         trusted_proxies=tuple(spec.trusted_proxies or ()),
         provider_networks=tuple(spec.provider_networks or ()),
         confirm_url=spec.confirm_url or "",
-        audit_on_failure=(spec.audit and spec.audit.on_failure) or _DEFAULT.audit_on_failure,
-        audit_max_bytes=(spec.audit and spec.audit.max_bytes) or _DEFAULT.audit_max_bytes,
+        audit_on_failure=audit.on_failure or _DEFAULT.audit_on_failure,
+        audit_max_bytes=audit.max_bytes or _DEFAULT.audit_max_bytes,
         admin_loopback=bool(spec.admin and spec.admin.loopback),  # tools run on the same machine: never by itself
         rooms=tuple(spec.rooms or ()),
-        **_doors(spec.api, folder),
+        **_doors(spec.api or ApiSpec(), folder),
     )
 
 
@@ -70,9 +68,9 @@ def _env_of(url: ValueSource | None) -> str:
     return (source and source.env) or ""
 
 
-def _doors(api: ApiSpec | None, folder: Path) -> dict[str, Any]:
+def _doors(api: ApiSpec, folder: Path) -> dict[str, Any]:
     """Return the API's own listeners."""
-    listen, socket = (api.listen, api.socket) if api else (None, None)
+    listen, socket = api.listen, api.socket
     doors: dict[str, Any] = {}
     if listen is not None:
         doors |= {"api_host": listen.host or _DEFAULT.listen_host, "api_port": listen.port or DEFAULT_API_PORT}
@@ -153,21 +151,15 @@ def _check_store_url(broker: Written[BrokerSpec]) -> None:
 
 def _check_doors(broker: Written[BrokerSpec], settings: Settings) -> None:
     """Check the listeners, their callers and their names."""
-    spec = broker.spec
-    if (
-        spec.api
-        and spec.api.listen
-        and spec.api.listen.host is not None
-        and not url_checks.is_host(spec.api.listen.host)
-    ):
-        broker.refuse(
-            ("api", "listen", "host"), "not a host or address", "write 127.0.0.1, or the address to listen on"
-        )
+    api = broker.spec.api or ApiSpec()
+    listen, socket, confirm_url = api.listen, api.socket, broker.spec.confirm_url
+    if listen is not None and listen.host is not None and not url_checks.is_host(listen.host):
+        todo = "write 127.0.0.1, or the address to listen on"
+        broker.refuse(("api", "listen", "host"), "not a host or address", todo)
     if settings.api_port and (settings.api_host, settings.api_port) == (settings.listen_host, settings.listen_port):
         broker.refuse(
             ("api", "listen"), "the pages listen there", "write another port, or leave api.listen out", key=True
         )
-    socket = spec.api.socket if spec.api else None
     if socket is not None and (not socket.path or not socket.path.strip() or "\x00" in socket.path):
         broker.refuse(("api", "socket", "path"), "not a path", "write where the Unix socket shall be")
     for at, caller in enumerate((socket.callers if socket else None) or ()):
@@ -184,7 +176,7 @@ def _check_doors(broker: Written[BrokerSpec], settings: Settings) -> None:
     ):
         for at in (at for at, network in enumerate(networks) if not url_checks.is_network(network)):
             broker.refuse((name, at), "not an address or network", "write 10.0.0.7 or 10.0.0.0/24")
-    if spec.confirm_url is not None and (trouble := page_flaw(spec.confirm_url)):
+    if confirm_url is not None and (trouble := page_flaw(confirm_url)):
         broker.refuse(("confirmUrl",), *trouble)
     if settings.admin_loopback and not is_local(settings):
         what = "the operator's pages without a key, away from loopback"
