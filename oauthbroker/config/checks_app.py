@@ -13,8 +13,8 @@ from oauthbroker.config.preset_merge import MCP, Merged, params_in, provider_opt
 from oauthbroker.config.spelling import nearest
 from oauthbroker.model.provider_networks import ProviderNetworks, is_loopback
 from oauthbroker.providers import presets
+from oauthbroker.providers.quirks import SCOPE
 
-SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3
 _PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PARAMETER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 # Parameters that we set ourselves, or that would send the answer or the proof elsewhere (case 95).
@@ -167,7 +167,7 @@ def check_scopes(app: Merged) -> None:
             app.written.missing(("scopes",), "write the scopes that this app may ever have, [] for none")
         return
     for index, scope in enumerate(scopes):
-        if not SCOPE.fullmatch(scope) or app.habits.scope_separator in scope:
+        if not re.fullmatch(SCOPE, scope) or app.habits.scope_separator in scope:
             app.written.refuse(("scopes", index), "not a scope", "write one scope an item, no spaces, quotes or commas")
         elif scope in scopes[:index]:
             app.written.refuse(("scopes", index), "the same scope twice", "remove one")

@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
 from oauthbroker.core.shipped_yaml import shipped_yaml
 from oauthbroker.model.apps import AssertionAudience, AuthMethod, Flow, IdentitySource
 from oauthbroker.model.provider_habits import Habits, Revocation
-from oauthbroker.providers.quirks import Quirks
+from oauthbroker.providers.quirks import Data, Quirks
 
 HOST_WORD: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 """One label of a host name: what a parameter may be unless its preset allows more."""
@@ -35,11 +34,7 @@ _NESTED: Final = {
 _MERGED: Final = {"endpoints", "identity"}
 
 
-class _Data(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True)
-
-
-class Param(_Data):
+class Param(Data):
     """One `{name}` of the endpoints: its meaning, the accepted values (a full match), and the usual one."""
 
     description: str
@@ -47,7 +42,7 @@ class Param(_Data):
     default: str = ""
 
 
-class PresetEndpoints(_Data):
+class PresetEndpoints(Data):
     """As in the written form; `{params}` are filled in from the app."""
 
     authorization_url: str = ""
@@ -61,7 +56,7 @@ class PresetEndpoints(_Data):
     pushed_authorization_url: str = ""
 
 
-class PresetIdentity(_Data):
+class PresetIdentity(Data):
     """Where an account is read from. Without a template the app has to write one.
 
     `requires` are facts of the same source that have to be so: they tell kinds of installations apart.
@@ -72,19 +67,19 @@ class PresetIdentity(_Data):
     requires: Annotated[dict[str, bool | str], Field(max_length=5)] = Field(default_factory=dict)
 
 
-class TokenLimit(_Data):
+class TokenLimit(Data):
     """So many living tokens of one account are kept; one more ends the oldest without a word."""
 
     count: Annotated[int, Field(gt=0)]
     per: Literal["client", "clientAndScopes"] = "client"
 
 
-class PresetIdentities(_Data):
+class PresetIdentities(Data):
     global_: PresetIdentity | None = Field(default=None, alias="global")
     user: PresetIdentity | None = None
 
 
-class Modes(_Data):
+class Modes(Data):
     """Variants that `options.<provider>.<option>` picks: each overrides some of the preset's fields.
 
     `teams` are modes for global mode alone, beside its default.

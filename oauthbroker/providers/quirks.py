@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, LiteralString, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
@@ -24,40 +24,31 @@ from oauthbroker.model.provider_habits import (
     TokenMember,
 )
 
+SCOPE = r"[\x21\x23-\x5b\x5d-\x7e]{1,256}"  # RFC 6749 section 3.3
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")  # field-name, RFC 9110 section 5.1
-_HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,510}[\x21-\x7e])?")
-_MEMBER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3
+
+
+class Data(BaseModel):
+    """camelCase, no unknown fields, no coercion."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True)
+
+
+def _matching(pattern: str, kind: LiteralString, what: LiteralString) -> AfterValidator:
+    """Accept a text that matches as a whole. Another one is an error of this type of pydantic's."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise PydanticCustomError(kind, what)
+        return text
+
+    return AfterValidator(check)
 
 
 def _header(name: str) -> str:
     if not _HEADER.fullmatch(name) or name.lower() in OUR_HEADERS:
         raise PydanticCustomError("header_name", "not a header that may be set")
     return name
-
-
-def _header_value(value: str) -> str:
-    if not _HEADER_VALUE.fullmatch(value):
-        raise PydanticCustomError("header_value", "not a header's value")
-    return value
-
-
-def _member(name: str) -> str:
-    if not _MEMBER.fullmatch(name):
-        raise PydanticCustomError("member_name", "not a member's name")
-    return name
-
-
-def _scope(scope: str) -> str:
-    if not _SCOPE.fullmatch(scope):
-        raise PydanticCustomError("scope", "not a scope")
-    return scope
-
-
-def _template(url: str) -> str:
-    if not re.fullmatch(r"https://[A-Za-z0-9._~:/{}-]{1,512}", url):
-        raise PydanticCustomError("issuer_template", "not an issuer")
-    return url
 
 
 def _tool_member(name: str) -> str:
@@ -67,20 +58,22 @@ def _tool_member(name: str) -> str:
     return name
 
 
-Member = Annotated[str, AfterValidator(_member)]
+Member = Annotated[str, _matching(r"[A-Za-z0-9_.-]{1,64}", "member_name", "not a member's name")]
 _Members = Annotated[list[Member], Field(max_length=20)]
-_Scope = Annotated[str, AfterValidator(_scope)]
+_Scope = Annotated[str, _matching(SCOPE, "scope", "not a scope")]
 _Scopes = Annotated[list[_Scope], Field(max_length=200)]
 _HeaderName = Annotated[str, AfterValidator(_header)]
-Headers = Annotated[dict[_HeaderName, Annotated[str, AfterValidator(_header_value)]], Field(max_length=20)]
+_HeaderValue = Annotated[
+    str, _matching(r"[\x21-\x7e]([\x20-\x7e]{0,510}[\x21-\x7e])?", "header_value", "not a header's value")
+]
+Headers = Annotated[dict[_HeaderName, _HeaderValue], Field(max_length=20)]
+_Issuer = Annotated[str, _matching(r"https://[A-Za-z0-9._~:/{}-]{1,512}", "issuer_template", "not an issuer")]
 _Separator = Literal[" ", ",", ", ", ";", "|"]
 _Year = Annotated[int, Field(ge=1, le=31_536_000)]
 
 
-class RevocationQuirk(BaseModel):
+class RevocationQuirk(Data):
     """As `Revocation`. What only an `own` way needs is refused elsewhere, so that a typing error is noticed."""
-
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True)
 
     kind: Literal["rfc7009", "own", "none"] = "rfc7009"
     reach: Literal["token", "grant", "none"] = "grant"
@@ -120,10 +113,8 @@ class RevocationQuirk(BaseModel):
         )
 
 
-class Quirks(BaseModel):
-    """camelCase, no unknown fields, no coercion. The names are those of `apps.Habits`."""
-
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True)
+class Quirks(Data):
+    """The names are those of `apps.Habits`."""
 
     scope_separator: _Separator = " "
     answer_scope_separator: _Separator | None = None
@@ -151,7 +142,7 @@ class Quirks(BaseModel):
     id_token_algorithms: Annotated[list[IdTokenAlgorithm], Field(min_length=1)] = Field(
         default_factory=lambda: list(Habits().id_token_algorithms)
     )
-    issuer_template: Annotated[str, AfterValidator(_template)] | None = None
+    issuer_template: _Issuer | None = None
     issuer_promised: bool = False
     user_info_method: Literal["GET", "POST"] = "GET"
     user_info_body: Annotated[dict[Member, str], Field(max_length=20)] = Field(default_factory=dict)

@@ -11,11 +11,12 @@ import pytest
 from pydantic import ValidationError
 
 from oauthbroker.config import load, url_checks
-from oauthbroker.config.checks_app import RESERVED_OPTIONS, SCOPE
+from oauthbroker.config.checks_app import RESERVED_OPTIONS
 from oauthbroker.config.checks_owner import template_flaw
 from oauthbroker.model.apps import IdentityRule, OAuthApp
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, is_host_name
 from oauthbroker.providers import Preset, presets
+from oauthbroker.providers.quirks import SCOPE
 from tests.unit.config.bundles import APP, GLOBAL, edited, write
 
 ALL = [
@@ -99,7 +100,7 @@ def test_every_preset_keeps_the_rules_that_apps_have_to_keep(preset: Preset):
         *preset.scope_aliases,
         *preset.scope_aliases.values(),
     ):
-        assert SCOPE.fullmatch(scope)
+        assert re.fullmatch(SCOPE, scope)
 
 
 @pytest.mark.parametrize("preset", ALL)
