@@ -9,7 +9,7 @@ from typing import Final
 from oauthbroker.config.checks_mcp import host_of_server
 from oauthbroker.config.preset_merge import Merged
 from oauthbroker.config.problems import Keys
-from oauthbroker.config.resource_specs import ApiHostSpec
+from oauthbroker.config.resource_specs import ApiHostSpec, ProviderApiSpec
 from oauthbroker.config.url_checks import HTTPS_ADVICE
 from oauthbroker.model.provider_api import (
     METHODS,
@@ -30,14 +30,12 @@ PLAIN_HTTP: Final = (
 
 def api_of(app: Merged) -> ApiAccess:
     """Return the API of an app, with its own hosts or else its preset's. Hosts with flaws are left out."""
-    said = app.spec.api
-    written = said.hosts if said is not None and said.hosts is not None else None
+    said = app.spec.api or ProviderApiSpec()
     hosts: Sequence[ApiHost | AccountHost | None] = [*map(written_host, _of_preset(app)), *host_of_server(app)]
-    if written is not None:
-        hosts = [_host(each) for each in written]
-    methods = METHODS if said is None or said.methods is None else tuple(said.methods)
-    injected = said is not None and said.delivery is not None
-    return ApiAccess(tuple(host for host in hosts if host is not None), methods, injected)
+    if said.hosts is not None:
+        hosts = [_host(each) for each in said.hosts]
+    methods = METHODS if said.methods is None else tuple(said.methods)
+    return ApiAccess(tuple(host for host in hosts if host is not None), methods, said.delivery is not None)
 
 
 def check_api(app: Merged, reach: ProviderNetworks) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from oauthbroker.config.key_file import KEY_FILE_ENV, with_key_file
+from oauthbroker.config.key_file import KEY_FILE_ENV, with_keys
 from oauthbroker.config.problems import Problems
 from oauthbroker.config.room_resources import RoomDraft
 from oauthbroker.config.settings_from_spec import key_flaw
@@ -51,11 +51,10 @@ def resolve(
         for room, drafts in loaded.rooms.items()
     }
     forwarders = tuple(draft.resolved(env, secrets, problems) for draft in loaded.forwarders)
-    key_file = with_key_file(loaded.settings, env)
-    if flaw := key_flaw(key_file, loaded.settings):
+    settings = with_keys(loaded.settings, env)
+    if flaw := key_flaw(settings):
         problems.add(loaded.keys_place, "", flaw[0], f"let {KEY_FILE_ENV} or keys.file name {flaw[1]}")
     problems.raise_if_any()
-    settings = dataclasses.replace(loaded.settings, key_file=key_file)
     return Bundle(settings, apps, loaded.tools, connectors=connectors, login=login, rooms=rooms, forwarders=forwarders)
 
 

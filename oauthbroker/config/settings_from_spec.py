@@ -89,11 +89,11 @@ def is_local(settings: Settings) -> bool:
     return is_loopback(settings.listen_host) and _public_is_loopback(settings)
 
 
-def key_flaw(key_file: str, settings: Settings) -> tuple[str, str] | None:
+def key_flaw(settings: Settings) -> tuple[str, str] | None:
     """Return (flaw, remedy) for the place of the key, links followed, else None."""
-    if _is_below(key_file, settings.store_root):
+    if _is_below(settings.key_file, settings.store_root):
         return "the key would lie in the store that it opens", "a file outside store.root"
-    if _is_below(key_file, settings.bundle_root):
+    if _is_below(settings.key_file, settings.bundle_root):
         return "the key would lie in the bundle, which is copied for every changeset", "a file outside the bundle"
     return None
 
@@ -131,7 +131,7 @@ def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
     check_keys(broker)
     _check_store_url(broker)
     _check_doors(broker, settings)
-    if flaw := key_flaw(settings.key_file, settings):
+    if flaw := key_flaw(settings):
         broker.refuse(("keys", "file"), flaw[0], f"name {flaw[1]}, or leave it out")
     _check_weakenings(broker, settings)
 

@@ -2,6 +2,7 @@
 every part, in three layers (`foundation`, `flows`, `parts`); `web_parts` serves them; `running` starts and stops the
 whole. `offline_store` opens the store without a broker."""
 
+from oauthbroker.config.key_file import with_keys
 from oauthbroker.wiring.offline_store import look_into, open_vault
 from oauthbroker.wiring.opening import open_broker
 from oauthbroker.wiring.storage import (
@@ -12,7 +13,6 @@ from oauthbroker.wiring.storage import (
     store_url,
     unlocked,
     upgrade_state,
-    with_keys,
 )
 
 __all__ = [

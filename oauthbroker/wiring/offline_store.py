@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.audit.trail import FileTrail
+from oauthbroker.config.key_file import with_keys
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import Code
 from oauthbroker.events.backends import queues_of
@@ -31,10 +32,7 @@ from oauthbroker.wiring.storage import (
     open_store,
     reporting,
     upgrade_state,
-    with_keys,
 )
-
-DamageReport = Callable[[str, Code], None]
 
 
 @asynccontextmanager
@@ -78,10 +76,14 @@ def look_into(
     def report(place: str, _: Code) -> None:
         damaged.append(place)
 
-    opened = _looked_at(settings, keyring, env=env, clock=clock, on_damage=report)
-    if opened is None:
-        return None
-    store, kinds = opened
+    store: Store
+    if settings.store_url_env:
+        store, kinds = database_store(settings, keyring, env=env, on_damage=report), frozenset(KINDS)
+    else:
+        found = look_at(Path(settings.store_root), keyring, kinds=KINDS, clock=clock, on_damage=report)
+        if found is None:
+            return None
+        store, kinds = found
     repository = Repository(store=store, on_damage=report, kinds=kinds, upgraded=upgrade_state(keyring) == "done")
     return store, Inspection(
         repository=repository,
@@ -92,16 +94,3 @@ def look_into(
         limits=settings.limits,
         damaged=damaged,
     )
-
-
-def _looked_at(
-    settings: Settings,
-    keyring: Keyring,
-    *,
-    env: Mapping[str, str],
-    clock: Clock,
-    on_damage: Callable[[str, Code], None],
-) -> tuple[Store, frozenset[str]] | None:
-    if settings.store_url_env:
-        return database_store(settings, keyring, env=env, on_damage=on_damage), frozenset(KINDS)
-    return look_at(Path(settings.store_root), keyring, kinds=KINDS, clock=clock, on_damage=on_damage)

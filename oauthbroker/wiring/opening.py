@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.broker import Broker
+from oauthbroker.config.key_file import with_keys
 from oauthbroker.config.reload import Source
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import BrokerError, Code
@@ -31,7 +32,7 @@ from oauthbroker.store.port import Store
 from oauthbroker.store.rotation import KeyRotation
 from oauthbroker.wiring.parts import Parts
 from oauthbroker.wiring.running import Running
-from oauthbroker.wiring.storage import default_audit, open_store, reporting, with_keys
+from oauthbroker.wiring.storage import default_audit, open_store, reporting
 
 if TYPE_CHECKING:
     from oauthbroker.config import Loaded
@@ -167,16 +168,11 @@ def _load(folder: str | Path) -> Loaded:
 
 
 def _say_what_is_off(settings: Settings, log: Log) -> None:
-    for name in _weakenings(settings):
+    plain = settings.public_base_url.startswith("http:")  # only on loopback: its cookies are set without `Secure`
+    for name in [*sorted(settings.weaken), *(["plainHttpPages"] if plain else [])]:
         log.warning("a check is off", weaken=name)
     if settings.admin_loopback:
         log.warning("operators on this machine need no key", setting="admin.loopback")
     for caller in settings.api_socket.callers if settings.api_socket is not None else ():
         setting, roles = "api.socket.callers", sorted(caller.roles)
         log.warning("a user of this machine needs no key", setting=setting, uid=caller.uid, roles=roles)
-
-
-def _weakenings(settings: Settings) -> list[str]:
-    """Return the warnings at start. Pages without TLS, which only loopback may have, set cookies without `Secure`."""
-    plain = settings.public_base_url.startswith("http:")
-    return sorted(settings.weaken) + (["plainHttpPages"] if plain else [])

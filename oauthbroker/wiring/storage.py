@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +13,6 @@ from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.audit.port import AuditWriter
-from oauthbroker.config.key_file import with_key_file
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import on_thread
@@ -101,7 +99,7 @@ def database_store(
     from oauthbroker.store.postgres.feed import Feed
     from oauthbroker.store.postgres.postgres_store import PostgresStore
 
-    feed_url = _url_in(settings.store_feed_url_env, env) if settings.store_feed_url_env else url
+    feed_url = url_in(settings.store_feed_url_env, env) if settings.store_feed_url_env else url
     return PostgresStore(
         ConnectionPool(url),
         keyring,
@@ -117,15 +115,21 @@ def store_url(settings: Settings, env: Mapping[str, str]) -> Secret | None:
     """Return the URL of the database that keeps the records; None for a store in files.
 
     Raises `storeUnavailable` if the variable is not set, or the driver is not installed."""
-    return _url_in(settings.store_url_env, env) if settings.store_url_env else None
+    return url_in(settings.store_url_env, env) if settings.store_url_env else None
 
 
-def _url_in(name: str, env: Mapping[str, str]) -> Secret:
+def url_in(name: str, env: Mapping[str, str]) -> Secret:
+    """Return the URL of a database in a variable. Raises as `store_url` does."""
     if not env.get(name):
         raise BrokerError(Code.STORE_UNAVAILABLE, note=f"the environment variable {name} has no URL of a database")
+    check_driver()
+    return Secret(env[name])
+
+
+def check_driver() -> None:
+    """Raises `storeUnavailable` if the driver of PostgreSQL is not installed."""
     if find_spec("psycopg_pool") is None:
         raise BrokerError(Code.STORE_UNAVAILABLE, note='PostgreSQL needs `pip install "oauthbroker[postgres]"`')
-    return Secret(env[name])
 
 
 def unlocked(settings: Settings, env: Mapping[str, str], log: Log) -> Keyring:
@@ -283,11 +287,6 @@ def key_origin(settings: Settings, env: Mapping[str, str]) -> str:
 def _key_free(settings: Settings) -> tuple[Path, ...]:
     """Return the folders that are copied together with what the key protects: no key may lie there."""
     return tuple(Path(each) for each in (settings.store_root, settings.bundle_root) if each)
-
-
-def with_keys(settings: Settings, env: Mapping[str, str]) -> Settings:
-    """Return the settings with `key_file` filled in from the environment or the default."""
-    return replace(settings, key_file=with_key_file(settings, env))
 
 
 def default_audit(settings: Settings, store: Store, log: Log) -> AuditWriter:

@@ -11,6 +11,7 @@ from typing import Any
 
 from oauthbroker.audit import KeysChanged
 from oauthbroker.audit.port import AuditWriter
+from oauthbroker.config.key_file import with_keys
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Settings
@@ -18,7 +19,7 @@ from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.operations.gauges import KeyFigures
 from oauthbroker.store.rotation import GENTLE_SECONDS, KeyRotation, Resealed
-from oauthbroker.wiring.storage import audit_file, open_store, with_keys
+from oauthbroker.wiring.storage import audit_file, open_store
 
 
 @dataclass(slots=True, kw_only=True)
