@@ -23,7 +23,7 @@ from oauthbroker.store.move_mark import MoveMark, MoveState
 from oauthbroker.store.moving.archive import ArchiveReader, Export, Import
 from oauthbroker.store.moving.copying import CopiedKind
 from oauthbroker.store.upgrade import is_behind, left_of
-from oauthbroker.wiring.moving import raw_store, word_of
+from oauthbroker.wiring.moving import opened_ring, raw_store, word_of
 from oauthbroker.wiring.storage import audit_file, data_of, key_providers
 
 
@@ -91,8 +91,7 @@ def restored(settings: Settings, *, env: Mapping[str, str], log: Log) -> Restore
 def accept_restore(found: Restored, settings: Settings, *, env: Mapping[str, str], clock: Clock, log: Log) -> None:
     """Let brokers of this host open a restored store. Raises store codes, and `auditUnavailable`."""
     data = data_of(settings)
-    with closing(raw_store(word_of(settings), env)) as store:
-        ring = Keyring.opened(store.keyring(), *key_providers(settings, env, log))
+    with opened_ring(raw_store(word_of(settings), env), settings, env, log) as (store, ring):
         with closing(audit_file(settings, ring, log)) as audit:
             at_border(lambda: Fs().make_root(data))
             audit.write(RestoreAccepted(since=found.since), clock.now())

@@ -104,12 +104,8 @@ class Foundation:
         )
 
     @cached_property
-    def audit_keys(self) -> AuditKeys:
-        return AuditKeys(self.mac)
-
-    @cached_property
     def audit_trail(self) -> AuditTrail:
-        return self.audit.trail(self.audit_keys.name)
+        return self.audit.trail(AuditKeys(self.mac).name)
 
     @cached_property
     def transport(self) -> Transport:

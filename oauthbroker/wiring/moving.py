@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from oauthbroker.core.clock import Clock
-from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.settings import Settings
@@ -23,7 +21,7 @@ from oauthbroker.store.moving.copying import Copied, Move, reopen
 from oauthbroker.store.moving.raw import RawStore
 from oauthbroker.store.moving.verifying import VerifiedStore, verify
 from oauthbroker.store.upgrade import is_behind
-from oauthbroker.wiring.storage import key_providers
+from oauthbroker.wiring.storage import check_driver, key_providers, url_in
 
 _VARIABLE: Final = "env:"
 _SCHEMES: Final = ("postgresql://", "postgres://")
@@ -39,19 +37,13 @@ def raw_store(word: str, env: Mapping[str, str], *, make: bool = False) -> RawSt
 
     Raises Refused for a URL with a password, and store codes."""
     if word.startswith(_VARIABLE):
-        name = word.removeprefix(_VARIABLE)
-        if not env.get(name):
-            raise BrokerError(Code.STORE_UNAVAILABLE, note=f"the environment variable {name} has no URL of a database")
-        return _database(Secret(env[name]), word, make=make)
-    if word.startswith(_SCHEMES):
+        url = url_in(word.removeprefix(_VARIABLE), env)
+    elif word.startswith(_SCHEMES):
         _check_no_password(word)
-        return _database(Secret(word), word, make=make)
-    return RawFiles(Path(word), make=make)
-
-
-def _database(url: Secret, word: str, *, make: bool) -> RawStore:
-    if find_spec("psycopg_pool") is None:
-        raise BrokerError(Code.STORE_UNAVAILABLE, note='PostgreSQL needs `pip install "oauthbroker[postgres]"`')
+        check_driver()
+        url = Secret(word)
+    else:
+        return RawFiles(Path(word), make=make)
     from oauthbroker.store.postgres.raw_rows import RawRows
 
     return RawRows(url, word, make=make)

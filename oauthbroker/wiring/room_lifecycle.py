@@ -66,7 +66,8 @@ class Seat:
         """Tell the room of a new configuration."""
         if (follow := self.opened.on_reload) is not None:
             task = asyncio.create_task(_flaw(lambda: follow(resources)))
-            flaw = task.result() if await _ended(task, RELOAD_SECONDS) and not task.cancelled() else "TimeoutError"
+            late = await _still_running({task}, RELOAD_SECONDS)
+            flaw = "TimeoutError" if late or task.cancelled() else task.result()
             self._is_behind = flaw is not None
             if flaw is not None:
                 self._log.error("a room has not taken the new configuration", error=flaw)
@@ -187,13 +188,8 @@ def _scrubbed(found: object, scrubber: Scrubber) -> RoomFinding:
     return replace(found, text=scrubber.text(found.text), todo=scrubber.text(found.todo))
 
 
-async def _ended(task: asyncio.Task[Any], patience: float) -> bool:
-    """Wait for a task, then cancel it. Tell whether it has ended: code of a room may ignore both."""
-    return not await _still_running({task}, patience)
-
-
 async def _still_running(tasks: Collection[asyncio.Task[Any]], patience: float) -> set[asyncio.Task[Any]]:
-    """Wait for all tasks at once, then cancel them. Return those that have not ended."""
+    """Wait for all tasks at once, then cancel them. Return those that have not ended: a room may ignore both."""
     try:
         await _wait(tasks, patience)
     finally:

@@ -39,17 +39,10 @@ class Running:
     ) -> None:
         """`read` takes a configuration anew. `rotation` and `age` are those of a store that was opened here."""
         self.parts, self._age = parts, age
-        self._keys = (
-            None
-            if rotation is None
-            else StoreKeys(
-                rotation=rotation,
-                audit=parts.audit,
-                clock=parts.clock,
-                figures=parts.key_figures,
-                metrics=parts.metrics,
-            )
-        )
+        self._keys: StoreKeys | None = None
+        if rotation is not None:
+            audit, clock, figures, metrics = parts.audit, parts.clock, parts.key_figures, parts.metrics
+            self._keys = StoreKeys(rotation=rotation, audit=audit, clock=clock, figures=figures, metrics=metrics)
         self.tasks = list[asyncio.Task[None]]()
         self._web = DeferredWeb(parts)
         self.broker = Broker(
@@ -175,25 +168,19 @@ class Running:
         parts, seconds = self.parts, self.parts.limits.sweep_seconds
         refresh = parts.background_refresh
         ahead = {"refreshes left open": refresh.recover, "refreshes ahead": refresh.ahead}
-        anchor = {"anchor of the audit log": parts.audit.keep_anchor}
-        return [
+        soon = min(UPKEEP_SECONDS, seconds)  # a provider may forgive a second use for seconds only
+        rounds = [
             self._repeat(0, seconds, {"revocations": parts.relay.revocations}),
-            self._repeat(
-                0, min(UPKEEP_SECONDS, seconds), ahead
-            ),  # a provider may forgive a second use for seconds only
+            self._repeat(0, soon, ahead),
             self._repeat(seconds, seconds, {"markers": refresh.mend}),
-            self._repeat(UPKEEP_SECONDS, UPKEEP_SECONDS, anchor),
-            *self._key_rounds(),
-            *([self._repeat(0, AGE_SECONDS, {"age of the store": self._age.grow})] if self._age is not None else []),
+            self._repeat(UPKEEP_SECONDS, UPKEEP_SECONDS, {"anchor of the audit log": parts.audit.keep_anchor}),
         ]
-
-    def _key_rounds(self) -> list[Coroutine[Any, Any, None]]:
-        if self._keys is None:
-            return []
-        return [
-            self._repeat(0, UPKEEP_SECONDS, {"keyring": self._keys.follow}),
-            self._repeat(UPKEEP_SECONDS, self.parts.limits.sweep_seconds, {"reseal": self._keys.reseal_gently}),
-        ]
+        if self._keys is not None:
+            rounds.append(self._repeat(0, UPKEEP_SECONDS, {"keyring": self._keys.follow}))
+            rounds.append(self._repeat(UPKEEP_SECONDS, seconds, {"reseal": self._keys.reseal_gently}))
+        if self._age is not None:
+            rounds.append(self._repeat(0, AGE_SECONDS, {"age of the store": self._age.grow}))
+        return rounds
 
     async def _repeat(self, first: float, pause: float, works: Mapping[str, Callable[[], Awaitable[object]]]) -> None:
         await asyncio.sleep(first)
