@@ -70,7 +70,7 @@ class Admin:
         if not row.revoked:
             await self._note(visit, row.app, "revoke", grant_id)
         told = await self.grants.revoke(row.app, row.subject)
-        self.survey.forget()
+        self.survey.pages.forget()
         if told is None:
             raise BrokerError(Code.GRANT_NOT_FOUND)
         return told

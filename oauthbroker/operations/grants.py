@@ -84,9 +84,9 @@ class SessionList:
             it.record
             async for it in self._repository.sessions()
             if app in {None, it.record.app} and subject in {None, it.record.subject}
+            if status in {None, it.record.status}
         ]
-        chosen = [it for it in found if status in {None, it.status}]
-        return sorted(chosen, key=lambda it: (it.created_at, it.id), reverse=True)
+        return sorted(found, key=lambda it: (it.created_at, it.id), reverse=True)
 
     async def find(self, session_id: str) -> AuthSession | None:
         """Find a session by authSessionId. Raises `requestInvalid` for a text that is no id."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from oauthbroker.core.clock import Clock, from_iso, to_iso
+from oauthbroker.core.clock import Clock, from_iso, printed
 from oauthbroker.core.errors import Code
 from oauthbroker.refresh.circuit import Circuits, OpenCircuit
 
@@ -55,7 +55,7 @@ class Troubles:
         time."""
         now = self.clock.now()
         return [
-            [each.trouble, it.app, it.grant, it.code.value, _whole_second(to_iso(until)), it.failures]
+            [each.trouble, it.app, it.grant, it.code.value, printed(until), it.failures]
             for each in self._here()
             for it, until in [(each.circuit, now + timedelta(seconds=each.circuit.seconds_left + 0.5))]
         ]
@@ -79,7 +79,3 @@ class Troubles:
                     circuit = OpenCircuit(app=app, grant=grant, code=known, seconds_left=seconds, failures=count)
                     found.append(Seen(trouble, circuit))
         return found
-
-
-def _whole_second(iso: str) -> str:
-    return iso.partition(".")[0].rstrip("Z") + "Z"

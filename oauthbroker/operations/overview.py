@@ -68,10 +68,6 @@ class Survey:
     trail: AuditTrail
     clock: Clock
 
-    def forget(self) -> None:
-        """Forget the last reading after a change: the next look reads anew."""
-        self.pages.forget()
-
     @property
     def trouble(self) -> Code | None:
         """Why the newest configuration is not the one in use."""

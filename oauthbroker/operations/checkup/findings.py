@@ -176,29 +176,25 @@ def of_grants(grants: Sequence[GrantView], apps: Mapping[str, AppFacts]) -> list
     living = [grant for grant in grants if not grant.revoked]
     for ended, words in _ENDED.items():
         todo = "The people are asked at the next call." if ended != "quarantined" else "Ask the provider what happened."
-        found += _if_any("warning", f"that {words}", [it for it in living if it.ended == ended], todo)
+        found += _if_any(f"that {words}", [it for it in living if it.ended == ended], todo)
     found += _if_any(
-        "warning",
         "whose refreshes fail, and are tried again",
         [grant for grant in living if not grant.ended and (grant.lost or grant.refused_at)],
         "Look for `refreshes` in the broker's log, and at the provider.",
     )
     to_tell = [grant for grant in grants if grant.to_be_told]
     found += _if_any(
-        "warning",
         "that ended here and whose provider does not know yet",
         [grant for grant in to_tell if any(_may_tell(apps, grant))],
         "A running broker tells it; `oauthbroker grants revoke --all` does so at once.",
     )
     found += _if_any(
-        "warning",
         "that ended here and whose provider this configuration cannot tell",
         [grant for grant in to_tell if not all(_may_tell(apps, grant))],
         "Configure the app again with the client id that they were made with: a week after their end the tokens are "
         "erased untold.",
     )
     found += _if_any(
-        "warning",
         "of apps that are not configured",
         [grant for grant in living if grant.app not in apps],
         "Configure them again, or end them with `oauthbroker grants revoke --all --app NAME`.",
@@ -241,13 +237,15 @@ def _scopes(scopes: Counter[str]) -> str:
     return ", ".join(f"{scope} ({_counted(count, 'grant')})" for scope, count in sorted(scopes.items())[:NAMED])
 
 
-def _if_any(light: Light, which: str, grants: Collection[GrantView], todo: str) -> list[Finding]:
+def _if_any(which: str, grants: Collection[GrantView], todo: str) -> list[Finding]:
     if not grants:
         return []
     apps = ", ".join(f"{count} of {app}" for app, count in sorted(Counter(it.app for it in grants).items()))
     first = ", ".join(f"{it.id.removeprefix('sha256:')[:12]}" for it in sorted(grants, key=_by_age)[:NAMED])
     more = f" and {len(grants) - NAMED} more" if len(grants) > NAMED else ""
-    return [Finding("grants", light, f"{_counted(len(grants), 'grant')} {which} ({apps}): {first}{more}.", todo=todo)]
+    return [
+        Finding("grants", "warning", f"{_counted(len(grants), 'grant')} {which} ({apps}): {first}{more}.", todo=todo)
+    ]
 
 
 def _counted(count: int, what: str) -> str:
