@@ -65,12 +65,30 @@ def script(kind: str) -> str:
     return "\n".join(["\\set n random(1, 1000000000000)", *(f"{' '.join(each.split())};" for each in filled), ""])
 
 
-def pgbench(server: postgres.Server, kind: str, clients: int, seconds: float, before: Sequence[str]) -> float:
+def make_rows(server: postgres.Server, database: str, clients: int) -> None:
+    """Make one row for each client of pgbench."""
+    server.run(
+        f"""insert into oauthbroker.entry (kind, name, generation, record)
+        select 'bench', {_OWN.format("n")}, 1, {_GIVEN["record"]} from generate_series(0, {clients - 1}) as n""",  # noqa: S608  (of constants)
+        database,
+    )
+
+
+def pgbench(
+    server: postgres.Server,
+    kind: str,
+    clients: int,
+    seconds: float,
+    before: Sequence[str] = (),
+    *,
+    host: str = HUB,
+    database: str = "bench",
+) -> float:
     """Return the transactions a second of `clients` connections."""
     file = server.folder / f"{kind}.sql"
     file.write_text(script(kind), "utf-8")
     words = [*before, str(server.bin / "pgbench"), "-n", "-M", "extended", "-c", str(clients), "-j", "2"]
-    words += ["-T", str(max(1, round(seconds))), "-f", str(file), "-h", HUB, "-U", "postgres", "bench"]
+    words += ["-T", str(max(1, round(seconds))), "-f", str(file), "-h", host, "-U", "postgres", database]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
     if done.returncode:
         raise RuntimeError(done.stderr[-500:])
@@ -142,11 +160,7 @@ async def on_postgres(folder: Path, hosts: Sequence[str], rounds: int, seconds: 
         server.run("create database bench")
         os.environ[ENV] = f"postgresql://postgres@{HUB}:{PORT}/bench"
         await install(folder, PORT, ENV)
-        server.run(  # one row for each client of pgbench
-            f"""insert into oauthbroker.entry (kind, name, generation, record)
-            select 'bench', {_OWN.format("n")}, 1, {_GIVEN["record"]} from generate_series(0, 15) as n""",  # noqa: S608  (of constants)
-            "bench",
-        )
+        make_rows(server, "bench", 16)
         first = inside(hosts[0])
         with (
             processes(folder, [first] * 4) as workers,

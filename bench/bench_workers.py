@@ -1,5 +1,6 @@
 """`oauthbroker serve` with one, two and four workers, on files and on PostgreSQL: requests for a ready token, by two
-callers of 16 connections each.
+callers of 16 connections each. Beside PostgreSQL stands `pgbench` with as many clients and the statement that asks
+whether a grant is still the newest version, by turns: a request asks twice, and requests at the same time share one.
 
 The callers and the database share the machine with the servers: on two cores a second worker has half a core at most.
 """
@@ -13,9 +14,11 @@ import subprocess
 import sys
 import tempfile
 from contextlib import AsyncExitStack, ExitStack
+from functools import partial
 from pathlib import Path
 
 from bench.bench_api import token_request
+from bench.bench_scaling import make_rows, pgbench
 from bench.children import ROOT
 from bench.figures import parser, show, show_failure
 from bench.installation import free_port, install, serving, turn_token
@@ -23,6 +26,7 @@ from tests.kit import postgres
 
 CALLERS, CONNECTIONS = 2, 16
 ENV = "OAUTHBROKER_BENCH_DATABASE"
+BARE = f"pgbench, {CALLERS * CONNECTIONS} clients"
 
 
 async def load(port: int, token: str, seconds: float) -> tuple[float, float]:
@@ -55,14 +59,23 @@ async def main(*, quick: bool) -> None:
                     served[label(workers, "PostgreSQL")] = await started(stack, place, workers, ENV)
             rates: dict[str, list[float]] = {each: [] for each in served}
             times: dict[str, list[float]] = {each: [] for each in served}
+            bare = list[float]()
+            if server is not None:
+                make_rows(server, "workers1", CALLERS * CONNECTIONS)
             for _ in range(rounds):
                 for each, (port, token) in served.items():
                     rate, time = await load(port, token, seconds)
                     rates[each].append(rate)
                     times[each].append(time)
+                if server is not None:
+                    where = {"host": str(server.folder), "database": "workers1"}
+                    measure = partial(pgbench, server, "token", CALLERS * CONNECTIONS, seconds, **where)
+                    bare.append(await asyncio.to_thread(measure))
+    if bare:
+        show(BARE, bare, "1/s")
     for each in served:
-        one = {label(1): rates[label(1)]} if each != label(1) else None
-        show(each, rates[each], "requests/s", one)
+        others = {label(1): rates[label(1)]} if each != label(1) else {}
+        show(each, rates[each], "requests/s", others | ({BARE: bare} if "PostgreSQL" in each else {}))
         show(f"{each}: time", times[each], "us")
     if server is None:
         show_failure(label(1, "PostgreSQL"), f"this machine lacks {postgres.LACKS}")
