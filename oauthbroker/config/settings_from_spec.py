@@ -18,7 +18,6 @@ from oauthbroker.model.settings import ApiSocket, Limits, Settings, SocketCaller
 
 PLAIN_SECRETS: Final = "allowPlainSecrets"
 DEFAULT_API_PORT: Final = 8421
-_URL_ADVICE: Final = "write url: {valueFrom: {env: NAME}}"
 _DEFAULT: Final = Settings()
 
 
@@ -129,24 +128,23 @@ def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
         broker.refuse(("listen", "host"), "not a host or address", "write 127.0.0.1, or 0.0.0.0 in a container")
     _check_store_root(broker, settings)
     check_keys(broker)
-    _check_store_url(broker)
+    _check_store_urls(broker)
     _check_doors(broker, settings)
     if flaw := key_flaw(settings):
         broker.refuse(("keys", "file"), flaw[0], f"name {flaw[1]}, or leave it out")
     _check_weakenings(broker, settings)
 
 
-def _check_store_url(broker: Written[BrokerSpec]) -> None:
-    """Check that the database's URL comes from the environment: it may hold a password, and it opens the store in
-    which other secrets lie."""
-    url = broker.spec.store.url if broker.spec.store is not None else None
-    if url is None:
-        return
-    source = source_of(broker, ("store", "url"), url, plain_todo=_URL_ADVICE)
-    if source is not None and source.secret is not None:
-        broker.refuse(
-            ("store", "url", "valueFrom", "secretRef"), "the secret lies in the store that it opens", _URL_ADVICE
-        )
+def _check_store_urls(broker: Written[BrokerSpec]) -> None:
+    """Check that the database's URLs come from the environment: each may hold a password, and opens the store in which
+    other secrets lie."""
+    store = broker.spec.store or StoreSpec()
+    for name, url in (("url", store.url), ("feedUrl", store.feed_url)):
+        todo = f"write {name}: {{valueFrom: {{env: NAME}}}}"
+        source = source_of(broker, ("store", name), url, plain_todo=todo) if url is not None else None
+        if source is not None and source.secret is not None:
+            what = "the secret lies in the store that it opens"
+            broker.refuse(("store", name, "valueFrom", "secretRef"), what, todo)
 
 
 def _check_doors(broker: Written[BrokerSpec], settings: Settings) -> None:
