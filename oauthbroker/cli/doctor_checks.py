@@ -96,7 +96,7 @@ class Doctor:
 
     async def _forwarders(self) -> list[Finding]:
         """Check the receivers of forwarded events. Missing secrets are reported elsewhere."""
-        secrets = await self.seen.secrets() if self.seen is not None else {}
+        secrets = await self.seen.repository.secrets.all() if self.seen is not None else {}
         drafts = self.loaded.forwarders if self.loaded is not None else ()
         return await receivers([each.resolved(self.env, secrets, Problems()) for each in drafts], self._settings)
 
@@ -168,7 +168,7 @@ class Doctor:
         self._look()
         if self.loaded is None:
             return []
-        secrets = await self.seen.secrets() if self.seen is not None else {}
+        secrets = await self.seen.repository.secrets.all() if self.seen is not None else {}
         found, doubts = self._unknown_secrets(), list[Finding]()
         for name, draft in self.loaded.apps.items():
             self.apps[name] = draft.app
@@ -246,8 +246,8 @@ class Doctor:
     async def _work(self) -> list[Finding]:
         if self.seen is None:
             return []
-        sessions, depth, due = await self.seen.sessions(), await self.seen.depth(), await self.seen.due()
-        return findings.of_work(sessions, depth, self.clock.now(), due)
+        sessions, depth, due = await self.seen.sessions(), await self.seen.depth(), await self.seen.repository.due()
+        return findings.of_work(sessions, depth, self.clock.now(), len(due))
 
     async def _grants(self) -> list[Finding]:
         if self.seen is None:

@@ -77,6 +77,6 @@ def _kept(loaded: Loaded, env: Mapping[str, str]) -> Collection[SecretKey] | Non
 
 async def _names(store: Store, inspection: Inspection) -> Collection[SecretKey]:
     try:
-        return (await inspection.secrets()).keys()
+        return (await inspection.repository.secrets.all()).keys()
     finally:
         await store.close()

@@ -19,7 +19,6 @@ from oauthbroker.model.connect_links import connect_link
 from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import Reason
-from oauthbroker.model.turn import SubjectMode
 from oauthbroker.model.turn_titles import agent_title
 from oauthbroker.operations.browser_sessions import BrowserSessions, NewBrowserSession
 from oauthbroker.operations.grants import Grants
@@ -51,7 +50,6 @@ class WaitingRequest:
     """One authorization that waits for this person, and its link."""
 
     app: OAuthApp
-    subject_mode: SubjectMode
     agent: str
     scopes: tuple[str, ...]
     link: str
@@ -178,16 +176,13 @@ class Connections:
         )
 
     def _request(self, app: OAuthApp, session: AuthSession) -> WaitingRequest:
-        link = connect_link(self.settings.public_base_url, session.ticket)
-        agent, title = session.resume.agent_name, agent_title(session.resume)
         return WaitingRequest(
             app=app,
-            subject_mode=app.subject_mode,
-            agent=agent,
+            agent=session.resume.agent_name,
             scopes=session.scopes,
-            link=link,
+            link=connect_link(self.settings.public_base_url, session.ticket),
             expires_at=session.expires_at,
-            agent_title=title,
+            agent_title=agent_title(session.resume),
         )
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.core.clock import Clock
-from oauthbroker.core.secret import Secret
 from oauthbroker.events.backends import queues_of
 from oauthbroker.events.port import Depth
 from oauthbroker.model.settings import Limits
@@ -58,13 +57,5 @@ class Inspection:
         shared = self.repository.shared
         return (await shared.leases(), await shared.feed.heard()) if shared is not None else None
 
-    async def due(self) -> int:
-        return len(await self.repository.due())
-
     async def api_keys(self) -> list[ApiKey]:
         return await self.keys.list() if "apikeys" in self.kinds else []
-
-    async def secrets(self) -> dict[tuple[str, str], Secret]:
-        """Return the stored secrets with their values: whether a configuration could be resolved is judged with
-        them."""
-        return await self.repository.secrets.all()

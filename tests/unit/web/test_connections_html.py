@@ -79,7 +79,6 @@ def every_page(word: str, locale: Locale = "en") -> list[Page]:
     it = a_connection(word)
     request = WaitingRequest(
         app=an_app(word),
-        subject_mode="user",
         agent=word,
         scopes=(word,),
         link="https://broker.example/connect/x",
