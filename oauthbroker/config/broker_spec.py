@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from oauthbroker.config.client_spec import ClientSpec, ValueSource
+from oauthbroker.config.client_spec import ClientSpec, LoginEndpointsSpec, ValueSource
 from oauthbroker.config.fields import Strict, Text, Texts
 from oauthbroker.core.words import Locale
 from oauthbroker.model.apps import Prompt
@@ -118,15 +118,6 @@ class AdminSpec(Strict):
 class AuditSpec(Strict):
     on_failure: Literal["refuse", "continue"] | None = None
     max_bytes: Annotated[int, Field(ge=65_536, le=1_099_511_627_776)] | None = None
-
-
-class LoginEndpointsSpec(Strict):
-    """The endpoints of an app that a login needs."""
-
-    issuer: Text | None = None
-    authorization_url: Text | None = None
-    token_url: Text | None = None
-    jwks_url: Text | None = None
 
 
 class LoginSpec(Strict):

@@ -62,14 +62,19 @@ class ClientSpec(Strict):
     assertion_audience: AssertionAudience | None = None
 
 
-class EndpointsSpec(Strict):
+class LoginEndpointsSpec(Strict):
+    """The endpoints of an app that a login needs."""
+
     authorization_url: Text | None = None
     token_url: Text | None = None
+    issuer: Text | None = None
+    jwks_url: Text | None = None
+
+
+class EndpointsSpec(LoginEndpointsSpec):
     revoke_url: Text | None = None
     user_info_url: Text | None = None
-    issuer: Text | None = None
     device_authorization_url: Text | None = None
-    jwks_url: Text | None = None
     refresh_url: Text | None = None
     pushed_authorization_url: Text | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from oauthbroker.config.client_spec import SecretRef, ValueFrom, ValueSource
@@ -89,18 +89,18 @@ def source_of(
 
     `plain_todo` refuses a plain value and says what to write instead; empty, a plain value is fine.
     """
-    place, dots = resource.place(*path), resource.path(*path)
     if not resource.whole(*path):
         return None
+    source = Source(place=resource.place(*path), path=resource.path(*path), plain=value.value, lines=lines)
     if (value.value is None) == (value.value_from is None):
         resource.refuse(path, "a value source is exactly one of value and valueFrom", _FROM_ADVICE)
         return None
     if value.value_from is not None:
-        return _from(resource, (*path, "valueFrom"), value.value_from, Source(place=place, path=dots, lines=lines))
+        return _from(resource, (*path, "valueFrom"), value.value_from, source)
     if plain_todo:
         resource.refuse((*path, "value"), "a secret in plain YAML", plain_todo)
         return None
-    return Source(place=place, path=dots, plain=value.value, lines=lines)
+    return source
 
 
 def _from(resource: Written[Any], path: Keys, value: ValueFrom, source: Source) -> Source | None:
@@ -109,11 +109,11 @@ def _from(resource: Written[Any], path: Keys, value: ValueFrom, source: Source) 
         return None
     if value.secret_ref is not None:
         key = _secret_key(resource, (*path, "secretRef"), value.secret_ref)
-        return key and Source(place=source.place, path=source.path, secret=key, lines=source.lines)
+        return key and replace(source, secret=key)
     if value.env is None or not _ENV_NAME.fullmatch(value.env):
         resource.refuse((*path, "env"), "not the name of an environment variable", "write letters, digits and _")
         return None
-    return Source(place=source.place, path=source.path, env=value.env, lines=source.lines)
+    return replace(source, env=value.env)
 
 
 def _secret_key(resource: Written[Any], path: Keys, value: SecretRef) -> SecretKey | None:
