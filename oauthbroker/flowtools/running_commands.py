@@ -121,13 +121,13 @@ Run = Annotated[
 
 
 def approve(run_id: Run, by: By = "", database: Database = _SQLITE) -> None:
-    """Let a stopped run pass the policy that asks. It goes on by itself where flows are served, or with flow run
-    --resume."""
+    """Let a stopped run pass the policy that asks; not for its own caller. It goes on by itself where flows are served,
+    or with flow run --resume."""
     from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.running import approvals
 
     with refusals_told():
-        approvals.approve(Opened(database), run_id, by=person(by or account()))
+        approvals.approve(Opened(database), run_id, by=person(by or account()), account=account())
     typer.echo(f"run {run_id}: approved; it goes on where flows are served, or with flow run NAME --resume {run_id}")
 
 
@@ -142,7 +142,8 @@ def decline(
     from oauthbroker.flowtools.running import approvals
 
     with refusals_told():
-        approvals.decline(Opened(database), run_id, by=person(by or account()), why=printable(why))
+        given = {"by": person(by or account()), "account": account()}
+        approvals.decline(Opened(database), run_id, **given, why=printable(why))
     typer.echo(f"run {run_id}: declined")
 
 

@@ -112,7 +112,7 @@ def test_a_stopped_run_is_approved_or_declined_on_the_record(desk: Desk) -> None
         assert 2 == desk.type("flow", command, told["run"], "--by", "Bob").code
         assert end == typed(desk, "--resume", told["run"])[1]["state"]
         shown = desk.type("flow", "runs", told["run"]).out
-        assert f"policy limit: {'approved' if command == 'approve' else 'declined'} by Ada" in shown
+        assert f"policy limit: {'approved' if command == 'approve' else 'declined'} by Ada (account " in shown
 
 
 @pytest.mark.rule("flow-plan")

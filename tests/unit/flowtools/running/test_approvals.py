@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from oauthbroker.flowtools.running.approvals import NotWaiting, approve, decisions, decline
+from oauthbroker import Turn, TurnAuth
+from oauthbroker.flowtools.running.approvals import NotWaiting, OwnRun, approve, decisions, decline
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, World, log, policy, world_in
@@ -38,55 +41,71 @@ def test_an_approved_run_goes_on_behind_the_policy_that_asked(world, name):
     flow, run = stopped(world, name)
     assert [] == world.texts()
     assert [(name, "asked", None)] == told(world, run)
-    approve(world.database, run, by="ada")
+    approve(world.database, run, by="ada", account="root")
     assert [run] == [each.id for each, _ in world.runs.left()], "a process that looks for runs finds it"
     ended = world.runs.resume(flow, run)
     assert ("succeeded", ["one", "three", "two"]) == (ended.state, world.texts())
-    assert [(name, "approved", "ada")] == told(world, run)
+    assert [(name, "approved", "ada (account root)")] == told(world, run)
     assert ["escalated", "approved", "succeeded"] == [outcome for _, _, outcome, _ in world.audit()]
 
 
 def test_the_repeated_call_goes_on_with_an_approved_run(world):
     flow, run = stopped(world, "p")
     assert "escalated" == world.runs.call(flow, CALL, STAFF).state
-    approve(world.database, run, by="ada")
+    approve(world.database, run, by="ada", account="root")
     assert ("succeeded", run) == ((again := world.runs.call(flow, CALL, STAFF)).state, again.run)
 
 
 def test_an_approval_is_for_one_policy_and_another_one_asks_again(world):
     flow, run = stopped(world, "p", "q")
-    approve(world.database, run, by="ada")
+    approve(world.database, run, by="ada", account="root")
     again = world.runs.resume(flow, run)
     assert ("escalated", True) == (again.state, (again.message or "").startswith("q:"))
-    approve(world.database, run, by="bob")
+    approve(world.database, run, by="bob", account="root")
     assert "succeeded" == world.runs.resume(flow, run).state
-    assert [("p", "approved", "ada"), ("q", "approved", "bob")] == told(world, run)
+    assert [("p", "approved", "ada (account root)"), ("q", "approved", "bob (account root)")] == told(world, run)
 
 
 def test_an_approval_is_for_one_run(world):
     flow, run = stopped(world, "p")
-    approve(world.database, run, by="ada")
+    approve(world.database, run, by="ada", account="root")
     assert "escalated" == world.runs.call(flow, {**CALL, "id": "b"}, STAFF).state
 
 
 def test_a_declined_run_has_ended_and_writes_nothing(world):
     flow, run = stopped(world, "p")
-    decline(world.database, run, by="ada", why="not today")
+    decline(world.database, run, by="ada", account="root", why="not today")
     ended = world.runs.resume(flow, run)
     assert ("failed", "declined", "a person has declined it: not today") == (ended.state, ended.code, ended.message)
     assert [] == world.texts()
-    assert [("p", "declined", "ada")] == told(world, run)
-    assert [("tool", "ada", "declined", None)] == world.audit()[1:]
+    assert [("p", "declined", "ada (account root)")] == told(world, run)
+    assert [("tool", "ada (account root)", "declined", None)] == world.audit()[1:]
+
+
+WITH_SUBJECTS = replace(STAFF, turn=Turn("flowtools", "s1", auth=TurnAuth(subjects={"user": "shop:user:T1:Zoé"})))
+
+
+@pytest.mark.parametrize("by", ["s1", " S1 ", "\uff531", "shop:user:t1:zoé", "Zoe\u0301"])
+@pytest.mark.parametrize("member", ["by", "account"])
+def test_the_caller_of_a_run_cannot_approve_it_and_may_withdraw_it(world, by, member):
+    flow = world.flow(NODES, chain(*NODES), policies=["p"], idempotencyKey="input.id")
+    run = str(world.runs.call(flow, CALL, WITH_SUBJECTS).run)
+    given = {"by": "ada", "account": "root", member: by}
+    with pytest.raises(OwnRun, match="its own caller cannot approve a run"):
+        approve(world.database, run, **given)
+    assert ([("p", "asked", None)], ["escalated"]) == (told(world, run), [each[2] for each in world.audit()])
+    decline(world.database, run, **given)
+    assert "declined" == world.runs.find(run).code
 
 
 @pytest.mark.parametrize("second", [approve, decline])
 @pytest.mark.parametrize("first", [approve, decline])
 def test_a_decision_is_made_once(world, first, second):
     _, run = stopped(world, "p")
-    first(world.database, run, by="ada")
+    first(world.database, run, by="ada", account="root")
     with pytest.raises(NotWaiting):
-        second(world.database, run, by="bob")
-    assert {"ada"} == {by for _, _, by in told(world, run)}
+        second(world.database, run, by="bob", account="root")
+    assert {"ada (account root)"} == {by for _, _, by in told(world, run)}
 
 
 @pytest.mark.parametrize("act", [approve, decline])
@@ -95,4 +114,4 @@ def test_a_run_that_waits_for_no_decision_is_refused(world, act):
     done = world.runs.call(flow, CALL, STAFF)
     for run in (str(done.run), "unknown"):
         with pytest.raises(NotWaiting):
-            act(world.database, run, by="ada")
+            act(world.database, run, by="ada", account="root")
