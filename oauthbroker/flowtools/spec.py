@@ -83,7 +83,7 @@ def load_tool(raw: bytes, file: str) -> FlowTool:
     source = read_source(raw, file)
     flaws = list(shape_flaws(source, ""))
     data = source.data if isinstance(source.data, dict) else {}
-    flaws += [source.flaw(*each) for each in trigger_flaws(data.get("trigger"))]
+    flaws += [source.flaw(*each) for each in trigger_flaws(data.get("trigger"), data.get("auth"))]
     for member in ("input", "output"):
         if isinstance(data.get(member), dict):
             flaws += [source.flaw((member,), *each) for each in _schema_flaws(data[member])]

@@ -45,7 +45,7 @@ def trigger_of(written: Mapping[str, Any]) -> Trigger:
     )
 
 
-def trigger_flaws(trigger: Any) -> Iterator[tuple[Keys, str, str]]:
+def trigger_flaws(trigger: Any, auth: Any) -> Iterator[tuple[Keys, str, str]]:
     if not isinstance(trigger, dict) or not isinstance(kind := trigger.get("type"), str):
         return
     for member, owner in _ONLY_FOR.items():
@@ -54,6 +54,9 @@ def trigger_flaws(trigger: Any) -> Iterator[tuple[Keys, str, str]]:
             yield ("trigger", member), what, f"remove it, or write type: {owner}"
         elif owner == kind and member in _NEEDED and member not in trigger:
             yield ("trigger", member), "missing", f"a {kind} trigger requires it"
+    if kind == "http" and isinstance(auth, dict) and "runAs" in auth:
+        what, todo = "not for the trigger http: it runs as its caller", "remove it"
+        yield ("auth", "runAs"), what, todo
     if kind == "cron" and isinstance(schedule := trigger.get("schedule"), str) and not _is_schedule(schedule):
         yield ("trigger", "schedule"), "no cron expression that ever fires", "write five fields, such as 0 */6 * * *"
     if kind == "cron" and isinstance(zone := trigger.get("timeZone", "UTC"), str) and zone not in available_timezones():

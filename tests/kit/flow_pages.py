@@ -40,7 +40,7 @@ def pages_bundle(folder: Path) -> None:
     never = ("assert", {"expression": "input.n == 1", "message": "the number must be 1"})
     deploy(folder, steps_tool("checked", middle=never))
     deploy(folder, steps_tool("computed", middle=("transform", {"expression": "double(input.text)"})))
-    deploy(folder, note_tool("mailing", HTTP, auth={"runAs": "weekly"}))
+    deploy(folder, note_tool("mailing", {"type": "queue"}, auth={"runAs": "weekly"}))
     refuses = ("assert", {"expression": "false", "message": HOSTILE})
     deploy(folder, steps_tool("hostile", middle=refuses, description=HOSTILE))
 

@@ -135,7 +135,7 @@ FLOW_RULES = {
     "saw, `once` makes one run and `skip` none; the input is empty, or has `scheduledAt`",
     "000-trigger-queue": "a run by an event of a message queue: as written; decided: the broker's queue of the agent that the trigger names; the payload is the input; settled when the run "
     "is stored, a dead letter when no run takes it",
-    "000-trigger-as": "webhook, cron and queue runs act as a service identity: as the issue asks; decided: `auth.runAs` names one of the configuration, with its roles; an unknown one is a finding",
+    "000-trigger-as": "webhook, cron and queue runs act as a service identity: as the issue asks; decided: `auth.runAs` names one of the configuration, with its roles; an unknown one is a finding, and one beside an http trigger, which runs as its caller, is refused",
     "run-serves": "a running broker serves the deployed versions and goes on with runs by itself: as the issue asks; decided: a version that cannot run, and a database that is away, "
     "are findings, and the broker serves",
     "run-parks": "a run whose user has to consent waits durably and goes on after `auth.granted`: as the user asked; decided: nothing was sent before, the link is not stored, "

@@ -43,6 +43,7 @@ REFUSED: list[tuple[str, str, Any, str]] = [
     ("trigger.type", "trigger.type", "mail", "not one of the words known here"),
     ("trigger", "trigger.schedule", {"type": "cron"}, "missing"),
     ("trigger", "trigger.webhookSecret", {"type": "webhook"}, "missing"),
+    ("auth", "auth.runAs", {"runAs": "nightly"}, "not for the trigger http: it runs as its caller"),
     ("trigger", "trigger.schedule", {"type": "http", "schedule": "* * * * *"}, "not for the trigger http"),
     ("trigger", "trigger.method", {"type": "queue", "method": "GET"}, "not for the trigger queue"),
     ("trigger", "trigger.schedule", {"type": "cron", "schedule": "soon"}, "no cron expression that ever fires"),
