@@ -85,7 +85,8 @@ def _check_expressions(tool: FlowTool, checked: dict[Keys, Expression]) -> Itera
     graph, source = graph_of(tool), tool.source
     given = names_of_schema(tool.input, "input")
     if tool.idempotency_key is not None:
-        yield from _checked(tool, ("idempotencyKey",), tool.idempotency_key, Scope(given), TEXT, checked, {}, given)
+        known = given | Names(types={"caller.id": TEXT})
+        yield from _checked(tool, ("idempotencyKey",), tool.idempotency_key, Scope(known), TEXT, checked, {}, known)
     entities = {lower_camel(name) for node in tool.nodes.values() if (name := read_name(node))}
     for node in tool.nodes.values():
         if folded(node.id) in entities and lower_camel(read_name(node)) != node.id:

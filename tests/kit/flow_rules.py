@@ -18,7 +18,7 @@ FLOW_RULES = {
     "000-top-risk": "`riskLevel` is assigned by the risk engine and not by the user: as written; a written one decides nothing, and a difference is told",
     "000-top-concurrency": "`concurrencyStrategy` is chosen from the flow: as written; decided: none without a change of existing rows, pessimistic "
     "if something outside is called too, else optimistic; a written one stays",
-    "000-top-idempotency": "`idempotencyKey` is an expression of the input: as written; stricter: its value is a text",
+    "000-top-idempotency": "`idempotencyKey` is an expression of the input: as written, one key for all callers; looser: it may read `caller.id`; stricter: its value is a text",
     "000-trigger-1": "`trigger.type` is http, webhook, cron or queue: as printed",
     "000-trigger-2": "`method` is for http: as written; stricter: refused elsewhere",
     "000-trigger-3": "`path` is for http: as written; stricter: refused elsewhere, plain segments without . and ..",

@@ -75,6 +75,8 @@ def _decide(database: Database, run: str, decision: str, end: dict[str, Any], *,
         if decision == APPROVED and {_folded(by), _folded(account)} & _names_of(found.actor):
             raise OwnRun("its own caller cannot approve a run")
         by = f"{by} (account {account})"
+        if decision == DECLINED and not journal.steps_of(connection, run):
+            end = {**end, "key": None}  # as of each run that failed before it committed anything
         at = database.now(connection)
         waiting = sa.update(DECISION).where(DECISION.c.run == run, DECISION.c.decision == ASKED)
         connection.execute(waiting.values(decision=decision, by=by, at=at))

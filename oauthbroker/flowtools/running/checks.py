@@ -39,11 +39,21 @@ def who(actor: Actor | None) -> tuple[Any, ...]:
     return (actor and actor.id, dict(turn.auth.subjects) if turn and turn.auth else {})
 
 
-def idempotency_key(flow: ReadyFlow, data: Any, call: str | None) -> str | None:
-    """Return the hash of a call's idempotency key; for a tool without one, of the id of the call, if it has one."""
+def idempotency_key(flow: ReadyFlow, data: Any, actor: Actor | None, call: str | None) -> str | None:
+    """Return the hash of a call's idempotency key; for a tool without one, of the id of the call, if it has one.
+
+    The key of a tool is one for all callers, unless its expression has `caller.id`: a reservation is not charged twice
+    for two callers. An id is the caller's own, and two callers never share one.
+    """
     if flow.tool.idempotency_key is not None:
-        return hashlib.sha256(str(flow.value(("idempotencyKey",), {"input": data})).encode()).hexdigest()
-    return None if call is None else hashlib.sha256(f"call\n{call}".encode()).hexdigest()
+        values = {"input": data, "caller": {"id": actor.id if actor else ""}}
+        return hashlib.sha256(str(flow.value(("idempotencyKey",), values)).encode()).hexdigest()
+    return None if call is None else own_key("call", actor, call)
+
+
+def own_key(kind: str, actor: Actor | None, text: str) -> str:
+    """Return the key that a caller has chosen: another one for each caller, and for each of its subjects."""
+    return f"{kind}:{hashlib.sha256(json.dumps([*who(actor), text], sort_keys=True).encode()).hexdigest()}"
 
 
 def normalised(flow: ReadyFlow, value: Any) -> Any:

@@ -157,7 +157,7 @@ class FlowRuns:
     ) -> tuple[RunRecord, bool]:
         """Step 3: evaluate the policies, and store the run. Return it, or the stored one for a repeated event or key,
         and whether it is new and this process has taken it: with `takes`, unless a policy stops it."""
-        tool, key = flow.tool, idempotency_key(flow, data, call) or key
+        tool, key = flow.tool, idempotency_key(flow, data, actor, call) or key
         with self._database.transaction() as connection:
             if claim is not None:
                 claim(connection)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
@@ -13,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from oauthbroker import BrokerError, Code, RequestModel, RoomCall, RoomRoute, decode_json
 from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.running.checks import own_key
 from oauthbroker.flowtools.running.contract import RunResult
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.serving.callers import FlowCallers, actor_in
@@ -134,7 +133,7 @@ def caller_key(sent: list[str], actor: Actor | None) -> str | None:
         return None
     if len(sent) != 1 or not 0 < len(sent[0]) <= _LONGEST_KEY or actor is None:
         raise BrokerError(Code.REQUEST_INVALID, note="one Idempotency-Key, of an authenticated caller")
-    return "header:" + hashlib.sha256(json.dumps([actor.id, sent[0]]).encode()).hexdigest()
+    return own_key("header", actor, sent[0])
 
 
 def _typed(schema: Any, text: str) -> Any:

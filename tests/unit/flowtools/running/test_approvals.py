@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from oauthbroker import Turn, TurnAuth
+from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.approvals import NotWaiting, OwnRun, approve, decisions, decline
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from tests.unit.flowtools.kit import chain
@@ -80,6 +81,18 @@ def test_a_declined_run_has_ended_and_writes_nothing(world):
     assert [] == world.texts()
     assert [("p", "declined", "ada (account root)")] == told(world, run)
     assert [("tool", "ada (account root)", "declined", None)] == world.audit()[1:]
+
+
+@pytest.mark.rule("001-deduplicate")
+@pytest.mark.parametrize("commits", [False, True])
+def test_a_declined_run_that_committed_nothing_gives_its_key_free(world, commits):
+    check = ("policyCheck", {"policy": "p"})
+    nodes = {"a": BEGIN, "b": log("one"), "c": COMMIT, "d": check} if commits else NODES
+    flow = world.flow(nodes, chain(*nodes), policies=[] if commits else ["p"], idempotencyKey="input.id")
+    run = str(world.runs.call(flow, CALL, STAFF).run)
+    decline(world.database, run, by="ada", account="root")
+    other = world.runs.call(flow, CALL, Actor(id="ann", roles=STAFF.roles))
+    assert ("idempotencyConflict" if commits else None) == other.code
 
 
 WITH_SUBJECTS = replace(STAFF, turn=Turn("flowtools", "s1", auth=TurnAuth(subjects={"user": "shop:user:T1:Zoé"})))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import oauthbroker.flowtools
+from oauthbroker import Turn, TurnAuth
 from oauthbroker.flowtools.entities.rows import Rows
 from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.ports import EffectRefused
@@ -301,6 +303,27 @@ def test_a_failed_call_without_effect_can_be_made_again_and_one_with_an_effect_a
     first, again = (world.runs.call(flow, CALL, STAFF) for _ in range(2))
     assert ("externalFailed", first) == (first.code, again)
     assert (1, ["x"]) == (len(world.mail.sent), world.texts())
+
+
+@pytest.mark.rule("001-deduplicate", "000-top-idempotency")
+def test_a_key_with_the_callers_id_cannot_be_taken_by_another_caller_first(world):
+    nodes = {"a": BEGIN, "b": log("x")}
+    flow = world.flow(nodes, chain(*nodes), idempotencyKey="concat(caller.id, ' ', input.id)", auth={"required": False})
+    runs = [world.runs.call(flow, CALL, actor).run for actor in (Actor(id="squatter"), STAFF, None)]
+    assert (3, runs) == (
+        len(set(runs)),
+        [world.runs.call(flow, CALL, a).run for a in (Actor(id="squatter"), STAFF, None)],
+    )
+
+
+@pytest.mark.rule("001-deduplicate")
+def test_the_id_of_a_call_is_that_of_its_caller_and_subjects(world):
+    nodes = {"a": BEGIN, "b": log("x")}
+    flow = world.flow(nodes, chain(*nodes))
+    turns = [Turn("agent", "i", auth=TurnAuth(subjects={"user": f"shop:user:{name}"})) for name in ("ann", "bob")]
+    actors = [STAFF, Actor(id="other", roles=STAFF.roles), *(replace(STAFF, turn=turn) for turn in turns)]
+    first, again = ([world.runs.call(flow, CALL, actor, call="c1").run for actor in actors] for _ in range(2))
+    assert (first, 4) == (again, len(set(first)))
 
 
 @pytest.mark.rule("001-deduplicate", "000-trigger-webhook")

@@ -7,6 +7,7 @@ import gc
 import json
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from oauthbroker import BrokerError, RoomResource, Secret, SystemClock
+from oauthbroker import BrokerError, RoomResource, Secret, SystemClock, Turn, TurnAuth
 from oauthbroker.flowtools.failures import Actor, FlowFailed
 from oauthbroker.flowtools.running.contract import RunResult
 from oauthbroker.flowtools.running.journal import AUDIT, META, RUN
@@ -207,11 +208,12 @@ async def test_a_key_of_a_caller_is_one_call_and_no_call_of_another(service: Flo
     deploy(tmp_path, note_tool("note", {"type": "http"}))
     await service.look()
     other = Actor(id="bob", roles=STAFF.roles)
+    subject = replace(STAFF, turn=Turn("flowtools", "ada", auth=TurnAuth(subjects={"user": "shop:user:ada"})))
     runs = [
         (await service.call("note", {"text": "x"}, actor, key=caller_key(["k"], actor))).run
-        for actor in (STAFF, STAFF, other)
+        for actor in (STAFF, STAFF, other, subject)
     ]
-    assert runs[0] == runs[1] != runs[2]
+    assert (runs[0], 3, True) == (runs[1], len(set(runs)), all(runs)), "another subject of one caller is another call"
     for sent, actor in ((["k"], None), (["k", "k"], STAFF), ([""], STAFF), (["k" * 256], STAFF)):
         with pytest.raises(BrokerError, match="requestInvalid"):
             caller_key(sent, actor)
