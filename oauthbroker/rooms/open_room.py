@@ -83,8 +83,8 @@ class AnswersCall(Protocol):
 
 
 class Authenticates(Protocol):
-    """Return the id of a request's caller, for its rate limit; None for a stranger. Raises `BrokerError`:
-    `unauthenticated` and `notAllowed` count against the limit of strangers, as None does."""
+    """Return the id of a request's caller, for its rate limit; None for a stranger. Raises `BrokerError`: each refusal
+    counts against the limit of strangers, as None does."""
 
     def __call__(self, request: Any, /) -> Awaitable[str | None]: ...
 

@@ -123,7 +123,7 @@ async def known_to_room(request: Request, authenticate: Authenticates | None, li
         refused = error
     if caller is not None:
         limits.called(caller)
-    elif refused is None or refused.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+    else:  # each refusal, also for an unknown path or a service that is away: it has cost the room work
         limits.strange(address_of(request))
     if refused is not None:
         raise refused

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.audit import AuditEntry, CallMade, CallRefused
+from oauthbroker.core.errors import Code
 from oauthbroker.model.room_resources import RoomResources
 from oauthbroker.model.settings import ApiSocket, Limits, Settings
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
@@ -57,6 +58,8 @@ class Garden:
         said = request.headers.get("authorization", "")
         if said == "Badge 6":
             raise BrokerError(Code.NOT_ALLOWED)
+        if said.startswith("Code "):
+            raise BrokerError(Code(said.removeprefix("Code ")))
         if said not in {"", "Badge 7", "Badge 8"}:
             raise BrokerError(Code.UNAUTHENTICATED)
         request.state.badge = said
@@ -226,6 +229,17 @@ async def test_a_room_that_authenticates_callers_itself_has_the_limits_of_caller
     assert {(401, "unauthenticated"), (429, "rateLimited")} == {said(await call("Badge 9")) for _ in range(20)}
     assert (429, "rateLimited") == said(await call()), "a stranger of the same address"
     assert 200 == (await call("Badge 8")).status, "a known caller is not kept out by strangers"
+
+
+@pytest.mark.parametrize(
+    "code", [Code.NOT_FOUND, Code.CONFIG_INVALID, Code.PROVIDER_UNREACHABLE, Code.STORE_UNAVAILABLE]
+)
+async def test_each_refusal_of_a_room_counts_against_the_limit_of_strangers(api: Callers, code: Code) -> None:
+    """A webhook without a tool or a secret, a JWT whose keys are away: strangers could ask without end."""
+    badge = {"authorization": f"Code {code.value}"}
+    answers = [said(await api.stranger.get("/v1/garden/badge", headers=badge))[1] for _ in range(20)]
+    assert [code.value, "rateLimited"] == list(dict.fromkeys(answers))
+    assert 200 == (await api.stranger.get("/v1/garden/badge", headers={"authorization": "Badge 8"})).status
 
 
 async def test_a_caller_whom_a_room_knows_and_does_not_let_in_has_a_limit(api: Callers) -> None:
