@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncIterator
-from typing import Self
 
 import h11
 import httpcore2
@@ -24,21 +23,6 @@ class ApiConnection:
         self._stream = stream
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT)
         self.sent = False
-
-    @classmethod
-    async def dial(
-        cls,
-        network: httpcore2.AsyncNetworkBackend,
-        host: str,
-        port: int,
-        context: ssl.SSLContext | None,
-        stall_seconds: float,
-    ) -> Self:
-        """Connect, with TLS if there is a context."""
-        stream = await network.connect_tcp(host, port, stall_seconds)
-        if context is not None:
-            stream = await stream.start_tls(context, host, stall_seconds)
-        return cls(stream)
 
     async def exchange(self, request: ApiRequest, stall_seconds: float) -> h11.Response:
         """Send a request and return the head of its answer. A provider that stops reading may have answered early."""

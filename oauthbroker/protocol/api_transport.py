@@ -156,8 +156,10 @@ class ApiTransport:
                 if until > now and connection.is_open():
                     return connection
                 await _closed(connection)
-        context = self._context(request.ca) if request.scheme == "https" else None
-        return await ApiConnection.dial(self._transport.dialer(), request.host, request.port, context, stall_seconds)
+        stream = await self._transport.dialer().connect_tcp(request.host, request.port, stall_seconds)
+        if request.scheme == "https":
+            stream = await stream.start_tls(self._context(request.ca), request.host, stall_seconds)
+        return ApiConnection(stream)
 
     def _context(self, ca: str) -> ssl.SSLContext:
         if ca not in self._contexts:
