@@ -39,20 +39,16 @@ def authenticated_post(
     client = app.client
     if not url:
         raise BrokerError(Code.APP_MISCONFIGURED, note="the app has no such endpoint")
-    match client.auth_method:
-        case "client_secret_basic":
-            named: dict[str, Value] = {"client_id": client.client_id} if app.mcp is not None else {}
-            return ProviderRequest("POST", url, headers=_basic(app), form={**form, **named})
-        case "client_secret_post":
-            return ProviderRequest(
-                "POST", url, form={**form, "client_id": client.client_id, "client_secret": _secret(app)}
-            )
-        case "private_key_jwt":
-            proof = _assertion(app, _audience(app, endpoints, url), clock)
-            members: dict[str, Value] = {"client_id": client.client_id, "client_assertion_type": ASSERTION_TYPE}
-            return ProviderRequest("POST", url, form={**form, **members, "client_assertion": proof})
-        case "none":
-            return ProviderRequest("POST", url, form={**form, "client_id": client.client_id})
+    if client.auth_method == "client_secret_basic":
+        named = {"client_id": client.client_id} if app.mcp is not None else {}
+        return ProviderRequest("POST", url, headers=_basic(app), form={**form, **named})
+    members: dict[str, Value] = {**form, "client_id": client.client_id}
+    if client.auth_method == "client_secret_post":
+        members["client_secret"] = _secret(app)
+    if client.auth_method == "private_key_jwt":
+        members["client_assertion_type"] = ASSERTION_TYPE
+        members["client_assertion"] = _assertion(app, _audience(app, endpoints, url), clock)
+    return ProviderRequest("POST", url, form=members)
 
 
 def _basic(app: OAuthApp) -> dict[str, str | Secret]:

@@ -229,9 +229,8 @@ class DocumentCache(Generic[T]):
             try:
                 return await self._fetch(fetch)
             except BrokerError as exc:
-                failure = _copy(exc)
-            self._refresh_failed = failure
-            raise _copy(failure)
+                self._refresh_failed = _copy(exc)
+                raise
 
     async def _fetch(self, fetch: Fetch[T]) -> T:
         try:
