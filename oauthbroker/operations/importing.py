@@ -21,6 +21,7 @@ from oauthbroker.operations.import_lines import Incoming
 from oauthbroker.records import Grant, Token
 from oauthbroker.records.device_authorization import FLOW as DEVICE_FLOW
 from oauthbroker.records.unrevoked_tokens import forgotten, passed_on
+from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Repository
 
@@ -72,7 +73,8 @@ class Importing:
         if token is None or token.access_token != (incoming.access_token or Secret("")):
             return None
         early = token.lives(0, self.clock.now())
-        trouble = (await self.refresh.refresh(app, incoming.subject, held, early=early)).trouble
+        job = RefreshJob(app=app, subject=incoming.subject, seen=held, early=early)
+        trouble = (await self.refresh.refresh(job)).trouble
         return trouble.code if trouble is not None else None
 
     def _app(self, incoming: Incoming) -> OAuthApp:

@@ -15,6 +15,7 @@ from oauthbroker.core.lifecycle import Round
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Grant
 from oauthbroker.records.refresh_state import Intent
+from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.mending import mends
 from oauthbroker.repository.repository import Repository, Versioned
@@ -117,7 +118,9 @@ class BackgroundRefresh:
                 if (pair := (grant.app, grant.subject)) not in self._watched:
                     self._watched.keep(pair, (grant, self._clock.monotonic()))
                 return False
-            return (await self._transaction.refresh(app, grant.subject, held)).trouble is None
+            return (
+                await self._transaction.refresh(RefreshJob(app=app, subject=grant.subject, seen=held))
+            ).trouble is None
 
     async def _is_free(self, grant: Grant, this_round: Round) -> bool:
         """Return whether no other process refreshes or writes it right now. A stopped one would hold up the whole round

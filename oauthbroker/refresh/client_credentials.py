@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from oauthbroker.audit import GrantRevoked
 from oauthbroker.audit.port import AuditWriter
@@ -15,7 +14,7 @@ from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.scope_ceiling import granted_scopes
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.token_endpoint import TokenResponse, client_credentials_request, client_credentials_response
+from oauthbroker.protocol.token_endpoint import client_credentials_request, client_credentials_response
 from oauthbroker.records import Grant, RefreshState
 from oauthbroker.records.provider_data import kept_facts
 from oauthbroker.records.unrevoked_tokens import awaits, forgotten, passed_on
@@ -45,7 +44,9 @@ class ClientCredentials:
         Raises the codes of `client_credentials_response`, `scopeExceeded`, and store codes.
         """
         endpoints = await self.discovery.endpoints(app)
-        async with self._room(app, subject, held) as room:  # (1)
+        repository = self.repository
+        reserved = repository.room_for_first(app.name, subject) if held is None else repository.room_for(held)
+        async with reserved as room:  # (1)
             if forced and held is not None:
                 counted = await self._counted(held)  # (2)
                 if counted is None:
@@ -57,13 +58,6 @@ class ClientCredentials:
         if grant.token is not None and (there is None or awaits(there, app.registration)):
             await self.late(app, subject, refresh=None, access=grant.token.access_token)
         return there
-
-    def _room(
-        self, app: OAuthApp, subject: str, held: Versioned[Grant] | None
-    ) -> AbstractAsyncContextManager[Reservation]:
-        if held is None:
-            return self.repository.room_for_first(app.name, subject)
-        return self.repository.room_for(held)
 
     async def _counted(self, held: Versioned[Grant]) -> Versioned[Grant] | None:
         """Count a forced refresh in the grant before the request, because a provider that returns the same token again,
@@ -90,17 +84,6 @@ class ClientCredentials:
         scopes, _ = granted_scopes(app, app.scopes, tokens.scopes)
         if rejected == tokens.access_token:
             raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="the rejected token came back")
-        return self._grant(app, subject, tokens, scopes, old, sent_at)
-
-    def _grant(
-        self,
-        app: OAuthApp,
-        subject: str,
-        tokens: TokenResponse,
-        scopes: tuple[str, ...],
-        old: Grant | None,
-        sent_at: datetime,
-    ) -> Grant:
         now = self.clock.now()
         grant = Grant(
             app=app.name,

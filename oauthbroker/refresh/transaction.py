@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from oauthbroker.audit import RenewalFailed, TokenRenewed
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.secret import Secret
 from oauthbroker.core.single_flight import Flight, SingleFlight
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.settings import Limits
@@ -53,21 +52,12 @@ class RefreshTransaction:
     def failures(self) -> Failures:
         return Failures(self.circuits, self.clock, self.log)
 
-    async def refresh(
-        self,
-        app: OAuthApp,
-        subject: str,
-        seen: Versioned[Grant] | None,
-        *,
-        rejected: Secret | None = None,
-        early: bool = False,
-    ) -> Refreshed:
-        """Refresh the grant that the caller has `seen`, unless another caller has done it meanwhile.
+    async def refresh(self, job: RefreshJob) -> Refreshed:
+        """Refresh the grant that the caller has seen, unless another caller has done it meanwhile.
 
-        `rejected` and `early` refresh a token that seems to live (`RefreshJob`). Never raises: trouble is part of the
-        answer, `brokerUnreachable` when the broker is closing. A caller that is cancelled does not cancel the refresh.
+        Never raises: trouble is part of the answer, `brokerUnreachable` when the broker is closing. A caller that is
+        cancelled does not cancel the refresh.
         """
-        job = RefreshJob(app=app, subject=subject, seen=seen, rejected=rejected, early=early)
         try:
             return await self._flights.join(  # (1) one flight in this process
                 job.pair,

@@ -1,7 +1,4 @@
-"""Write a refresh into its grant: the intent before the request, the token or the refusal after it.
-
-The intent fences the later writes: a revocation or a new login that came meanwhile has removed it, and wins.
-"""
+"""Write a refresh into its grant: the intent before the request, the token or the refusal after it."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics, Timing
 from oauthbroker.observability.tracing import Span, is_traced, span
 from oauthbroker.records import Grant, grant_id
+from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.repository.repository import Entry, Repository, Versioned
 from oauthbroker.tokens.asking import Asking
@@ -179,7 +180,8 @@ class OAuthManager:
             if isinstance(decision, RefreshToken):
                 rejected = call.rejected if self._is_rejected(call, grant) else None
                 early = grant is not None and is_early(grant, call.need, self.clock.now())
-                refreshed = await self.refresh.refresh(app, subject, held, rejected=rejected, early=early)
+                job = RefreshJob(app=app, subject=subject, seen=held, rejected=rejected, early=early)
+                refreshed = await self.refresh.refresh(job)
                 grant, decision = refreshed.grant, settle(refreshed, call.need, self.clock.now())
                 if isinstance(decision, UseToken) and self._is_rejected(call, grant):
                     raise refreshed.trouble or BrokerError(Code.PROVIDER_UNREACHABLE)

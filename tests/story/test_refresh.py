@@ -12,6 +12,7 @@ import pytest
 from oauthbroker.audit import TokenRenewed
 from oauthbroker.core.errors import Code
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
+from oauthbroker.refresh.job import RefreshJob
 from tests.kit.running_broker import ALICE, Harness, turn
 from tests.story.refresh_kit import connected_and_resumed, with_expired_token
 
@@ -37,7 +38,7 @@ async def test_a_refresh_token_of_another_registration_is_sent_nowhere(harness: 
     app = harness.broker.bundle.apps["mail"]
     moved = replace(app, client=replace(app.client, client_id="another"))
     assert held is not None
-    refreshed = await harness.parts.manager.refresh.refresh(moved, ALICE, held)
+    refreshed = await harness.parts.manager.refresh.refresh(RefreshJob(app=moved, subject=ALICE, seen=held))
     assert (held.record, None) == (refreshed.grant, refreshed.trouble)
     assert 0 == harness.idp.count("refresh_token")
 
