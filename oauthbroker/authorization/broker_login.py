@@ -6,11 +6,12 @@ session and is valid only for the attempt that follows, in that browser.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from oauthbroker.audit import LoginRefused
+from oauthbroker.authorization.callback import CookieJar
 from oauthbroker.authorization.code_exchange import Exchange
 from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock, random_text
@@ -37,8 +38,6 @@ from oauthbroker.repository.repository import Conflict, Repository, Versioned
 
 # Hidden from a browser that did not start the login.
 SILENT = frozenset({Code.STATE_USED, Code.STATE_EXPIRED})
-
-CookieJar = Callable[[str], str | None]
 
 
 @dataclass(frozen=True, slots=True)

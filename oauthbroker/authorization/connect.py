@@ -163,15 +163,6 @@ class Connect:
             return held._replace(record=session)
         return await self.repository.save_session(session, expect=held.generation)
 
-    async def provider_url(self, app: OAuthApp, session: AuthSession) -> Secret:
-        """Return the provider's authorization URL of the session's current attempt. It contains the state, so it is a
-        Secret.
-
-        Raises `appMisconfigured` for a provider that requires pushed requests: a pushed request would expire before the
-        user follows the link.
-        """
-        return await self.way_out.lasting(app, session.attempt, session.scopes)
-
     async def decline(self, ticket: str) -> AuthSession:
         """Record that the user declined on the broker's page. Raises `stateUnknown`."""
         for _ in range(8):

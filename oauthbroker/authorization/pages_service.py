@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from oauthbroker.authorization.broker_login import LoggedIn, Logins
-from oauthbroker.authorization.callback import Callback
+from oauthbroker.authorization.callback import Callback, CookieJar
 from oauthbroker.authorization.connect import Connect, Departure
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.authorization.parked_codes import ParkedCodes
@@ -209,7 +209,7 @@ class PagesService:
         session = await self.connect.decline(ticket)
         return await self._app(session.app)
 
-    async def arrive(self, app: OAuthApp, query: bytes, cookie_of: Callable[[str], str | None]) -> CallbackArrival:
+    async def arrive(self, app: OAuthApp, query: bytes, cookie_of: CookieJar) -> CallbackArrival:
         """Handle the provider's redirect to `app`'s path. Return the session that was completed, or whose code is
         parked.
 
@@ -221,7 +221,7 @@ class PagesService:
             session = await self.callback.receive(app, query, cookie_of)
         return CallbackArrival(session.locator, session.parked is not None)
 
-    async def log_in(self, query: bytes, cookie_of: Callable[[str], str | None]) -> LoggedIn:
+    async def log_in(self, query: bytes, cookie_of: CookieJar) -> LoggedIn:
         """Handle the redirect of the broker's own login. Return the session of the expected user, whose browser goes on
         with `next_step`.
 

@@ -51,7 +51,9 @@ class Pending:
         """
         apart, locale = links != "inline", locale_of(given_turn(turn), self.settings.locale)
         items = [
-            _item(app, session, invitation(session.reason, app.display_name, locale, apart=apart))
+            _facts(session)
+            | {"oauthAppRef": app.ref, "provider": session.provider}
+            | {"message": invitation(session.reason, app.display_name, locale, apart=apart)}
             | ({} if apart else _link(session, self.settings))
             for app, session in await self._waiting(turn)
             if not await self._is_declined(app, session)
@@ -98,10 +100,6 @@ class Pending:
     async def cancel(self, auth_session_id: str) -> bool:
         """Withdraw a request. False when it has ended or is claimed. Raises `requestInvalid`."""
         return await self.connect.cancel(locator_of(auth_session_id))
-
-
-def _item(app: OAuthApp, session: AuthSession, message: str) -> dict[str, Any]:
-    return {**_facts(session), "oauthAppRef": app.ref, "provider": session.provider, "message": message}
 
 
 def _facts(session: AuthSession) -> dict[str, Any]:

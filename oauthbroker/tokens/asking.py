@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from oauthbroker.authorization.connect import Connect
 from oauthbroker.authorization.session_opening import Opening, Wish
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.connect_links import connect_link, private_page
@@ -13,6 +12,7 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Reason, invitation
 from oauthbroker.model.turn import checked_target
 from oauthbroker.observability.metrics import Metric, Metrics
+from oauthbroker.protocol.authorization_urls import AuthorizationUrls
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.tokens.decision import step_up
 from oauthbroker.tokens.token_call import Caller, TokenCall
@@ -23,7 +23,7 @@ class Asking:
     """Opens the auth sessions of token calls."""
 
     opening: Opening
-    connect: Connect
+    way_out: AuthorizationUrls
     metrics: Metrics
     settings: Settings
 
@@ -65,5 +65,5 @@ class Asking:
         """Return the link of the connect page, which is safe in a chat, or the provider's own if the app says
         `direct`."""
         if session.link == "direct" and session.attempt.cookie is None:
-            return (await self.connect.provider_url(app, session)).reveal()
+            return (await self.way_out.lasting(app, session.attempt, session.scopes)).reveal()
         return connect_link(self.settings.public_base_url, session.ticket)

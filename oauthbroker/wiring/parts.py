@@ -54,7 +54,9 @@ class Parts(Flows):
         return OAuthManager(
             calls=self.calls,
             repository=self.repository,
-            asking=Asking(opening=self.opening, connect=self.connect, metrics=self.metrics, settings=self.settings),
+            asking=Asking(
+                opening=self.opening, way_out=self.authorization_urls, metrics=self.metrics, settings=self.settings
+            ),
             mcp_clients=self.mcp_clients,
             refresh=self.refresh,
             issuer=self.token_issuer,
