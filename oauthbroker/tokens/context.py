@@ -37,8 +37,8 @@ class OAuthContext:
         manager: OAuthManager,
         caller: Caller,
         locale: Locale,
-        loop: asyncio.AbstractEventLoop | None = None,
-        injector: Injector | None = None,
+        loop: asyncio.AbstractEventLoop,
+        injector: Injector,
     ) -> None:
         self._manager = manager
         self._caller = caller
@@ -68,9 +68,9 @@ class OAuthContext:
             return Failed.from_error(error, self._locale)
         caller = self._caller
         if switch_account is False and caller.issued and (caller.turn_holds is None or await caller.goes_on()):
-            ready = self._manager.issuer.issue_again(caller, name, scopes, min_ttl_seconds)
-            if ready is not None:
-                return ready
+            issuance = self._manager.issuer.reissue(caller, name, scopes, min_ttl_seconds)
+            if issuance is not None:
+                return issuance.fresh()
         return await self._manager.get_access_token(
             caller, name, scopes, min_ttl_seconds, switch_account=switch_account
         )
@@ -122,7 +122,7 @@ class OAuthContext:
         broker, and the library's exceptions for those of the network. This method raises `RequestRefused` for a wrong
         reference. `library`: the module `httpx`, in place of httpx2.
         """
-        return async_client(_given(self._injector), self.client_calls(app, scopes), library)
+        return async_client(self._injector, self.client_calls(app, scopes), library)
 
     def client_calls(self, app: AppRef, scopes: Sequence[str] | None) -> InjectedCalls:
         """Return `injected_calls` for a client. Raises RequestRefused for a wrong reference."""
@@ -134,10 +134,7 @@ class OAuthContext:
 
     @property
     def sync(self) -> SyncOAuthContext:
-        """Return the same interface for tools without `await`, in a worker thread. RuntimeError without an event
-        loop."""
-        if self._loop is None:
-            raise RuntimeError("this context belongs to no event loop")
+        """Return the same interface for tools without `await`, in a worker thread."""
         return SyncOAuthContext(context=self, loop=self._loop, locale=self._locale, injector=self._injector)
 
 
@@ -156,7 +153,7 @@ class SyncOAuthContext:
         context: OAuthContext,
         loop: asyncio.AbstractEventLoop,
         locale: Locale,
-        injector: Injector | None = None,
+        injector: Injector,
     ) -> None:
         self._context = context
         self._injector = injector
@@ -188,7 +185,7 @@ class SyncOAuthContext:
     ) -> HttpClient:
         """Return what `OAuthContext.client` returns, without `await`."""
         calls = self._context.client_calls(app, scopes)
-        return sync_client(_given(self._injector), calls, library, self._loop)
+        return sync_client(self._injector, calls, library, self._loop)
 
     def report_rejected(
         self,
@@ -206,9 +203,3 @@ class SyncOAuthContext:
             return wait_on(self._loop, asked, timeout)
         except BrokerError as error:
             return Failed.from_error(error, self._locale)
-
-
-def _given(injector: Injector | None) -> Injector:
-    if injector is None:
-        raise RuntimeError("this context has no way to providers")
-    return injector

@@ -40,9 +40,9 @@ class InjectedCalls:
         """Return a token for a request, or why there is none. It must not reach the caller."""
         carrier = Carrier(target.method, target.host.authority)
         if self.caller.issued and (self.caller.turn_holds is None or await self.caller.goes_on()):
-            ready = self.manager.issuer.issue_again(self.caller, self.app_name, self.scopes, carrier=carrier)
-            if ready is not None:
-                return self._fitting(target, ready)
+            issuance = self.manager.issuer.reissue(self.caller, self.app_name, self.scopes, None, carrier=carrier)
+            if issuance is not None:
+                return self._fitting(target, issuance.fresh())
         result = await self.manager.get_access_token(self.caller, self.app_name, self.scopes, carrier=carrier)
         return self._fitting(target, result)
 

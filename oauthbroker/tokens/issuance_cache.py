@@ -45,9 +45,6 @@ class Issuances:
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._shares = Bounded[int, _Share](MOST_CALLERS, most_bytes=most_bytes, size_of=lambda share: share.size)
 
-    def __repr__(self) -> str:
-        return f"Issuances(of {len(self._shares)} callers, {self._shares.bytes} bytes)"
-
     def keep(self, issued: Issued, words: Words, issuance: Issuance) -> None:
         """Add an issuance to those of its caller."""
         if len(issued) >= MOST_REMEMBERED:

@@ -78,19 +78,6 @@ class TokenIssuer:
         self.issuances.keep(caller.issued, words, issuance)
         return issuance.fresh()
 
-    def issue_again(
-        self,
-        caller: Caller,
-        app_name: str,
-        scopes: Sequence[str] | None,
-        min_ttl_seconds: int | None = None,
-        *,
-        carrier: Carrier | None = None,
-    ) -> Ready | None:
-        """Do `reissue`, and return the answer."""
-        issuance = self.reissue(caller, app_name, scopes, min_ttl_seconds, carrier=carrier)
-        return None if issuance is None else issuance.fresh()
-
     def reissue(
         self,
         caller: Caller,

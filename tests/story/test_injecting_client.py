@@ -23,6 +23,7 @@ from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost
 from oauthbroker.protocol.api_connection import ApiConnection
 from oauthbroker.protocol.api_transport import ApiLimits
+from oauthbroker.protocol.dialing import Dialer
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tokens.context import OAuthContext
 from tests.kit.running_broker import Harness, running, turn, user_app
@@ -425,18 +426,17 @@ async def test_the_longest_wait_for_a_step(
 ) -> None:
     waits: list[float] = []
 
-    async def dial(*args: Any) -> ApiConnection:
-        waits.append(args[-1])
-        connection = await dialled(args[0], args[1], args[2], args[3], PATIENCE)
-        monkeypatch.setattr(connection, "exchange", exchange)
-        return connection
+    async def connect(dialer: Dialer, host: str, port: int, stall_seconds: float) -> Any:
+        waits.append(stall_seconds)
+        return await connect_tcp(dialer, host, port, PATIENCE)
 
-    async def exchange(_: Any, stall_seconds: float) -> None:
+    async def exchange(_connection: Any, _request: Any, stall_seconds: float) -> None:
         waits.append(stall_seconds)
         raise TimeoutError
 
-    dialled = ApiConnection.dial
-    monkeypatch.setattr(ApiConnection, "dial", dial)
+    connect_tcp = Dialer.connect_tcp
+    monkeypatch.setattr(Dialer, "connect_tcp", connect)
+    monkeypatch.setattr(ApiConnection, "exchange", exchange)
     async with here.client() as client:
         with pytest.raises(httpx2.TransportError):
             await client.get(here.url(), timeout=said)
@@ -557,14 +557,3 @@ async def test_a_client_goes_on_after_a_reload_with_what_the_configuration_then_
 async def test_the_exceptions_are_one_family() -> None:
     assert issubclass(AuthorizationNeeded, InjectionError)
     assert issubclass(RequestRefused, InjectionError)
-
-
-async def test_a_context_without_a_way_to_providers_says_so(here: Stage) -> None:
-    context = here.oauth
-    bare = OAuthContext(
-        manager=here.harness.parts.manager, caller=context._caller, locale="en", loop=asyncio.get_running_loop()
-    )
-    with pytest.raises(RuntimeError):
-        bare.client("mail")
-    with pytest.raises(RuntimeError):
-        bare.sync.client("mail")

@@ -52,7 +52,8 @@ def caller_of(context: OAuthContext) -> Caller:
 
 
 def again(harness: Harness, context: OAuthContext, *words: Any) -> Ready | None:
-    return harness.parts.token_issuer.issue_again(caller_of(context), "mail", *(words or (None, None)))
+    issuance = harness.parts.token_issuer.reissue(caller_of(context), "mail", *(words or (None, None)))
+    return None if issuance is None else issuance.fresh()
 
 
 async def asked_twice(context: OAuthContext, *words: Any) -> TokenResult:
