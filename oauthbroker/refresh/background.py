@@ -118,9 +118,8 @@ class BackgroundRefresh:
                 if (pair := (grant.app, grant.subject)) not in self._watched:
                     self._watched.keep(pair, (grant, self._clock.monotonic()))
                 return False
-            return (
-                await self._transaction.refresh(RefreshJob(app=app, subject=grant.subject, seen=held))
-            ).trouble is None
+            job = RefreshJob(app=app, subject=grant.subject, seen=held)
+            return (await self._transaction.refresh(job)).trouble is None
 
     async def _is_free(self, grant: Grant, this_round: Round) -> bool:
         """Return whether no other process refreshes or writes it right now. A stopped one would hold up the whole round

@@ -9,7 +9,6 @@ from oauthbroker.audit import GrantRevoked
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.scope_ceiling import granted_scopes
 from oauthbroker.protocol.client_requests import ClientRequests
@@ -18,6 +17,7 @@ from oauthbroker.protocol.token_endpoint import client_credentials_request, clie
 from oauthbroker.records import Grant, RefreshState
 from oauthbroker.records.provider_data import kept_facts
 from oauthbroker.records.unrevoked_tokens import awaits, forgotten, passed_on
+from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.writeback import Later
 from oauthbroker.repository.repository import Conflict, Repository, Reservation, Versioned
 
@@ -33,9 +33,7 @@ class ClientCredentials:
     clock: Clock
     audit: AuditWriter
 
-    async def __call__(
-        self, app: OAuthApp, subject: str, held: Versioned[Grant] | None, rejected: Secret | None, *, forced: bool
-    ) -> Grant | None:
+    async def __call__(self, job: RefreshJob, held: Versioned[Grant] | None) -> Grant | None:
         """Replace the grant that is `held` and return the new one; the newer one if another writer was first.
 
         (1) Reserve room on the disk, so that no token is fetched in vain. (2) Count a forced refresh, also if it fails.
@@ -43,21 +41,21 @@ class ClientCredentials:
 
         Raises the codes of `client_credentials_response`, `scopeExceeded`, and store codes.
         """
+        app, repository = job.app, self.repository
         endpoints = await self.discovery.endpoints(app)
-        repository = self.repository
-        reserved = repository.room_for_first(app.name, subject) if held is None else repository.room_for(held)
+        reserved = repository.room_for_first(*job.pair) if held is None else repository.room_for(held)
         async with reserved as room:  # (1)
-            if forced and held is not None:
+            if job.forced and held is not None:
                 counted = await self._counted(held)  # (2)
                 if counted is None:
-                    return await self._latest(app.name, subject)
+                    there = await repository.grant(*job.pair)
+                    return there.record if there is not None else None
                 held = counted
-            old = held.record if held is not None else None
-            grant = await self._ask(app, endpoints, subject, old, rejected)  # (3)
-            there = await self._store(app, grant, held, room)  # (4)
-        if grant.token is not None and (there is None or awaits(there, app.registration)):
-            await self.late(app, subject, refresh=None, access=grant.token.access_token)
-        return there
+            grant = await self._ask(job, endpoints, held.record if held is not None else None)  # (3)
+            stored = await self._store(app, grant, held, room)  # (4)
+        if grant.token is not None and (stored is None or awaits(stored, app.registration)):
+            await self.late(app, job.subject, refresh=None, access=grant.token.access_token)
+        return stored
 
     async def _counted(self, held: Versioned[Grant]) -> Versioned[Grant] | None:
         """Count a forced refresh in the grant before the request, because a provider that returns the same token again,
@@ -69,26 +67,20 @@ class ClientCredentials:
                 return await self.repository.save_grant(noted, expect=held.generation)
         return None
 
-    async def _latest(self, app: str, subject: str) -> Grant | None:
-        there = await self.repository.grant(app, subject)
-        return there.record if there is not None else None
-
-    async def _ask(
-        self, app: OAuthApp, endpoints: Endpoints, subject: str, old: Grant | None, rejected: Secret | None
-    ) -> Grant:
-        sent_at = self.clock.now()
+    async def _ask(self, job: RefreshJob, endpoints: Endpoints, old: Grant | None) -> Grant:
+        app, sent_at = job.app, self.clock.now()
         answer = await self.asker.ask(
             app, lambda known: client_credentials_request(known, endpoints, app.scopes, clock=self.clock), kind="fetch"
         )
         tokens = client_credentials_response(app, answer)
         scopes, _ = granted_scopes(app, app.scopes, tokens.scopes)
-        if rejected == tokens.access_token:
+        if job.rejected == tokens.access_token:
             raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="the rejected token came back")
         now = self.clock.now()
         grant = Grant(
             app=app.name,
             provider=app.provider,
-            subject=subject,
+            subject=job.subject,
             flow="client_credentials",
             scopes=scopes,
             token=tokens.token(sent_at, None),

@@ -100,9 +100,8 @@ class RefreshTransaction:
         async with self._turn(job):  # (10) the app's circuit lets us ask
             endpoints = await self._endpoints(job.app)
             async with self.repository.room_for(held, now=False) as room:
-                begun = await self.writeback.begin(
-                    held, room, forced=job.forced
-                )  # (4) room on the disk, (5) the intent is sealed
+                # (4) room on the disk, (5) the intent is sealed
+                begun = await self.writeback.begin(held, room, forced=job.forced)
                 if begun is None:  # a revocation or a new consent came since step 3
                     return Refreshed(_record(await self._newest(job)))
                 try:
@@ -116,19 +115,15 @@ class RefreshTransaction:
                         await self.writeback.withdraw(begun)
                         return await self._without_lease(job)
                     self.failures.worked(begun.app, begun.id, redeemed.token)
-                    return await self.writeback.commit(  # (8) store, (9) only then answer
-                        job.app, flight, begun, redeemed, room, forced=job.forced
-                    )
+                    return await self.writeback.commit(job, flight, begun, redeemed, room)  # (8) store, (9) then answer
                 self.failures.refused(begun, refused)
-                return await self.writeback.refuse(
-                    job.app, flight, begun, refused, room, rejected=job.rejected is not None
-                )
+                return await self.writeback.refuse(job, flight, begun, refused, room)
 
     async def _by_client_credentials(self, job: RefreshJob, held: Versioned[Grant] | None) -> Refreshed:
         app = job.app.name
         async with self._turn(job):
             try:
-                fetched = await self.fetch(job.app, job.subject, held, job.rejected, forced=job.forced)
+                fetched = await self.fetch(job, held)
             except BrokerError as error:
                 code = error.code.value
                 self.failures.not_fetched(app, job.grant, error)

@@ -20,6 +20,7 @@ from oauthbroker.protocol.refresh_call import Redeemed
 from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.records import Grant, RefreshState
 from oauthbroker.records.unrevoked_tokens import awaits
+from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.retry_store import RetryStore, Write
 from oauthbroker.repository.repository import Repository, Reservation, Versioned
 
@@ -74,17 +75,10 @@ class Writeback:
             return (await self.repository.save_grant(begun, expect=held.generation, ahead=ahead)).record
 
     async def commit(
-        self,
-        app: OAuthApp,
-        flight: Flight[Refreshed],
-        begun: Grant,
-        redeemed: Redeemed,
-        room: Reservation,
-        *,
-        forced: bool,
+        self, job: RefreshJob, flight: Flight[Refreshed], begun: Grant, redeemed: Redeemed, room: Reservation
     ) -> Refreshed:
         """Store the token of the answer. A revocation or a login that came meanwhile wins."""
-        write = partial(self._store, app, begun, redeemed, forced=forced)
+        write = partial(self._store, job, begun, redeemed)
         return await self._keep(flight, self._with(redeemed, begun), None, room, write)
 
     async def _keep(
@@ -98,9 +92,7 @@ class Writeback:
         grant, why_not = await self.keeper.keep(after, room, write, meanwhile)
         return Refreshed(grant, trouble or (BrokerError(why_not) if why_not is not None else None))
 
-    async def _store(
-        self, app: OAuthApp, begun: Grant, redeemed: Redeemed, room: Reservation | None, *, forced: bool
-    ) -> Grant | None:
+    async def _store(self, job: RefreshJob, begun: Grant, redeemed: Redeemed, room: Reservation | None) -> Grant | None:
         async with self.repository.pair(begun.app, begun.subject):
             held = await self.repository.grant(begun.app, begun.subject)
             if held is not None and held.record.awaits_answer_of(begun):
@@ -108,33 +100,25 @@ class Writeback:
                 if not held.record.is_attempted_as(begun):
                     grant = grant.beside(held.record.refresh_state, begun)
                 held = await self.repository.save_grant(grant, expect=held.generation, room=room)
-                await self.note(TokenRenewed(app=begun.app, grant=begun.id, forced=forced), Metric.RENEWALS, begun.app)
+                entry = TokenRenewed(app=begun.app, grant=begun.id, forced=job.forced)
+                await self.note(entry, Metric.RENEWALS, begun.app)
                 return held.record
             if held is not None and (adopted := held.record.adopting(begun, redeemed.token)) is not None:
                 return (await self.repository.save_grant(adopted, expect=held.generation, room=room)).record
             await self.repository.sync("grants")  # it may be the one that a failed write has put there
-        if held is None or awaits(
-            held.record, app.registration
-        ):  # a new login may share its grant with these tokens: then they are left
+        # a new login may share its grant with these tokens: then they are left
+        if held is None or awaits(held.record, job.app.registration):
             access = redeemed.token.access_token
-            await self.late(app, begun.subject, refresh=redeemed.refresh_token, access=access)
+            await self.late(job.app, begun.subject, refresh=redeemed.refresh_token, access=access)
         return held.record if held is not None else None
 
     def _with(self, redeemed: Redeemed, grant: Grant) -> Grant:
         return grant.refreshed(redeemed.token, redeemed.scopes, self.clock.now(), redeemed.provider_data)
 
     async def refuse(
-        self,
-        app: OAuthApp,
-        flight: Flight[Refreshed],
-        begun: Grant,
-        refused: RefreshRefused,
-        room: Reservation,
-        *,
-        rejected: bool,
+        self, job: RefreshJob, flight: Flight[Refreshed], begun: Grant, refused: RefreshRefused, room: Reservation
     ) -> Refreshed:
-        """Store the meaning of a refusal for the grant. A revocation or a login that came meanwhile wins. `rejected`:
-        the grant's access token was reported as refused by an API."""
+        """Store the meaning of a refusal for the grant. A revocation or a login that came meanwhile wins."""
         came = refused.spare is not None or refused.access is not None
         refresh_state = begun.refresh_state.after(
             refused.code, spent=refused.spent, came=came, spare=refused.spare, at=self.clock.now()
@@ -147,7 +131,7 @@ class Writeback:
                 "a refresh was refused",
                 app=begun.app, grant=begun.id[:15], code=code, note=refused.note, ended=refresh_state.ended,
             )  # fmt: skip
-        after = begun.refused(refresh_state, self.clock.now(), rejected=rejected)
+        after = begun.refused(refresh_state, self.clock.now(), rejected=job.rejected is not None)
         write = partial(self._write_down, begun, after)
         if refused.spare is not None and not refresh_state.ended:  # perhaps the only one that lives: kept like a token
             refreshed = await self._keep(flight, after, trouble, room, write)
@@ -158,7 +142,7 @@ class Writeback:
                 if refresh_state.ended and grant is not None and not grant.refresh_state.ended:
                     trouble = BrokerError(Code.REFRESH_IN_PROGRESS, retry_after_seconds=1)  # of another attempt
                 refreshed = Refreshed(grant, trouble)
-        await self._drop_unwanted(app, refused, refresh_state, refreshed.grant)
+        await self._drop_unwanted(job.app, refused, refresh_state, refreshed.grant)
         return refreshed
 
     async def withdraw(self, begun: Grant) -> None:
