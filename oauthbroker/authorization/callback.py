@@ -12,7 +12,7 @@ from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp, Vouching
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.protocol.callback_checks import (
     CallbackParams,
@@ -76,9 +76,14 @@ class Callback:
         `stateUsed`."""
         kind = app.owner.vouching
         assert kind is not None  # noqa: S101  (asked before)
-        session = held.record.park(_new_parked(self.clock, held.record.locator, kind, valid))
+        if kind == "channelCode":  # 40 bits, which a user can read out
+            proof = code_of(self.clock.random_bytes(5))
+        else:  # a handle: the session's locator and 256 bits
+            proof = held.record.locator + random_text(self.clock, 256)
+        until = self.clock.now() + timedelta(seconds=PARKED_SECONDS)
+        parked = Parked(kind=kind, code=valid.code, proof=Secret(proof), until=until)
         try:
-            return (await self.repository.save_session(session, expect=held.generation)).record
+            return (await self.repository.save_session(held.record.park(parked), expect=held.generation)).record
         except Conflict:
             lost = BrokerError(Code.STATE_USED)
         raise lost
@@ -123,11 +128,3 @@ class Callback:
             await self.finish.fail(held, code)
         elif code is Code.STATE_EXPIRED:
             await self.finish.lapse(held)
-
-
-def _new_parked(clock: Clock, locator: str, kind: Vouching, callback: ValidCallback) -> Parked:
-    """Create the browser's proof: for `runtimeConfirm` a handle (the session's locator and 256 bits), for
-    `channelCode` a code of 40 bits that a user can read out. It is stored beside the callback's code."""
-    spoken = kind == "channelCode"
-    proof = Secret(code_of(clock.random_bytes(5)) if spoken else locator + random_text(clock, 256))
-    return Parked(kind=kind, code=callback.code, proof=proof, until=clock.now() + timedelta(seconds=PARKED_SECONDS))

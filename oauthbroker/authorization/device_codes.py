@@ -50,7 +50,8 @@ class DeviceCodes:
             )
             found = device_response(app, answer, self.check_url)
         except BrokerError as error:
-            if self.circuits.failed(circuit, error) or self._is_junk(circuit, error):
+            is_junk = error.code is Code.TOKEN_RESPONSE_INVALID  # likely to repeat
+            if self.circuits.failed(circuit, error) or (is_junk and self.circuits.pause_one(circuit, "", error)):
                 self.log.warning("no device codes for now", app=app.name, code=error.code.value, note=error.note)
             raise
         self.circuits.worked(circuit)
@@ -63,8 +64,3 @@ class DeviceCodes:
             next_poll_at=self.clock.now() + timedelta(seconds=found.interval_seconds),
         )
         return device, sent_at + timedelta(seconds=min(found.lifetime_seconds, LONGEST_SECONDS))
-
-    def _is_junk(self, circuit: str, error: BrokerError) -> bool:
-        """Record an unusable response in the circuit, because it is likely to repeat. Return whether the circuit has
-        just opened."""
-        return error.code is Code.TOKEN_RESPONSE_INVALID and self.circuits.pause_one(circuit, "", error)
