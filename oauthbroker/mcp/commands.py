@@ -13,6 +13,7 @@ import typer
 
 from oauthbroker import BrokerError, Code, McpServerFacts, look_at_mcp_server
 from oauthbroker.mcp.sdk_version import UnfitSdk, check_sdk
+from oauthbroker.mcp.spec import LOOPBACK
 
 MOST_SCOPES: Final = 100
 BY_HAND: Final = "register-it-there"
@@ -88,6 +89,6 @@ def serve_tools(
 def _place(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     host = host.strip("[]")
-    if host not in {"127.0.0.1", "localhost", "::1"} or not port.isdecimal() or not 0 < int(port) < 65536:
+    if host not in LOOPBACK or not port.isdecimal() or not 0 < int(port) < 65536:
         raise BrokerError(Code.REQUEST_INVALID, note="--http is an address of this machine, such as 127.0.0.1:8765")
     return host, int(port)

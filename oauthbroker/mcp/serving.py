@@ -22,10 +22,10 @@ from pydantic import AnyHttpUrl
 
 from oauthbroker import Broker, BrokerError, Code, open_broker
 from oauthbroker.mcp.gateway import McpGateway
+from oauthbroker.mcp.spec import LOOPBACK
 from oauthbroker.mcp.turn_tokens import TurnTokenVerifier
 
 AUDIENCE: Final = "Connection/mcp-gateway"  # the tool for which turns are begun whose tokens the gateway accepts
-LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 PATH: Final = "/mcp"
 RETRY_SECONDS: Final = 1.0
 GRACE_SECONDS: Final = 5  # for streams that a host holds open

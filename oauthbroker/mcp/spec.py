@@ -13,7 +13,7 @@ from oauthbroker import Ref, ResourceKind, Strict, WrittenResource, WrittenResou
 ALL: Final = "*"
 _NAME: Final = re.compile(r"[A-Za-z0-9-]{1,32}")  # the name of a tool begins with it: models take letters, digits, _, -
 _URI_NAME: Final = re.compile(r"[a-z][a-z0-9-]*")  # a URI begins with it: clients take a lower-case scheme
-_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 Tool = Annotated[str, Field(min_length=1, max_length=128)]
 Uri = Annotated[str, Field(min_length=1, max_length=2048)]
 
@@ -68,7 +68,7 @@ def _fits(url: str) -> bool:
         parts = urlsplit(url)
     except ValueError:
         return False
-    local = parts.scheme == "http" and parts.hostname in _LOOPBACK
+    local = parts.scheme == "http" and parts.hostname in LOOPBACK
     return (parts.scheme == "https" or local) and bool(parts.hostname) and not parts.fragment and not parts.username
 
 
