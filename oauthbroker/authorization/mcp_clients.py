@@ -26,7 +26,7 @@ from oauthbroker.protocol.client_registration import (
 )
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.protected_resource import ProtectedResources
-from oauthbroker.protocol.transport import Transport
+from oauthbroker.protocol.transport import Transport, send_for
 from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.repository.repository import Repository
 
@@ -161,11 +161,7 @@ class McpClients:
         if method != "none":
             raise BrokerError(Code.MCP_REGISTRATION_NEEDED, note="no document of a client that signs is taken")
         request = registration_request(at_issuer, metadata)
-        answer = await self.transport.send(
-            request.for_app(app, "register"),
-            seconds=self.limits.provider_seconds,
-            max_bytes=self.limits.provider_bytes,
-        )
+        answer = await send_for(app, request, "register", self.transport, self.limits)
         client, ends_at = registration_response(app, request, answer)
         return replace(
             blank,

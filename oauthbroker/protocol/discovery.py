@@ -20,7 +20,7 @@ from oauthbroker.protocol.metadata import (
     metadata_addresses,
     metadata_response,
 )
-from oauthbroker.protocol.transport import Transport
+from oauthbroker.protocol.transport import Transport, send_for
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key
@@ -146,10 +146,7 @@ class Discovery:
                 self._transport.check_url(address)
 
     async def _get(self, url: str, app: OAuthApp, kind: Kind) -> ProviderResponse:
-        request = ProviderRequest("GET", url).for_app(app, kind)
-        return await self._transport.send(
-            request, seconds=self._limits.provider_seconds, max_bytes=self._limits.provider_bytes
-        )
+        return await send_for(app, ProviderRequest("GET", url), kind, self._transport, self._limits)
 
 
 def relies_on_discovery(app: OAuthApp) -> bool:

@@ -22,7 +22,7 @@ from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, with_headers
 from oauthbroker.protocol.token_endpoint import TokenResponse
-from oauthbroker.protocol.transport import Transport
+from oauthbroker.protocol.transport import Transport, send_for
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _WITH_COLONS = re.compile(r"[^{}]*\{\*[^{}]+\}")  # one fact, and nothing after it
@@ -146,9 +146,7 @@ class OwnerReader:
 
     async def _userinfo(self, app: OAuthApp, tokens: TokenResponse) -> Json:
         request = userinfo_request(app, await self.discovery.endpoints(app), tokens.access_token)
-        answer = await self.transport.send(
-            request.for_app(app, "userinfo"), seconds=self.limits.provider_seconds, max_bytes=self.limits.provider_bytes
-        )
+        answer = await send_for(app, request, "userinfo", self.transport, self.limits)
         return userinfo_response(answer, lists=app.habits.user_info_kind == "own")
 
 

@@ -35,10 +35,6 @@ class _Lookup:
     found: asyncio.Future[list[str]]
     timer: asyncio.TimerHandle | None = None
 
-    @property
-    def late(self) -> bool:
-        return self.found.done()
-
 
 class Lookups:
     """The lookups of one event loop. A failure is cached for a moment; a success is not."""
@@ -66,7 +62,7 @@ class Lookups:
         return list(found)
 
     def _ask(self, host: str, app: str) -> _Lookup:
-        late = [each.app for each in self._running if each.late]
+        late = [each.app for each in self._running if each.found.done()]
         if len(late) >= MOST or late.count(app) >= MOST_FOR_ONE:
             raise NoAddress
         lookup = self._by_host[host] = _Lookup(host=host, app=app, found=asyncio.get_running_loop().create_future())
@@ -96,7 +92,7 @@ class Lookups:
         self._running.remove(lookup)
         if lookup.timer is not None:
             lookup.timer.cancel()
-        if not lookup.late:
+        if not lookup.found.done():
             lookup.found.set_result(found)
         if found:
             self._forget(lookup)

@@ -15,7 +15,7 @@ from oauthbroker.protocol.answer_checks import refuse_if_busy
 from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.metadata import texts, well_known
-from oauthbroker.protocol.transport import Transport, TransportFailed
+from oauthbroker.protocol.transport import Transport, TransportFailed, send_for
 
 _NONE: Final = "no metadata of the server"
 _NAME: Final = "oauth-protected-resource"
@@ -77,11 +77,7 @@ class ProtectedResources:
         return (challenge or {}).get("resource_metadata", "")
 
     async def _send(self, app: OAuthApp, request: ProviderRequest) -> ProviderResponse:
-        return await self.transport.send(
-            request.for_app(app, "metadata"),
-            seconds=self.limits.provider_seconds,
-            max_bytes=self.limits.provider_bytes,
-        )
+        return await send_for(app, request, "metadata", self.transport, self.limits)
 
 
 @judge(Code.MCP_METADATA_MISSING)

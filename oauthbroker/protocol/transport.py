@@ -14,11 +14,13 @@ from urllib.parse import urlsplit
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.version import VERSION
+from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.provider_networks import ProviderNetworks
+from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.answer_checks import date_of, retry_after_seconds
 from oauthbroker.protocol.dialing import AddressRefused, Dialer, asking
 from oauthbroker.protocol.instrumentation import Instrumentation
-from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, encode_form, encode_json, reveal
+from oauthbroker.protocol.messages import Kind, ProviderRequest, ProviderResponse, encode_form, encode_json, reveal
 from oauthbroker.protocol.name_lookups import Lookups, NoAddress
 
 if TYPE_CHECKING:
@@ -172,6 +174,14 @@ class Transport:
                 headers={"User-Agent": f"oauthbroker/{VERSION}"},
             )
         return self._clients[ca]
+
+
+async def send_for(
+    app: OAuthApp, request: ProviderRequest, kind: Kind, transport: Transport, limits: Limits
+) -> ProviderResponse:
+    """Send a request for an app, within the limits of a provider call. Raises as `Transport.send`."""
+    request = request.for_app(app, kind)
+    return await transport.send(request, seconds=limits.provider_seconds, max_bytes=limits.provider_bytes)
 
 
 def check_url(url: str, *, plain_http_loopback: bool) -> None:
