@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from oauthbroker.core.errors import BrokerError, Locale
 from oauthbroker.core.secret import Secret
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from oauthbroker.injection.http_clients import AsyncHttpClient, HttpClient
 
 SYNC_SECONDS = 60.0
+T = TypeVar("T")
 
 
 class OAuthContext:
@@ -175,10 +176,8 @@ class SyncOAuthContext:
 
     def getAccessToken(self, request: Mapping[str, Any], *, timeout: float = SYNC_SECONDS) -> dict[str, Any]:
         """Call `OAuthContext.getAccessToken`."""
-        try:
-            return wait_on(self._loop, self._context.getAccessToken(request), timeout)
-        except BrokerError as error:
-            return Failed.from_error(error, self._locale).to_json()
+        answer = self._answer(self._context.getAccessToken(request), timeout)
+        return answer.to_json() if isinstance(answer, Failed) else answer
 
     def client(
         self, app: AppRef, scopes: Sequence[str] | None = None, *, library: ModuleType | None = None
@@ -198,7 +197,7 @@ class SyncOAuthContext:
         """Call `OAuthContext.report_rejected`."""
         return self._answer(self._context.report_rejected(app, access_token, scopes), timeout)
 
-    def _answer(self, asked: Coroutine[Any, Any, TokenResult], timeout: float) -> TokenResult:
+    def _answer(self, asked: Coroutine[Any, Any, T], timeout: float) -> T | Failed:
         try:
             return wait_on(self._loop, asked, timeout)
         except BrokerError as error:

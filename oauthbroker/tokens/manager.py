@@ -147,14 +147,13 @@ class OAuthManager:
     async def _watched(self, caller: Caller, app_name: str, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
         """Time and trace the call."""
         began = self.clock.monotonic()
-        result = await (self._traced(caller, app_name, work) if is_traced() else self._answered(caller, work))
-        self.metrics.time(Timing.TOKEN_CALL, self.clock.monotonic() - began, _outcome(result))
-        return result
-
-    async def _traced(self, caller: Caller, app_name: str, work: Callable[[], Awaitable[TokenResult]]) -> TokenResult:
-        with span(Span.TOKEN, app=app_name if app_name in self.calls.apps else "") as spanned:
+        if is_traced():
+            with span(Span.TOKEN, app=app_name if app_name in self.calls.apps else "") as spanned:
+                result = await self._answered(caller, work)
+                spanned.set(outcome=_outcome(result), code=result.code.value if isinstance(result, Failed) else "")
+        else:
             result = await self._answered(caller, work)
-            spanned.set(outcome=_outcome(result), code=result.code.value if isinstance(result, Failed) else "")
+        self.metrics.time(Timing.TOKEN_CALL, self.clock.monotonic() - began, _outcome(result))
         return result
 
     async def _answered(self, caller: Caller, work: Callable[[], Awaitable[T]]) -> T | Failed:
@@ -223,11 +222,9 @@ class OAuthManager:
             if not grant.refresh_tokens and not call.need.alone:
                 return AskPerson("revoked")
             return self._forced(grant, now)
-        return (
-            self._forced(grant, now)
-            if isinstance(decision, RefreshToken) and is_early(grant, call.need, now)
-            else decision
-        )
+        if isinstance(decision, RefreshToken) and is_early(grant, call.need, now):
+            return self._forced(grant, now)
+        return decision
 
     def _needs_person(self, call: TokenCall, grant: Grant | None) -> bool:
         return isinstance(self._decide(call, grant), AskPerson)

@@ -108,18 +108,15 @@ class Calls:
     ) -> TokenCall:
         """Check a call and return it. Raises `oauthAppNotFound`, `appForbidden`, `tokenInjectedOnly`,
         `scopeNotAllowed`, `subjectUnavailable`, `requestInvalid`; the last also for arguments whose own code raises."""
-        call: TokenCall | None = None
         try:
             words = words_of(app_name, scopes, ttl, carrier)
             scopes = scopes if words is None else words[1]
-            call = self._judge(caller, self.apps.get(app_name), scopes, ttl, words, carrier)
+            return self._judge(caller, self.apps.get(app_name), scopes, ttl, words, carrier)
         except BrokerError:
             raise
         except Exception:  # noqa: BLE001, S110  (only the caller's arguments run here)
             pass
-        if call is None:
-            raise BrokerError(Code.REQUEST_INVALID, note="arguments")
-        return call
+        raise BrokerError(Code.REQUEST_INVALID, note="arguments")
 
     def larger(self, caller: Caller, call: TokenCall, demanded: frozenset[str]) -> ScopeNeed:
         """Return what to ask the user for: the call's scopes and those that an API demands. The call's alone if the
