@@ -12,7 +12,7 @@ from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.apps import OAuthApp, Vouching
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.protocol.callback_checks import (
     CallbackParams,
@@ -60,22 +60,19 @@ class Callback:
             refused = error
         else:
             assert held is not None  # noqa: S101  (validate_callback refuses None)
-            if app.owner.vouching == "brokerLogin":
-                return await self.exchange.see_through(self.exchange.redeem(app, held, valid, "brokerLogin"))
-            if app.owner.vouching is not None:
-                return await self.exchange.see_through(self._park(app, held, valid))
-            return await self.exchange.see_through(self.exchange.redeem(app, held, valid))
+            vouching = app.owner.vouching
+            if vouching is None or vouching == "brokerLogin":
+                return await self.exchange.see_through(self.exchange.redeem(app, held, valid, vouching))
+            return await self.exchange.see_through(self._park(held, valid, vouching))
         if held is not None:
             await self._end_refused(held, refused.code, params)
         if refused.code in SILENT and (held is None or not cookie_fits(held.record.attempt, cookie)):
             raise BrokerError(Code.STATE_UNKNOWN, note=refused.code.value)
         raise refused
 
-    async def _park(self, app: OAuthApp, held: Versioned[AuthSession], valid: ValidCallback) -> AuthSession:
+    async def _park(self, held: Versioned[AuthSession], valid: ValidCallback, kind: Vouching) -> AuthSession:
         """Park the code without a request to the provider. One callback wins, as for a claim; the others raise
         `stateUsed`."""
-        kind = app.owner.vouching
-        assert kind is not None  # noqa: S101  (asked before)
         if kind == "channelCode":  # 40 bits, which a user can read out
             proof = code_of(self.clock.random_bytes(5))
         else:  # a handle: the session's locator and 256 bits

@@ -61,10 +61,9 @@ class Connect:
     async def session_of(self, locator: str, cookie: str) -> AuthSession | None:
         """Return the session that this browser took to the provider or to the broker's login, ended ones included. None
         for any other browser."""
-        held = await self.repository.session(locator)
-        if held is None:
+        session = await self.outcome_of(locator)
+        if session is None:
             return None
-        session = held.record
         attempts = (session.attempt, session.login.attempt) if session.login is not None else (session.attempt,)
         return session if any(cookie_fits(attempt, cookie) for attempt in attempts) else None
 

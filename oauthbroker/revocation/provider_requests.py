@@ -20,10 +20,6 @@ from oauthbroker.revocation.pending_revocations import Told
 MaySend = Callable[[], Awaitable[bool]]
 
 
-async def _always() -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class RevocationRequests:
     """Requests to the provider that issued a token. They read and change no record."""
@@ -32,7 +28,7 @@ class RevocationRequests:
     discovery: Discovery
     clock: Clock
 
-    async def tell(self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], may_send: MaySend = _always) -> Told:
+    async def tell(self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], may_send: MaySend | None = None) -> Told:
         """Revoke the tokens (RFC 7009 section 2.1, or the app's own way). Return `done` if the provider revoked the
         longest-lived token, `none` if it cannot be told of that, `later` if `may_send`, which is asked before each
         request, refuses one. Raises the error that the provider's answer means."""
@@ -41,14 +37,14 @@ class RevocationRequests:
             spanned.set(outcome=told)
             return told
 
-    async def _tell_each(self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], may_send: MaySend) -> Told:
+    async def _tell_each(self, app: OAuthApp, tokens: list[tuple[Hint, Secret]], may_send: MaySend | None) -> Told:
         wanted = [(hint, token) for hint, token in tokens if takes(app.revocation, hint)]
         endpoints = await self.discovery.endpoints(app)
         if not wanted or not endpoints.revoke_url:
             return "none"
         took_note = []
         for hint, token in wanted:
-            if not await may_send():
+            if may_send is not None and not await may_send():
                 return "later"
             answer = await self._ask(app, endpoints, token, hint)
             took_note.append(revoke_response(app, answer))
