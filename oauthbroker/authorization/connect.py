@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -16,12 +15,10 @@ from oauthbroker.model.apps import BrokerLogin, OAuthApp
 from oauthbroker.model.scope_ceiling import union_in_app_order
 from oauthbroker.protocol.authorization_request import new_attempt
 from oauthbroker.protocol.authorization_urls import AuthorizationUrls
-from oauthbroker.protocol.callback_checks import LOCATOR_LENGTH, cookie_fits
+from oauthbroker.protocol.callback_checks import LOCATED, LOCATOR_LENGTH, cookie_fits
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.records import Attempt, AuthSession, Grant, Login
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
-
-TICKET = re.compile(r"[A-Za-z0-9_-]{65}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,7 @@ class Connect:
 
         Raises `stateUnknown` for any other ticket. The reason is not revealed.
         """
-        held = await self.repository.session(ticket[:LOCATOR_LENGTH]) if TICKET.fullmatch(ticket) else None
+        held = await self.repository.session(ticket[:LOCATOR_LENGTH]) if LOCATED.fullmatch(ticket) else None
         if held is None or held.record.ticket is None or not held.record.ticket.matches(ticket):
             raise BrokerError(Code.STATE_UNKNOWN)
         session = held.record
@@ -81,7 +78,7 @@ class Connect:
     async def shown(self, ticket: str) -> AuthSession:
         """Return the session that a link's page shows: an open one. In the device code flow also a claimed or ended
         one, because users reload that page. Raises `stateUnknown`."""
-        held = await self.repository.session(ticket[:LOCATOR_LENGTH]) if TICKET.fullmatch(ticket) else None
+        held = await self.repository.session(ticket[:LOCATOR_LENGTH]) if LOCATED.fullmatch(ticket) else None
         session = held.record if held is not None else None
         if session is not None and session.device is not None:
             is_current = session.ticket is not None and session.ticket.matches(ticket)
@@ -176,7 +173,7 @@ class Connect:
         try:
             return await self.look(ticket)
         except BrokerError:
-            held = await self.repository.session(ticket[:LOCATOR_LENGTH]) if TICKET.fullmatch(ticket) else None
+            held = await self.repository.session(ticket[:LOCATOR_LENGTH]) if LOCATED.fullmatch(ticket) else None
             if held is not None and not held.record.open:
                 await self.repository.sync("sessions")
             raise

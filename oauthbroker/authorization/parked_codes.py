@@ -6,7 +6,6 @@ A handle is used up by the first confirmation, right or wrong. The public authSe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,12 +20,11 @@ from oauthbroker.model.subject import resolve_subject
 from oauthbroker.model.token_request import AppRef, app_name
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import TurnLike, whole_turn
-from oauthbroker.protocol.callback_checks import LOCATOR_LENGTH, cookie_fits, unparked
+from oauthbroker.protocol.callback_checks import LOCATED, LOCATOR_LENGTH, cookie_fits, unparked
 from oauthbroker.records import AuthSession
 from oauthbroker.records.parked_code import as_code
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
 
-HANDLE = re.compile(r"[A-Za-z0-9_-]{65}")
 Address = tuple[str, str, str]
 
 
@@ -46,7 +44,7 @@ class ParkedCodes:
     def session_in(handle: str) -> str | None:
         """Return the id of the session that a well-formed handle names, whether or not the session exists. None for
         other text."""
-        return f"as-{handle[:LOCATOR_LENGTH]}" if HANDLE.fullmatch(handle) else None
+        return f"as-{handle[:LOCATOR_LENGTH]}" if LOCATED.fullmatch(handle) else None
 
     async def look(self, locator: str, cookie: str | None) -> AuthSession:
         """Return the session whose code this browser brought back, parked or ended, or in which its user has logged in.
@@ -99,7 +97,7 @@ class ParkedCodes:
 
     async def _named(self, proof: str, kind: Vouching) -> Versioned[AuthSession]:
         """Return the session of this proof. An expired one fails here."""
-        held = await self.repository.session(proof[:LOCATOR_LENGTH]) if HANDLE.fullmatch(proof) else None
+        held = await self.repository.session(proof[:LOCATOR_LENGTH]) if LOCATED.fullmatch(proof) else None
         parked = held.record.parked if held is not None else None
         if held is None or parked is None or parked.kind != kind or not parked.proof.matches(proof):
             raise BrokerError(Code.STATE_UNKNOWN)

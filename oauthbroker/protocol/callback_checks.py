@@ -13,7 +13,7 @@ from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Attempt, AuthSession
 
 LOCATOR_LENGTH = 22
-STATE = re.compile(r"[A-Za-z0-9_-]{65}")
+LOCATED = re.compile(r"[A-Za-z0-9_-]{65}")  # a session's locator and 256 bits: a state, a ticket, a handle
 MAX_QUERY = 32 * 1024  # room for a long error_description, which is never read (case 8)
 MAX_CODE = 4 * 1024
 MAX_ERROR = 128
@@ -49,7 +49,7 @@ def parse_callback(query: bytes) -> CallbackParams:
     """
     values = _single_values(query)
     state, code, error = values.get("state", ""), values.get("code"), values.get("error")
-    if not STATE.fullmatch(state):
+    if not LOCATED.fullmatch(state):
         raise BrokerError(Code.CALLBACK_MALFORMED, note="state")
     if error is not None:
         return CallbackParams(state=Secret(state), code=None, issuer=values.get("iss"))

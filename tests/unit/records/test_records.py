@@ -12,7 +12,7 @@ from hypothesis import given
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.protocol.callback_checks import STATE
+from oauthbroker.protocol.callback_checks import LOCATED
 from oauthbroker.records import AgentEvent, Attempt, AuthSession, Claim, ClaimedSession, Grant, codec, grant_id
 from oauthbroker.records.auth_session import MAX_PRESSES
 from oauthbroker.records.parked_code import MAX_TRIES
@@ -273,7 +273,7 @@ def test_no_state_that_could_come_belongs_to_a_device_session():
 
 def parse_would_take(state: str) -> bool:
     """What lets a state through to the sessions at all."""
-    return STATE.fullmatch(state) is not None
+    return LOCATED.fullmatch(state) is not None
 
 
 @pytest.mark.rule("12.5.5")
