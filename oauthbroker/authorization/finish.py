@@ -83,9 +83,7 @@ class Finish:
             return Verified(tokens=tokens, owner=owner, scopes=scopes, missing=missing)
         raise refused
 
-    async def commit(
-        self, app: OAuthApp, held: Versioned[AuthSession], verified: Verified, sent_at: datetime
-    ) -> Versioned[Grant]:
+    async def commit(self, app: OAuthApp, held: Versioned[AuthSession], verified: Verified, sent_at: datetime) -> None:
         """Store the grant with its event, and end the session and every other one that the grant satisfies.
 
         Raises `subjectMismatch` when another account is pinned, and `exchangeUncertain` when the claim expired and
@@ -107,7 +105,6 @@ class Finish:
                 "a provider does not list scopes", app=app.name, grant=grant.id[:15], scopes=list(grant.unlisted)
             )
         self.outbox.ring()
-        return stored
 
     async def _keep(
         self, app: OAuthApp, session: AuthSession, verified: Verified, sent_at: datetime

@@ -32,10 +32,6 @@ class Target:
     path: str
     account: str = ""
 
-    @property
-    def url(self) -> str:
-        return f"{self.host.scheme}://{self.host.authority}{self.path}"
-
     def check_account(self, provider_data: Mapping[str, Any]) -> None:
         """Raise `apiHostForbidden` if the host belongs to another account."""
         if self.account and account_host(provider_data.get(self.account)) != self.host.name:

@@ -69,7 +69,7 @@ class InjectedCalls:
             sent=sent,
             received=received,
             turn=caller.turn_id,
-            instance=caller.instance,
+            instance=caller.turn.instance_key,
         )
         self.manager.audit.write(entry, self.manager.clock.now())
 

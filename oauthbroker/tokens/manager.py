@@ -135,7 +135,7 @@ class OAuthManager:
                 agent=caller.turn.agent_name,
                 tool=caller.tool,
                 turn=caller.turn_id,
-                instance=caller.instance,
+                instance=caller.turn.instance_key,
             )
             self.audit.write(entry, self.clock.now())
             asked = self.calls.larger(caller, call, demanded)

@@ -42,11 +42,6 @@ class Caller:
         was theirs, that they want another account, or that they declined. A tool may be hostile."""
         return self.tool is None and self.declared is None and not self.narrowed
 
-    @property
-    def instance(self) -> str:
-        """Return the id of the conversation, for the audit log."""
-        return self.turn.instance_key
-
     def auth_for(self, app: str) -> ToolAuth:
         """Return what the tool declared for the app. Raises `appForbidden`."""
         if self.declared is None:

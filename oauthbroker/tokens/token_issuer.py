@@ -130,5 +130,5 @@ def _issued_entry(caller: Caller, call: TokenCall, grant: Grant, *, degraded: bo
         tool=caller.tool,
         degraded=degraded,
         turn=caller.turn_id,
-        instance=caller.instance,
+        instance=caller.turn.instance_key,
     )

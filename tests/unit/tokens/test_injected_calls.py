@@ -117,8 +117,12 @@ async def test_a_person_is_asked_as_for_a_token(harness: Harness) -> None:
 
 async def test_a_target_is_judged_after_the_caller(harness: Harness) -> None:
     calls = context_of(harness, "Tool/carried").injected_calls("mail")
-    assert "https://api.example.com/v1" == calls.target("GET", "https://api.example.com/v1").url
-    assert "https://api.example.com/v1" == calls.target_at("GET", "api.example.com", "/v1").url
+    by_url, by_host = (
+        calls.target("GET", "https://api.example.com/v1"),
+        calls.target_at("GET", "api.example.com", "/v1"),
+    )
+    for target in (by_url, by_host):
+        assert ("https", "api.example.com", "/v1") == (target.host.scheme, target.host.authority, target.path)
     for tool, app, code in (
         ("Tool/carried", "mail", Code.API_HOST_FORBIDDEN),
         ("Tool/carried", "closed", Code.APP_FORBIDDEN),
