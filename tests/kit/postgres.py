@@ -30,6 +30,7 @@ from tests.kit.installed import memory
 LACKS = "PostgreSQL 13 or newer, and PgBouncer (packages postgresql and pgbouncer)"
 TABLES = ("keyring", "entry", "tag", "lease", "queued", "feature", "set_aside", "process")
 _ACCOUNT = "postgres"
+_PATIENCE = 60.0  # seconds for a standby to catch up
 
 
 def binaries() -> Path | None:
@@ -208,6 +209,28 @@ class Replicated:
         subprocess.run(words, check=True, timeout=120, stdout=subprocess.DEVNULL, **_account())
         self._start(self._standby)
         self.run("alter system set synchronous_standby_names = '*'", "select pg_reload_conf()")
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Wait until the standby has all that the primary has acknowledged without it: the next failover would lose it."""
+        url = f"postgresql://{_ACCOUNT}@{self._address}:{self._ports[self._primary]}/postgres"
+        caught_up = (
+            "select bool_or(sync_state = 'sync' and state = 'streaming' and flush_lsn >= %s::pg_lsn) "
+            "from pg_stat_replication"
+        )
+        until = time.monotonic() + _PATIENCE
+        with psycopg.connect(url, autocommit=True) as connection:
+            while connection.execute("select sync_state from pg_stat_replication").fetchall() != [("sync",)]:
+                _check_patience(until)
+            written = connection.execute("select pg_current_wal_insert_lsn()").fetchone()
+            while connection.execute(caught_up, written).fetchone() != (True,):
+                _check_patience(until)
+
+
+def _check_patience(until: float) -> None:
+    if time.monotonic() > until:
+        raise TimeoutError("the standby does not catch up")
+    time.sleep(0.02)
 
 
 @contextmanager
