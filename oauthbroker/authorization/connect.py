@@ -79,8 +79,10 @@ class Connect:
         """Return the session that a link's page shows: an open one. In the device code flow also a claimed or ended
         one, because users reload that page. Raises `stateUnknown`."""
         held = await self.repository.session(ticket[:LOCATOR_LENGTH]) if LOCATED.fullmatch(ticket) else None
-        session = held.record if held is not None else None
-        if session is not None and session.device is not None:
+        if held is None:
+            raise BrokerError(Code.STATE_UNKNOWN)
+        session = held.record
+        if session.device is not None:
             is_current = session.ticket is not None and session.ticket.matches(ticket)
             if is_current or session.device.was_shown_under(ticket):
                 return session
