@@ -11,10 +11,20 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from oauthbroker.core.errors import BrokerError
 from oauthbroker.records import Grant, codec
 from oauthbroker.repository.damage import Damage
-from oauthbroker.repository.versioned import Due, DueWork, Versioned, due_in, remove_over, replaceable, write_over
+from oauthbroker.repository.versioned import (
+    Due,
+    DueWork,
+    Versioned,
+    drop,
+    due_in,
+    readable,
+    readable_records,
+    replaceable,
+    reported,
+    write_over,
+)
 from oauthbroker.store.port import Conflict, Entry, Key, Store
 
 KIND = "due"
@@ -41,42 +51,24 @@ class Markers:
         """Mark a record before it is written, under the pair's lease, so that no relay settles the marker in between.
         False if it is marked already, or if the stored bytes cannot be replaced: the record is written all the same."""
         marker = Key(KIND, key.name)
-        try:
+        with suppress(Conflict), reported(marker, self._on_damage):
             there, generation = await replaceable(self._store, marker, due_in, self._on_damage)
             if there is None:
                 body = codec.encode("DueMarker", {"spec": {"kind": key.kind, "app": app, "subject": subject}})
                 await write_over(self._store, marker, body, expect=generation)
                 return True
-        except Conflict:
-            return False
-        except BrokerError as error:
-            if error.retryable:
-                raise
-            self._on_damage(f"{KIND}/{key.name[:8]}", error.code)
         return False
 
     async def has(self, key: Key) -> bool:
         """Return whether the record has a readable marker."""
-        try:
-            there, _ = await replaceable(self._store, Key(KIND, key.name), due_in, self._on_damage)
-        except BrokerError as error:
-            if error.retryable:
-                raise
-            there = None
-        return there is not None
+        found = await readable(replaceable(self._store, Key(KIND, key.name), due_in, self._on_damage))
+        return found is not None and found[0] is not None
 
     async def unmark(self, key: Key) -> None:
         """Remove the marker of a record that is being deleted. A marker that cannot be removed is harmless."""
         marker = Key(KIND, key.name)
-        try:
-            _, generation = await replaceable(self._store, marker, due_in, self._on_damage)
-            await remove_over(self._store, marker, expect=generation)
-        except Conflict:
-            return
-        except BrokerError as error:
-            if error.retryable:
-                raise
-            self._on_damage(f"{KIND}/{key.name[:8]}", error.code)
+        with reported(marker, self._on_damage):
+            await drop(self._store, marker, self._on_damage)
 
     async def settle(self, due: Due) -> None:
         """Remove this version of a marker. One that another process removed or rewrote meanwhile is kept."""
@@ -103,12 +95,7 @@ class Markers:
             unchanged.append(seen)
             return True
 
-        async for entry in self._store.scan(KIND, skip=skip):
-            try:
-                due = due_in(entry)
-            except BrokerError as error:
-                self._on_damage(f"{KIND}/{entry.key.name[:8]}", error.code)
-                continue
+        async for due in readable_records(self._store.scan(KIND, skip=skip), due_in, self._on_damage):
             yield due
         for name in self._seen.keys() - listed:
             del self._seen[name]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import suppress
 
 from oauthbroker.records import AgentEvent
 from oauthbroker.repository.damage import Damage
-from oauthbroker.repository.versioned import opened, readable_records, remove_over, replaceable, write_over
+from oauthbroker.repository.versioned import drop, opened, readable_records, write_over
 from oauthbroker.store.port import Conflict, Entry, Store
 
 KIND = "events"
@@ -37,10 +36,7 @@ class EventRecords:
             yield event
 
     async def drop(self, event_id: str) -> None:
-        key = self._store.key(KIND, event_id)
-        _, generation = await replaceable(self._store, key, lambda entry: entry, self._on_damage)
-        with suppress(Conflict):  # it was deleted or rewritten meanwhile
-            await remove_over(self._store, key, expect=generation)
+        await drop(self._store, self._store.key(KIND, event_id), self._on_damage)
 
 
 def _open(entry: Entry) -> AgentEvent:

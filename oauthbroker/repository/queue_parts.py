@@ -6,13 +6,13 @@ All lie in one folder, so that the sync of a later part makes an earlier one dur
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 
-from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.errors import Code
 from oauthbroker.repository import event_order
 from oauthbroker.repository.damage import Damage
-from oauthbroker.repository.versioned import UNREADABLE, remove_over, write_over
-from oauthbroker.store.port import Conflict, Entry, Key, Store
+from oauthbroker.repository.versioned import drop, place, write_over
+from oauthbroker.store.port import Entry, Key, Store
 
 KIND, LEASE = "queues", "queue"
 WAIT_SECONDS = 20.0
@@ -50,22 +50,11 @@ class QueueParts:
 
     async def drop(self, agent: str, number: int) -> None:
         """Delete a part in any state. Idempotent."""
-        key, generation = self.key(agent, number), 0
-        try:
-            entry = await self._store.get(key)
-        except BrokerError as error:
-            if error.code not in UNREADABLE:
-                raise
-        else:
-            if entry is None:
-                return
-            generation = entry.generation
-        with suppress(Conflict):  # deleted meanwhile
-            await remove_over(self._store, key, expect=generation)
+        await drop(self._store, self.key(agent, number), self._on_damage)
 
     def report(self, agent: str, number: int, code: Code) -> None:
         """Report a part that cannot be read."""
-        self._on_damage(f"{KIND}/{self.key(agent, number).name[:8]}", code)
+        self._on_damage(place(self.key(agent, number)), code)
 
     def scan(self, known: Collection[Key] = ()) -> AsyncIterator[Entry]:
         """Yield every readable part of every agent but the `known` ones."""

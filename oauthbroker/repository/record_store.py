@@ -17,7 +17,17 @@ from oauthbroker.records.tombstone import Tombstone
 from oauthbroker.repository.damage import Damage
 from oauthbroker.repository.tombstones import KIND as TOMBSTONES
 from oauthbroker.repository.tombstones import Tombstones
-from oauthbroker.repository.versioned import remove_over, replaceable, write_over
+from oauthbroker.repository.versioned import (
+    drop,
+    in_place,
+    opened,
+    place,
+    readable_records,
+    replaceable,
+    reported,
+    stored,
+    write_over,
+)
 from oauthbroker.store.port import Conflict, Entry, Key, Store
 
 CACHED = 10_000
@@ -88,13 +98,10 @@ class RecordStore(Generic[R]):
                 self._cache.touch(locator)
             return found.record
         self._cache.pop(locator)
-        try:
-            entry = await self._store.get(self._store.key(self._kind, locator))
+        key = self._store.key(self._kind, locator)
+        with reported(key, self._on_damage):
+            entry = await self._store.get(key)
             return None if entry is None else self._remember(await self._judged(entry), entry)
-        except BrokerError as error:
-            if error.retryable:
-                raise
-            self._on_damage(self._kind, error.code)
         return None
 
     def fresh(self, locator: str) -> R | None:
@@ -139,16 +146,12 @@ class RecordStore(Generic[R]):
         would have expired. Comes before the record is changed or removed, which is the change that other processes
         notice. A damaged record is ended too. False if there is no record."""
         key, until = self._store.key(self._kind, locator), None
-        try:
+        with reported(key, self._on_damage):  # a repaired copy is ended too
             entry = await self._store.get(key)
             if entry is None:
                 return False
             record = self._open(entry)
             until = record.expires_at if isinstance(record, EndingRecord) else None
-        except BrokerError as error:  # a repaired copy is ended too
-            if error.retryable:
-                raise
-            self._on_damage(self._kind, error.code)
         if first is not None:
             first()
         if self._tombstones is not None:
@@ -158,14 +161,15 @@ class RecordStore(Generic[R]):
     async def _let_go(self, locator: str) -> bool:
         """Remove a record that has its tombstone. One that the store does not replace by itself is set aside. A file
         that the store did not write stays and is invalid. False if there was none."""
+        key = self._store.key(self._kind, locator)
         try:
             return await self.remove(locator)
         except BrokerError as error:
             if error.retryable or self._tombstones is None:
                 raise
-            self._on_damage(self._kind, error.code)
+            self._on_damage(place(key), error.code)
         try:
-            await self._store.set_aside(self._store.key(self._kind, locator))
+            await self._store.set_aside(key)
         except BrokerError as error:
             if error.retryable:
                 raise
@@ -176,7 +180,7 @@ class RecordStore(Generic[R]):
         key = self._store.key(self._kind, locator)
         try:
             for _ in range(16):
-                generation = await self._generation(key)
+                _, generation = await stored(self._store, key, self._on_damage)
                 if generation is None:
                     return False
                 with suppress(Conflict):
@@ -204,33 +208,14 @@ class RecordStore(Generic[R]):
 
     async def discard(self, locator: str) -> None:
         """Remove a record in any state. Only for records on which no other state depends."""
-        key = self._store.key(self._kind, locator)
         self._cache.pop(locator)
-        _, generation = await replaceable(self._store, key, self._open, self._on_damage)
-        with suppress(Conflict):
-            await remove_over(self._store, key, expect=generation)
-
-    async def _generation(self, key: Key) -> int | None:
-        """Return the generation that the next version must expect; None if nothing is stored."""
-        try:
-            entry = await self._store.get(key)
-        except BrokerError as error:
-            if error.code is not Code.RECORD_CORRUPT:
-                raise
-            self._on_damage(self._kind, error.code)
-            return 0
-        return None if entry is None else entry.generation
+        await drop(self._store, self._store.key(self._kind, locator), self._on_damage)
 
     async def all(self) -> AsyncIterator[R]:
         """Yield every readable record as stored, unordered. A damaged one hides no other. Only `get` checks tombstones.
         A full iteration also evicts entries whose record is gone."""
         there = set[str]()
-        async for entry in self._store.scan(self._kind):
-            try:
-                record = self._open(entry)
-            except BrokerError as error:
-                self._on_damage(self._kind, error.code)
-                continue
+        async for record in readable_records(self._store.scan(self._kind), self._open, self._on_damage):
             there.add(record.locator)
             yield record
         for locator in set(self._cache) - there:
@@ -251,13 +236,8 @@ class RecordStore(Generic[R]):
         return record.ended(tombstone.ends_at, tombstone.since)
 
     def _open(self, entry: Entry) -> R:
-        record: R | None = None
-        with suppress(BrokerError, ValueError, LookupError, TypeError, AttributeError):
-            record = self._read(entry.body)
-        if record is None:
-            raise BrokerError(Code.RECORD_CORRUPT, note=f"{self._kind}: not a record of this schema")
-        if self._key(record) != entry.key:
-            raise BrokerError(Code.RECORD_MISPLACED)
+        record = opened(self._read, entry)
+        in_place(entry, self._key(record))
         return record
 
     def _remember(self, record: R, entry: Entry) -> R:

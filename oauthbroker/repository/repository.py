@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from oauthbroker.core.bounded_cache import Bounded
-from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.errors import BrokerError
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.repository.damage import Damage, log_damage
@@ -35,8 +35,10 @@ from oauthbroker.repository.versioned import (
     Versioned,
     in_place,
     opened,
+    place,
     readable,
     readable_records,
+    stored,
 )
 from oauthbroker.repository.waiting_lists import WaitingLists
 from oauthbroker.store.port import (
@@ -149,14 +151,7 @@ class Repository:
         held = self._cache.get((app, subject))
         if held is not None and (self._store.unchanged(held.entry) or await self._store.is_current(held.entry)):
             return held
-        key = self.grant_key(app, subject)
-        try:
-            entry = await self._store.get(key)
-        except BrokerError as error:
-            if error.code is not Code.RECORD_CORRUPT:
-                raise
-            entry = None  # the store kept its bytes and accepts a new version: the user can connect again
-            self._on_damage(f"grants/{key.name[:8]}", error.code)
+        entry, _ = await stored(self._store, self.grant_key(app, subject), self._on_damage)
         return None if entry is None else self._remember(self._open_grant(entry, app, subject))
 
     def room_for(self, held: Versioned[Grant], *, now: bool = True) -> AbstractAsyncContextManager[Reservation]:
@@ -278,7 +273,7 @@ class Repository:
             except BrokerError as error:
                 if error.retryable:
                     raise
-                self._on_damage(f"sessions/{self.session_key(locator).name[:8]}", error.code)
+                self._on_damage(place(self.session_key(locator)), error.code)
                 continue
             if held is not None and held.record.open:
                 found.append(held)

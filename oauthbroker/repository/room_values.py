@@ -10,7 +10,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.subject import is_subject
 from oauthbroker.records.room_value import RoomValue
 from oauthbroker.repository.damage import Damage
-from oauthbroker.repository.versioned import in_place, opened, readable_records
+from oauthbroker.repository.versioned import in_place, opened, readable_records, stored
 from oauthbroker.store.port import Conflict, Entry, Key, Store, Tag
 
 KIND = "rooms"
@@ -63,17 +63,10 @@ class RoomValues:
         """Remove a value durably, a damaged one too. False if there was none."""
         place = self.key(room, key)
         for _ in range(TRIES):
-            generation, entry = 0, None
-            try:
-                entry = await self.store.get(place)
-                if entry is None:
-                    await self.store.sync(KIND)  # that it is gone is durable too
-                    return False
-                generation = entry.generation
-            except BrokerError as error:
-                if error.code is not Code.RECORD_CORRUPT:
-                    raise
-                self._on_damage(f"{KIND}/{place.name[:8]}", error.code)
+            entry, generation = await stored(self.store, place, self._on_damage)
+            if generation is None:
+                await self.store.sync(KIND)  # that it is gone is durable too
+                return False
             with suppress(Conflict):
                 await self.store.delete(place, expect=generation)
                 if entry is not None:

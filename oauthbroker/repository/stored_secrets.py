@@ -10,7 +10,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.records import codec
 from oauthbroker.repository.damage import Damage
-from oauthbroker.repository.versioned import in_place, opened, readable_records
+from oauthbroker.repository.versioned import in_place, opened, readable_records, stored
 from oauthbroker.store.port import Conflict, Entry, Key, Store
 
 KIND = "secrets"
@@ -46,22 +46,12 @@ class StoredSecrets:
         raise BrokerError(Code.STORE_LOCKED)
 
     async def _change(self, key: Key, name: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
-        entry: Entry | None = None
-        damaged = False
-        try:
-            entry = await self._store.get(key)
-        except BrokerError as error:
-            if error.code is not Code.RECORD_CORRUPT:
-                raise
-            self._on_damage(f"{KIND}/{key.name[:8]}", error.code)
-            damaged = True
-        before = self._open(entry)[1] if entry is not None else {}
-        generation = entry.generation if entry is not None else 0
-        after = change(dict(before))
+        entry, generation = await stored(self._store, key, self._on_damage)
+        after = change(self._open(entry)[1] if entry is not None else {})
         if after:
             body = codec.encode("Secret", {"spec": {"name": name, "data": after}})
-            await self._store.put(key, body, expect=generation)
-        elif generation or damaged:
+            await self._store.put(key, body, expect=generation or 0)
+        elif generation is not None:
             await self._store.delete(key, expect=generation)
 
 

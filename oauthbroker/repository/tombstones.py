@@ -10,7 +10,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Round
 from oauthbroker.records.tombstone import Tombstone
 from oauthbroker.repository.damage import Damage
-from oauthbroker.repository.versioned import replaceable, write_over
+from oauthbroker.repository.versioned import Versioned, opened, readable_records, replaceable, write_over
 from oauthbroker.store.port import Conflict, Entry, Key, Store
 
 KIND = "tombstones"
@@ -51,13 +51,9 @@ class Tombstones:
             return 0
         self._certain = self._certain or CertainTime(clock)
         self._swept, now, gone, this_round = clock.monotonic(), self._certain.now(), 0, Round()
-        async for entry in self._store.scan(KIND):
-            try:
-                over = _opened(entry).is_over(now)
-            except BrokerError as error:
-                self._on_damage(KIND, error.code)
-                continue
-            if over:
+        found = readable_records(self._store.scan(KIND), _versioned, self._on_damage)
+        async for tombstone, entry in found:
+            if tombstone.is_over(now):
                 with this_round.entry(), suppress(Conflict):
                     await self._store.delete(entry.key, expect=entry.generation)
                     gone += 1
@@ -69,10 +65,9 @@ def _place(key: Key) -> Key:
     return Key(KIND, key.name)
 
 
+def _versioned(entry: Entry) -> Versioned[Tombstone]:
+    return Versioned(_opened(entry), entry)
+
+
 def _opened(entry: Entry) -> Tombstone:
-    found: Tombstone | None = None
-    with suppress(BrokerError, ValueError, LookupError, TypeError, AttributeError):
-        found = Tombstone.from_plaintext(entry.body)
-    if found is None:
-        raise BrokerError(Code.RECORD_CORRUPT, note="tombstones: not a record of this schema")
-    return found
+    return opened(Tombstone.from_plaintext, entry)

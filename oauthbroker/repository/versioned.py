@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
@@ -12,7 +13,7 @@ from oauthbroker.records import Grant, codec
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.records.unrevoked_tokens import parts_of
 from oauthbroker.repository.damage import Damage
-from oauthbroker.store.port import Entry, Key, Store
+from oauthbroker.store.port import Conflict, Entry, Key, Store
 
 _NEVER_REPLACED = frozenset({Code.RECORD_MISPLACED, Code.KEY_UNKNOWN})  # the store never replaces these by itself
 UNREADABLE = _NEVER_REPLACED | {Code.RECORD_CORRUPT}
@@ -68,6 +69,11 @@ class DueWork:
         return cls(bool(grant.outbox), grant.refresh_state.intent, untold)
 
 
+def place(key: Key) -> str:
+    """Return the place of an entry, for reports: its kind, and the beginning of its name."""
+    return f"{key.kind}/{key.name[:8]}"
+
+
 def opened(read: Callable[[bytes], R], entry: Entry) -> R:
     """Parse a plaintext. Raises `recordCorrupt` from here, so that no frame with the plaintext is in the error's
     traceback: error reporters may print the values of locals."""
@@ -107,12 +113,25 @@ async def readable_records(
         try:
             record = read(entry)
         except BrokerError as error:
-            place = f"{entry.key.kind}/{entry.key.name[:8]}"
-            on_damage(place, error.code)
+            on_damage(place(entry.key), error.code)
             if unread is not None:
-                unread[entry.key] = BrokerError(error.code, note=place)
+                unread[entry.key] = BrokerError(error.code, note=place(entry.key))
             continue
         yield record
+
+
+async def stored(store: Store, key: Key, on_damage: Damage) -> tuple[Entry | None, int | None]:
+    """Read an entry, with the generation that its next version must expect: None if nothing is stored. Bytes with a
+    broken seal are reported, and return no entry and 0: the store keeps them apart and accepts a new version. Others
+    that cannot be read raise."""
+    try:
+        entry = await store.get(key)
+    except BrokerError as error:
+        if error.code is not Code.RECORD_CORRUPT:
+            raise
+        on_damage(place(key), error.code)
+        return None, 0
+    return entry, None if entry is None else entry.generation
 
 
 async def replaceable(store: Store, key: Key, read: Callable[[Entry], R], on_damage: Damage) -> tuple[R | None, int]:
@@ -127,7 +146,7 @@ async def replaceable(store: Store, key: Key, read: Callable[[Entry], R], on_dam
     except BrokerError as error:
         if error.code not in UNREADABLE:
             raise
-        on_damage(f"{key.kind}/{key.name[:8]}", error.code)
+        on_damage(place(key), error.code)
     return None, generation
 
 
@@ -153,6 +172,24 @@ async def remove_over(store: Store, key: Key, *, expect: int) -> None:
     else:
         return
     await store.set_aside(key)
+
+
+async def drop(store: Store, key: Key, on_damage: Damage) -> None:
+    """Remove a rebuilt record in any state. Idempotent."""
+    _, generation = await replaceable(store, key, lambda entry: entry, on_damage)
+    with suppress(Conflict):  # it was deleted or rewritten meanwhile
+        await remove_over(store, key, expect=generation)
+
+
+@contextmanager
+def reported(key: Key, on_damage: Damage) -> Iterator[None]:
+    """Report an error that stays until the record is mended, and go on. A failing store raises."""
+    try:
+        yield
+    except BrokerError as error:
+        if error.retryable:
+            raise
+        on_damage(place(key), error.code)
 
 
 def due_in(entry: Entry) -> Due:
