@@ -203,24 +203,26 @@ class AuthSession:
         )
 
     def to_plaintext(self) -> bytes:
-        status = codec.members(self) | {"nonce": codec.reveal(self.attempt.nonce), "cookie": self.attempt.cookie}
+        attempt = codec.members(self.attempt)
+        status = codec.members(self) | {name: attempt[name] for name in ("nonce", "cookie")}
         spec = {name: status.pop(name) for name in SPEC}
         spec["oauthAppRef"] = {"kind": "OAuthApp", "name": self.app}
-        spec["flow"] = self.device.to_json() if self.device is not None else _code_flow(self.attempt)
+        spec["flow"] = self.device.to_json() if self.device is not None else _code_flow(attempt)
         return codec.encode("AuthSessionRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
 
     @classmethod
     def from_plaintext(cls, body: bytes) -> AuthSession:
         data = codec.decode("AuthSessionRecord", body)
         spec, status = data["spec"], data["status"]
-        is_device = spec["flow"]["type"] == DEVICE_FLOW
+        flow = spec["flow"]
+        is_device = flow["type"] == DEVICE_FLOW
         return codec.made(
             AuthSession,
             {**status, **spec},
             locator=data["metadata"]["name"].removeprefix("as-"),
             app=spec["oauthAppRef"]["name"],
-            attempt=Attempt.none() if is_device else _attempt(spec["flow"], status),
-            device=Device.from_json(spec["flow"]) if is_device else None,
+            attempt=Attempt.none() if is_device else codec.made(Attempt, {**status, **flow, **flow["pkce"]}),
+            device=codec.made(Device, flow) if is_device else None,
         )
 
 
@@ -229,23 +231,6 @@ class ClaimedSession(AuthSession):
     """A session whose code only this process may redeem. Only `claim` returns one."""
 
 
-def _code_flow(attempt: Attempt) -> dict[str, Any]:
-    return {
-        "type": "authorization_code",
-        "pkce": {
-            "method": "S256",
-            "codeVerifier": codec.reveal(attempt.verifier),
-            "codeChallenge": attempt.challenge,
-        },
-        "state": attempt.state.reveal(),
-    }
-
-
-def _attempt(flow: Mapping[str, Any], status: Mapping[str, Any]) -> Attempt:
-    return Attempt(
-        state=Secret(flow["state"]),
-        challenge=flow["pkce"]["codeChallenge"],
-        verifier=codec.conceal(flow["pkce"]["codeVerifier"]),
-        nonce=codec.conceal(status["nonce"]),
-        cookie=status["cookie"],
-    )
+def _code_flow(attempt: Mapping[str, Any]) -> dict[str, Any]:
+    pkce = {"method": "S256"} | {name: attempt[name] for name in ("codeVerifier", "codeChallenge")}
+    return {"type": "authorization_code", "state": attempt["state"], "pkce": pkce}

@@ -175,19 +175,3 @@ def decode(kind: str, body: bytes) -> dict[str, Any]:
     ):
         raise BrokerError(Code.RECORD_CORRUPT, note=f"not a {kind} of schema {SCHEMA}")
     return data
-
-
-def reveal(secret: Secret | None) -> str | None:
-    return None if secret is None else secret.reveal()
-
-
-def conceal(text: str | None) -> Secret | None:
-    return None if text is None else Secret(text)
-
-
-def iso(moment: datetime | None) -> str | None:
-    return None if moment is None else to_iso(moment)
-
-
-def moment(text: str | None) -> datetime | None:
-    return None if text is None else from_iso(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -74,7 +73,3 @@ class Device:
     def to_json(self) -> dict[str, Any]:
         """Return `spec.flow` of the record. It holds the code in clear: for the seal only."""
         return {"type": FLOW, **codec.members(self)}
-
-    @classmethod
-    def from_json(cls, flow: Mapping[str, Any]) -> Device:
-        return codec.made(cls, flow)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from oauthbroker.core.clock import has_passed
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Vouching
-from oauthbroker.records import codec
 
 PARKED_SECONDS = 60
 MAX_TRIES = 5  # channel codes that a conversation may try before the session ends
@@ -45,14 +42,6 @@ class Parked:
     @property
     def worn_out(self) -> bool:
         return self.tries >= MAX_TRIES
-
-    def to_json(self) -> dict[str, Any]:
-        """Return `status.parked` of the record. It holds secrets in clear: for the seal only."""
-        return codec.members(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Parked:
-        return codec.made(cls, data)
 
 
 def code_of(chance: bytes) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.records import codec
 from oauthbroker.records.codec import OPTIONAL, named
 
 MOST = 20
@@ -67,13 +65,6 @@ class Retired:
             tuple(secret for secret in kind if secret.reveal() not in texts) for kind in (self.refresh, self.access)
         )
         return replace(self, refresh=refresh, access=access) if refresh or access else None
-
-    def to_json(self) -> dict[str, Any]:
-        return codec.members(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any] | None) -> Retired | None:
-        return None if data is None else codec.made(cls, data)
 
 
 def merged(sets: Iterable[Retired], more: Retired) -> tuple[Retired, ...]:
