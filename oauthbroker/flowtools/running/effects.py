@@ -36,7 +36,17 @@ def effect_of(
         members = [name for name in ("to", "subject", "body") if name in node.config]
         fields = {name: flow.value((*node.path, "config", name), values) for name in members}
     key = effect_key(run, node.id)
-    return Effect(kind=node.type, operation=operation, fields=fields, key=key, seconds=seconds, at=at, turn=turn)
+    most = node.config.get("mostRecipients", 1)
+    return Effect(
+        kind=node.type,
+        operation=operation,
+        fields=fields,
+        key=key,
+        seconds=seconds,
+        at=at,
+        turn=turn,
+        most_recipients=most,
+    )
 
 
 def effect_key(run: RunRecord, name: str) -> str:

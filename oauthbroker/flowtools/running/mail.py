@@ -29,7 +29,6 @@ _SCHEMES: Final[dict[str, tuple[Security, int]]] = {
     "smtp": ("none", 25),
 }
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
-_MOST_RECIPIENTS: Final = 50
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # a tab ends no line
 _POLICY: Final = SMTP.clone(cte_type="7bit")  # any server takes it
 _TRANSIENT, _PERMANENT, _DONE, _GO_AHEAD = 400, 500, 250, 354
@@ -99,7 +98,7 @@ class SmtpAdapter:
             raise EffectRefused("an email has texts for subject and body")
         message = EmailMessage(policy=_POLICY)
         try:
-            recipients = _addresses(effect.fields.get("to"))
+            recipients = _addresses(effect.fields.get("to"), most=effect.most_recipients)
             message["From"], message["To"] = self._server.sender, ", ".join(recipients)
             message["Subject"] = subject
             message["Date"] = format_datetime(datetime.fromisoformat(effect.at))
@@ -164,8 +163,9 @@ def _check_line(*subjects: str) -> None:
         raise ValueError("the subject is more than one line")
 
 
-def _addresses(text: Any) -> list[str]:
-    """Return the addresses of a list with commas, in ASCII. Raises ValueError for one that cannot be read."""
+def _addresses(text: Any, *, most: int = 1) -> list[str]:
+    """Return the addresses of a list with commas, in ASCII. Raises ValueError for one that cannot be read, and for more
+    than `most`."""
     if not isinstance(text, str) or not text.isascii() or not text.isprintable() or "=?" in text:
         raise ValueError("no address, or an encoded one")
     try:
@@ -173,6 +173,6 @@ def _addresses(text: Any) -> list[str]:
         found = [each.addr_spec for each in header.addresses if each.domain]
     except Exception:  # noqa: BLE001  (the library says in several ways that it cannot read a list)
         found = []
-    if not found or header.defects or len(found) != len(header.addresses) or len(found) > _MOST_RECIPIENTS:
+    if not found or header.defects or len(found) != len(header.addresses) or len(found) > most:
         raise ValueError("no address")
     return found

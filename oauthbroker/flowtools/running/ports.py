@@ -16,7 +16,8 @@ ASK_SECONDS: Final = 60.0  # the longest look for a token
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
     """One call of an external node. `key` is the same each time that this effect is tried; `at` is the time of it.
-    `turn` is that of a request: for whom its token is."""
+    `turn` is that of a request: for whom its token is. An email goes to at most `most_recipients` addresses: more are
+    refused, because its `to` may be text of a caller."""
 
     kind: str
     operation: str
@@ -25,6 +26,7 @@ class Effect:
     seconds: float
     at: str
     turn: Turn | None = field(default=None, repr=False)
+    most_recipients: int = 1
 
 
 class NotSent(Exception):

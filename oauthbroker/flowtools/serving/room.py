@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,7 +42,7 @@ async def open_room(broker: Broker, resources: RoomResources) -> AsyncIterator[O
         stack.push_async_callback(events.close)
         await service.look()
         calls = HttpCalls(service, FlowCallers(service.spec, broker, web))
-        following = _Following(service, resources)
+        following = _Following(broker, service, resources)
         await stack.enter_async_context(_ended(_go_on(broker, service)))
         yield OpenRoom(
             routes=[*calls.routes(), *webhooks.routes()],
@@ -59,19 +59,23 @@ async def open_room(broker: Broker, resources: RoomResources) -> AsyncIterator[O
 
 
 class _Following:
-    """Says when a reloaded configuration has changed the service: it is opened once."""
+    """Says when a reloaded configuration has changed the service, which is opened once, or forwards its events."""
 
-    def __init__(self, service: FlowService, resources: RoomResources) -> None:
-        self._service, self._opened, self._now = service, resources, resources
+    def __init__(self, broker: Broker, service: FlowService, resources: RoomResources) -> None:
+        self._broker, self._service, self._opened, self._now = broker, service, resources, resources
 
     async def follow(self, resources: RoomResources) -> None:
         self._now = resources
 
     def findings(self) -> Sequence[RoomFinding]:
-        if self._now == self._opened:
-            return self._service.problems
-        text = "The FlowService has changed since the start, and the old one still serves."
-        return (*self._service.problems, RoomFinding(code="restartNeeded", text=text, todo="Restart the broker."))
+        found = [*self._service.problems]
+        if self._now != self._opened:
+            text = "The FlowService has changed since the start, and the old one still serves."
+            found.append(RoomFinding(code="restartNeeded", text=text, todo="Restart the broker."))
+        if self._broker.bundle.forwards(AGENT):
+            text = f"The events of {AGENT} are forwarded, and runs that wait for a user go on late."
+            found.append(RoomFinding(code="agentForwarded", text=text, todo=f"Take {AGENT} out of the Forwarder."))
+        return found
 
 
 def _service(broker: Broker, resources: RoomResources) -> FlowService:
@@ -94,8 +98,11 @@ def _service(broker: Broker, resources: RoomResources) -> FlowService:
 async def _go_on(broker: Broker, service: FlowService) -> None:
     """Go on with parked and abandoned runs, from the first answer of the database."""
     await service.ready.wait()
-    async with resuming(broker, service.runs, service.flow_of, pool=service.pool):
-        await asyncio.Event().wait()
+    while True:
+        with suppress(BrokerError):  # a reload forwards our events: a finding says so
+            async with resuming(broker, service.runs, service.flow_of, pool=service.pool):
+                await asyncio.Event().wait()
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 @asynccontextmanager

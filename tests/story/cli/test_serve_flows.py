@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from oauthbroker.flowtools.entities.definition import load_entity
 from oauthbroker.flowtools.entities.rows import Rows
 from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running import journal
+from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.serving.schedules import FIRED
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.browser import Browser
@@ -350,6 +352,26 @@ def test_a_secret_that_does_not_fit_the_form_and_a_consumer_that_stops_are_findi
         deploy(flows.folder, note_tool("shipped", {"type": "queue", "agent": "shipping"}, **NIGHTLY))
         until(lambda: {"flowtools.webhookSecretMissing", "flowtools.queueStopped"} == flows.problems())
         assert 500 == flows.hook("paid", "msg_1", SECRET)[0]
+
+
+@pytest.mark.parametrize("flows", ["sqlite"], indirect=True)
+def test_a_reload_that_forwards_the_events_of_the_room_or_changes_its_service_is_a_finding(flows: Flows) -> None:
+    secret = {"valueFrom": {"env": "HOOK_SECRET"}}
+    spec = {"agents": [AGENT], "webhook": {"url": "https://hooks.example.com/", "secrets": [secret]}}
+    forwarder = {
+        "apiVersion": "agents.example.io/v1alpha1",
+        "kind": "Forwarder",
+        "metadata": {"name": "f"},
+        "spec": spec,
+    }
+    with serving(flows.desk, **flows.env, HOOK_SECRET=SECRET) as process:
+        (flows.folder / "forwarder.yaml").write_text(json.dumps(forwarder))
+        process.send_signal(signal.SIGHUP)
+        until(lambda: {"flowtools.agentForwarded"} == flows.problems())
+        (flows.folder / "forwarder.yaml").unlink()
+        bundle(flows.folder, services={})
+        process.send_signal(signal.SIGHUP)
+        until(lambda: {"flowtools.restartNeeded"} == flows.problems())
 
 
 @pytest.mark.parametrize("flows", ["sqlite"], indirect=True)

@@ -50,9 +50,12 @@ def test_a_message_arrives_whole_and_has_the_id_of_its_effect():
     assert answer["messageId"] == message["Message-ID"]
 
 
+TWO = "Bob <b@example.com>, c@example.com"
+
+
 def test_a_message_goes_to_all_recipients():
     with mail_stand_in() as server:
-        adapter(server.port).send(replace(EFFECT, fields={**EFFECT.fields, "to": "Bob <b@example.com>, c@example.com"}))
+        adapter(server.port).send(replace(EFFECT, fields={**EFFECT.fields, "to": TWO}, most_recipients=2))
     assert ["<b@example.com>", "<c@example.com>"] == [
         each.partition(":")[2] for each in server.commands if each.upper().startswith("RCPT")
     ]
@@ -94,7 +97,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "a second command": {"to": "bob@example.com>\r\nDATA"},
     "no address": {"to": "bob"},
     "nothing": {"to": ""},
-    "too many": {"to": ", ".join(["b@example.com"] * 51)},
+    "more than the tool declares": {"to": TWO},
     "no text": {"to": 3},
     "a subject of two lines": {"subject": "Paid\nBcc: eve@example.com"},
     "another alphabet": {"to": "bob@exämple.com"},
