@@ -16,7 +16,6 @@ LONGEST = (
     "tests/faults/test_soak.py",
     "tests/faults/test_rotation_load.py",
     "tests/e2e/test_typescript_client.py",
-    "tests/e2e/test_typescript_package.py",
     "tests/e2e/test_agent_runtime_page.py",
     "tests/e2e/test_team_assistant.py",
     "tests/faults/test_storm.py",

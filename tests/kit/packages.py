@@ -46,13 +46,6 @@ def bare_environment(place: Path) -> Path:
     return programs
 
 
-def installed_wheel(shared: Path, place: Path) -> Path:
-    """Make an environment with the wheel of this checkout; return its `bin`."""
-    programs = bare_environment(place)
-    ran(programs / "pip", "install", built(shared).wheel)
-    return programs
-
-
 def shared_folder(base: Path, worker: str) -> Path:
     """Return the folder that all workers of a run have in common."""
     return base if worker == "master" else base.parent
