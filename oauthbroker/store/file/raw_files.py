@@ -12,7 +12,7 @@ from typing import Final
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.entry_names import is_name
 from oauthbroker.store.file.atomic_files import create_whole, drop_temp, new_locked, new_temp, write_file
-from oauthbroker.store.file.checked_files import check_root, close, make_folders, own_folder, read_file
+from oauthbroker.store.file.checked_files import check_root, close, closing, make_folders, own_folder, read_file
 from oauthbroker.store.file.folders import CORRUPT, DATA, LOCKS, MARK, OPEN, TAGS
 from oauthbroker.store.file.system_calls import Fs, at_border
 from oauthbroker.store.file.tags import TagFiles
@@ -46,13 +46,11 @@ class RawFiles:
             parent = fs.open_root(root)
         except FileNotFoundError:
             raise BrokerError(Code.STORE_UNAVAILABLE, note=f"there is no folder {root}") from None
-        try:
+        with closing(fs, parent):
             check_root(fs.fstat(parent))
             if make:
                 make_folders(fs, parent, [DATA])
             data = own_folder(fs, parent, DATA)
-        finally:
-            close(fs, parent)
         if not fs.try_lock(data):
             close(fs, data)
             raise BrokerError(Code.STORE_LOCKED, note="another command moves or makes this store")
@@ -124,13 +122,11 @@ class RawFiles:
         folder, found, tags = self._folder(kind), list[RawRecord](), self._tags[kind]
         if folder is None:
             return []
-        try:
+        with closing(self._fs, folder):
             for name in names:
                 record = read_file(self._fs, folder, name, MAX_RECORD)
                 if record is not None:  # a broker that works may have removed it
                     found.append(RawRecord(name, record[0], frozenset(tags.get(name, ()))))
-        finally:
-            close(self._fs, folder)
         return found
 
     def write(self, kind: str, records: Collection[RawRecord]) -> None:
@@ -139,8 +135,8 @@ class RawFiles:
     def _write(self, kind: str, records: Collection[RawRecord]) -> None:
         """Write the tags, then the records, then one sync of their folder, as the store's own writes do."""
         make_folders(self._fs, self._data, [kind])
-        folder, there = own_folder(self._fs, self._data, kind), self._tags.setdefault(kind, {})
-        try:
+        there = self._tags.setdefault(kind, {})
+        with closing(self._fs, own_folder(self._fs, self._data, kind)) as folder:
             self._tag_files.add(
                 (Key(kind, each.name), Tag(kind, *tag)) for each in records for tag in sorted(each.tags)
             )
@@ -154,8 +150,6 @@ class RawFiles:
                     raise
                 close(self._fs, fd)
             self._fs.fsync(folder)
-        finally:
-            close(self._fs, folder)
         for each in records:
             gone = there.get(each.name, set()) - each.tags
             self._tag_files.remove(Key(kind, each.name), [Tag(kind, *tag) for tag in gone])
@@ -167,13 +161,11 @@ class RawFiles:
         folder, there = self._folder(kind), self._tags.get(kind, {})
         if folder is None:
             return
-        try:
+        with closing(self._fs, folder):
             for name in names:
                 with suppress(FileNotFoundError):
                     self._fs.unlink(folder, name)
             self._fs.fsync(folder)
-        finally:
-            close(self._fs, folder)
         for name in names:
             self._tag_files.remove(Key(kind, name), [Tag(kind, *tag) for tag in there.get(name, ())])
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import Code
-from oauthbroker.store.file.checked_files import close
+from oauthbroker.store.file.checked_files import closing
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.folders import DATA, LOCKS
 from oauthbroker.store.file.system_calls import Fs, at_border
@@ -73,10 +73,8 @@ def _names(fs: Fs, root: Path) -> set[str]:
         folder = fs.open_root(root / DATA)
     except FileNotFoundError:
         return set()
-    try:
+    with closing(fs, folder):
         return set(fs.listdir(folder))
-    finally:
-        close(fs, folder)
 
 
 def _refused() -> OSError:

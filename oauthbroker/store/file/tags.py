@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from oauthbroker.store.file.cache_stamp import FolderStamp
-from oauthbroker.store.file.checked_files import close, own_folder
+from oauthbroker.store.file.checked_files import close, closing, own_folder
 from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.port import Key, Tag
 
@@ -66,15 +66,10 @@ class TagFiles:
         if self._folder is None:
             raise FileNotFoundError
         path = _label_path(tag)
-        label = self._below("", self._folder, path, make=make)
-        try:
+        with closing(self._fs, self._below("", self._folder, path, make=make)) as label:
             shard = self._below(path, label, _shard_path(tag).removeprefix(f"{path}/"), make=make)
-        finally:
-            close(self._fs, label)
-        try:
+        with closing(self._fs, shard):
             yield shard
-        finally:
-            close(self._fs, shard)
 
     def _below(self, path: str, parent: int, name: str, *, make: bool) -> int:
         if make:

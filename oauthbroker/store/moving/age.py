@@ -11,7 +11,7 @@ import pyrage
 
 from oauthbroker.core.refused import Refused
 from oauthbroker.store.file.atomic_files import drop_temp, new_temp
-from oauthbroker.store.file.checked_files import close, read_file
+from oauthbroker.store.file.checked_files import close, closing, read_file
 from oauthbroker.store.file.system_calls import Fs, at_border
 
 _MOST_IDENTITIES: Final = 64 * 1024
@@ -56,11 +56,9 @@ def archive_file(path: Path) -> BinaryIO:
 
 
 def _read(path: Path) -> bytes | None:
-    fs, folder = Fs(), Fs().open_root(path.parent)
-    try:
+    fs = Fs()
+    with closing(fs, fs.open_root(path.parent)) as folder:
         found = read_file(fs, folder, path.name, _MOST_IDENTITIES)
-    finally:
-        close(fs, folder)
     return found[0] if found else None
 
 
@@ -86,8 +84,7 @@ def encrypt(path: Path, lines: Iterator[bytes], to: Sequence[Any]) -> None:
 
 
 def _encrypt(fs: Fs, path: Path, lines: Iterator[bytes], to: Sequence[Any]) -> None:
-    folder = fs.open_root(path.parent)
-    try:
+    with closing(fs, fs.open_root(path.parent)) as folder:
         if path.name in fs.listdir(folder):
             raise Refused(f"{path} exists, and nothing is overwritten. Choose another name.")
         temp, fd = new_temp(fs, folder, path.name)
@@ -100,8 +97,6 @@ def _encrypt(fs: Fs, path: Path, lines: Iterator[bytes], to: Sequence[Any]) -> N
             raise
         close(fs, fd)
         fs.fsync(folder)
-    finally:
-        close(fs, folder)
 
 
 def _piped(lines: Iterator[bytes], write: Callable[[bytes], int], to: Sequence[Any]) -> None:
