@@ -11,7 +11,7 @@ from typing import Final
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.entry_names import is_name
-from oauthbroker.store.file.atomic_files import create_whole, drop_temp, new_locked, new_temp, write_file
+from oauthbroker.store.file.atomic_files import create_whole, drop_temp, new_locked, replacing, write_file
 from oauthbroker.store.file.checked_files import check_root, close, closing, make_folders, own_folder, read_file
 from oauthbroker.store.file.folders import CORRUPT, DATA, LOCKS, MARK, OPEN, TAGS
 from oauthbroker.store.file.system_calls import Fs, at_border
@@ -141,14 +141,8 @@ class RawFiles:
                 (Key(kind, each.name), Tag(kind, *tag)) for each in records for tag in sorted(each.tags)
             )
             for each in records:
-                temp, fd = new_temp(self._fs, folder, each.name)
-                try:
+                with replacing(self._fs, folder, each.name) as fd:
                     write_file(self._fs, fd, each.record)
-                    self._fs.rename(folder, temp, each.name)
-                except BaseException:
-                    drop_temp(self._fs, folder, temp, fd)
-                    raise
-                close(self._fs, fd)
             self._fs.fsync(folder)
         for each in records:
             gone = there.get(each.name, set()) - each.tags

@@ -10,8 +10,8 @@ from typing import Any, BinaryIO, Final, Protocol
 import pyrage
 
 from oauthbroker.core.refused import Refused
-from oauthbroker.store.file.atomic_files import drop_temp, new_temp
-from oauthbroker.store.file.checked_files import close, closing, read_file
+from oauthbroker.store.file.atomic_files import replacing
+from oauthbroker.store.file.checked_files import closing, read_file
 from oauthbroker.store.file.system_calls import Fs, at_border
 
 _MOST_IDENTITIES: Final = 64 * 1024
@@ -87,15 +87,9 @@ def _encrypt(fs: Fs, path: Path, lines: Iterator[bytes], to: Sequence[Any]) -> N
     with closing(fs, fs.open_root(path.parent)) as folder:
         if path.name in fs.listdir(folder):
             raise Refused(f"{path} exists, and nothing is overwritten. Choose another name.")
-        temp, fd = new_temp(fs, folder, path.name)
-        try:
+        with replacing(fs, folder, path.name) as fd:
             _piped(lines, lambda data: fs.write(fd, data), to)
             fs.fsync(fd)
-            fs.rename(folder, temp, path.name)
-        except BaseException:
-            drop_temp(fs, folder, temp, fd)
-            raise
-        close(fs, fd)
         fs.fsync(folder)
 
 
