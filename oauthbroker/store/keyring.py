@@ -6,18 +6,15 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NoReturn
 
 from oauthbroker.core.clock import Clock, SystemClock, to_iso
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store import keyring_document as form
 from oauthbroker.store.entry_names import entry_names, labelled_mac, tag_of
-from oauthbroker.store.file.system_calls import Fs, at_border
 from oauthbroker.store.key_encryption_keys import EnvKek, FileKek, KeyProvider
 from oauthbroker.store.key_wrapping import open_box, seal_box
 from oauthbroker.store.keyring_document import Seed, SeedState, Upgrades, Wrap
-from oauthbroker.store.keyring_file import read_keyring, write_keyring
 from oauthbroker.store.port import Tag
 from oauthbroker.store.seal import SealPlace, seal, unseal
 
@@ -25,7 +22,7 @@ __all__ = ["EnvKek", "FileKek", "KeyProvider", "Keyring", "Seed", "SeedState", "
 
 
 class Keyring:
-    """All keys of a store. Created by `create` or `opened`, immutable. `upgrades` is None in a keyring of format 1.
+    """All keys of a store. Created by `fresh` or `opened`, immutable. `upgrades` is None in a keyring of format 1.
 
     `seeds` are in their order of age. Those before the active one open records that are not sealed anew yet; one
     after it opens records of the next epoch. `epoch` counts which seed is active.
@@ -63,28 +60,9 @@ class Keyring:
         raise TypeError("a keyring is neither pickled nor copied")
 
     @classmethod
-    def create(
-        cls,
-        path: Path,
-        kek: KeyProvider,
-        *,
-        clock: Clock | None = None,
-        fs: Fs | None = None,
-        upgrades: Iterable[str] = (),
-    ) -> Keyring:
-        """Create the keyring of a new store at `path` (`<root>/data/keyring`), with the folders above it. `upgrades`
-        are all steps: a new store needs none.
-
-        Raises `keyExists` if there is a keyring, or records that a new keyring could not open.
-        """
-        ring = cls.fresh(clock=clock, upgrades=upgrades).wrapped_for([kek])
-        if not at_border(lambda: write_keyring(fs or Fs(), path, ring.document())):
-            raise BrokerError(Code.KEY_EXISTS)
-        return ring
-
-    @classmethod
     def fresh(cls, *, clock: Clock | None = None, upgrades: Iterable[str] = ()) -> Keyring:
-        """Make the keys of a new store. They are kept nowhere yet: `wrapped_for` makes a keyring that can be."""
+        """Make the keys of a new store. They are kept nowhere yet: `wrapped_for` makes a keyring that can be.
+        `upgrades` are all steps: a new store needs none."""
         return cls(
             store_id=os.urandom(16).hex(),
             name_key=os.urandom(32),
@@ -94,18 +72,9 @@ class Keyring:
         )
 
     @classmethod
-    def load(cls, path: Path, kek: KeyProvider, *, fs: Fs | None = None) -> Keyring:
-        """Open a keyring and change nothing.
-
-        Raises `keyUnknown` if there is none, `keyMismatch` for another key or a damaged keyring, `storePermissions` if
-        others can access it.
-        """
-        return cls.opened(at_border(lambda: read_keyring(fs or Fs(), path)), kek)
-
-    @classmethod
     def opened(cls, document: bytes | None, *keks: KeyProvider) -> Keyring:
-        """Open a keyring's document, None for none, with the first of these keys that opens it. Raises `keyUnknown` and
-        `keyMismatch` as `load` does, and what the last fitting key raises."""
+        """Open a keyring's document, None for none, with the first of these keys that opens it. Raises `keyUnknown` if
+        there is none, `keyMismatch` for another key or a damaged document, and what the last fitting key raises."""
         if document is None:
             raise BrokerError(Code.KEY_UNKNOWN, note="there is no keyring")
         parsed = form.members_of(document)

@@ -10,6 +10,7 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.keyring import FileKek, Keyring
+from oauthbroker.store.keyring_home import KeyringFile
 
 
 def open_file_store(
@@ -35,5 +36,5 @@ def open_keyring(folder: Path) -> Keyring:
     root, key_file = folder / "store", folder / "test.kek"
     path = root / "data" / "keyring"
     if not path.exists():
-        return Keyring.create(path, FileKek.create(key_file, outside=[root]))
-    return Keyring.load(path, FileKek.open(key_file, outside=[root]))
+        return KeyringFile(path, FileKek.create(key_file, outside=[root])).create()
+    return KeyringFile(path, FileKek.open(key_file, outside=[root])).load()

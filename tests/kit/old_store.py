@@ -34,7 +34,7 @@ def unpack(place: Path) -> Path:
 
 
 def keyring_file(root: Path, key_file: Path, fs: Fs | None = None) -> KeyringFile:
-    return KeyringFile(root / "data" / "keyring", FileKek.open(key_file, outside=[root]), fs)
+    return KeyringFile(root / "data" / "keyring", FileKek.open(key_file, outside=[root]), fs=fs)
 
 
 async def open_upgraded(

@@ -16,7 +16,7 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keyring_home import KeyringFile
 from oauthbroker.store.move_mark import MoveMark, MoveState
 from oauthbroker.store.moving.copying import Move
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
@@ -182,7 +182,7 @@ def test_a_damaged_record_stops_the_cut_over_or_is_left_behind(world: World) -> 
 
 
 def test_a_place_with_another_living_store_is_no_target(world: World, tmp_path: Path) -> None:
-    Keyring.create(tmp_path / "others" / "data" / "keyring", world.kek)
+    KeyringFile(tmp_path / "others" / "data" / "keyring", world.kek).create()
     with pytest.raises(BrokerError) as refused:
         world.move("files", "others")
     assert (Code.KEY_EXISTS, True) == (refused.value.code, "another store" in str(refused.value))
