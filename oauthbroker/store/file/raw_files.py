@@ -13,16 +13,16 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.entry_names import is_name
 from oauthbroker.store.file.atomic_files import create_whole, drop_temp, new_locked, replacing, write_file
 from oauthbroker.store.file.checked_files import check_root, close, closing, make_folders, own_folder, read_file
-from oauthbroker.store.file.folders import CORRUPT, DATA, LOCKS, MARK, OPEN, TAGS
+from oauthbroker.store.file.folders import CORRUPT, DATA, LOCKS, MARK, OPEN, TAGS, living_marks
 from oauthbroker.store.file.system_calls import Fs, at_border
 from oauthbroker.store.file.tags import TagFiles
+from oauthbroker.store.keyring_file import read_keyring_in
 from oauthbroker.store.move_mark import MOST_BYTES, MoveMark
 from oauthbroker.store.moving.raw import LAST, RawRecord
 from oauthbroker.store.port import Key, Tag
 from oauthbroker.store.seal import MAX_RECORD
 
 _KEYRING: Final = "keyring"
-_KEYRING_BYTES: Final = 1024 * 1024
 _NO_KINDS: Final = {LOCKS, CORRUPT, TAGS, "audit"}
 _Tags = dict[str, set[tuple[str, str]]]
 
@@ -57,8 +57,7 @@ class RawFiles:
         return data
 
     def keyring(self) -> bytes | None:
-        found = at_border(lambda: read_file(self._fs, self._data, _KEYRING, _KEYRING_BYTES))
-        return found[0] if found else None
+        return at_border(lambda: read_keyring_in(self._fs, self._data))
 
     def put_keyring(self, document: bytes) -> None:
         at_border(lambda: make_folders(self._fs, self._data, [LOCKS, CORRUPT, TAGS]))
@@ -82,20 +81,8 @@ class RawFiles:
         self._fs.fsync(self._data)
 
     def users(self) -> int:
-        """Count the open marks that are locked: their processes live."""
-        return at_border(lambda: sum(map(self._lives, self._fs.listdir(self._data))))
-
-    def _lives(self, name: str) -> bool:
-        if not name.startswith(OPEN) or name == self._own[0]:
-            return False
-        try:
-            fd = self._fs.open_file(self._data, name)
-        except FileNotFoundError:
-            return False
-        try:
-            return not self._fs.try_lock(fd)
-        finally:
-            close(self._fs, fd)
+        """Count the open marks of other living processes."""
+        return at_border(lambda: len(living_marks(self._fs, self._data))) - bool(self._own[0])
 
     def kinds(self) -> set[str]:
         return at_border(lambda: {name for name in self._fs.listdir(self._data) if self._is_kind(name)})
