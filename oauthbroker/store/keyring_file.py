@@ -7,8 +7,8 @@ from pathlib import Path
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.atomic_files import create_whole
-from oauthbroker.store.file.checked_files import check_folder, check_root, closing, make_folders, own_folder, read_file
-from oauthbroker.store.file.folders import CORRUPT, LOCKS
+from oauthbroker.store.file.checked_files import check_folder, closing, read_file
+from oauthbroker.store.file.folders import CORRUPT, LOCKS, open_data
 from oauthbroker.store.file.system_calls import Fs
 
 _LIMIT = 1024 * 1024
@@ -34,12 +34,7 @@ def read_keyring_in(fs: Fs, folder: int, name: str = "keyring") -> bytes | None:
 
 def write_keyring(fs: Fs, path: Path, text: bytes) -> bool:
     """Create the keyring file; False if a keyring or records exist. A lock on the folder lets one writer win."""
-    fs.make_root(path.parent.parent)
-    with closing(fs, fs.open_root(path.parent.parent)) as root:
-        check_root(fs.fstat(root))
-        make_folders(fs, root, [path.parent.name])
-        folder = own_folder(fs, root, path.parent.name)
-    with closing(fs, folder):
+    with closing(fs, open_data(fs, path.parent.parent)) as folder:
         if not fs.try_lock(folder):
             raise BrokerError(Code.STORE_LOCKED)
         if _is_taken(fs, folder, path.name):

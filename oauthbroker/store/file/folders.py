@@ -63,7 +63,7 @@ def open_folders(fs: Fs, root: Path, kinds: Sequence[str]) -> Folders:
 
 def _open_all(fs: Fs, root: Path, names: Collection[str]) -> Folders:
     with ExitStack() as stack:
-        data, opened = _open_data(fs, root), dict[str, int]()
+        data, opened = open_data(fs, root), dict[str, int]()
         stack.callback(close, fs, data)
         with ExitStack() as checking:
             dead = _dead_marks(fs, data, checking)
@@ -137,7 +137,8 @@ def _unmark(fs: Fs, data: int, name: str, fd: int, opened_by: int) -> None:
         close(fs, fd)
 
 
-def _open_data(fs: Fs, root: Path) -> int:
+def open_data(fs: Fs, root: Path) -> int:
+    """Open `<root>/data`, created durably if it is missing."""
     fs.make_root(root)
     with closing(fs, fs.open_root(root)) as fd:
         check_root(fs.fstat(fd))
