@@ -12,7 +12,7 @@ from functools import partial
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.entry_names import fingerprint
 from oauthbroker.store.file.atomic_files import create_whole, drop_temp, new_temp, write_file
-from oauthbroker.store.file.cache_stamp import FolderStamp, Stamp
+from oauthbroker.store.file.cache_stamp import FolderSyncs, Stamp
 from oauthbroker.store.file.checked_files import close, read_file
 from oauthbroker.store.file.folders import Folders
 from oauthbroker.store.file.group_commit import GroupCommit
@@ -53,13 +53,13 @@ class Prepared:
 class EntryFiles:
     """The entry files of one store. Methods raise OSError, BrokerError and Conflict."""
 
-    __slots__ = ("_commits", "_folders", "_fs", "_kinds", "_ring", "_synced", "tags")
+    __slots__ = ("_commits", "_folders", "_fs", "_kinds", "_ring", "_syncs", "tags")
 
     def __init__(self, *, fs: Fs, folders: Folders, ring: LiveKeyring, kinds: Sequence[str]) -> None:
         self._fs, self._folders, self._ring, self._kinds = fs, folders, ring, tuple(kinds)
         self.tags = TagFiles(fs, folders.tags)
         self._commits = {kind: GroupCommit(partial(fs.fsync, folder)) for kind, folder in folders.by_kind.items()}
-        self._synced: dict[str, FolderStamp] = {}
+        self._syncs = FolderSyncs(fs)
 
     def document(self) -> bytes | None:
         """Return the document of the keyring."""
@@ -230,16 +230,8 @@ class EntryFiles:
         self._commits[key.kind].cover()
 
     def sync(self, kind: str) -> None:
-        """Make a kind's folder durable: which entries it has, and in which version. Their bytes are durable already.
-
-        Costs one stat where nothing was renamed in the folder since a sync that is known to cover all of it.
-        """
-        folder = self._folders.by_kind[kind]
-        seen, last = FolderStamp.of(self._fs, folder), self._synced.get(kind)
-        if last is not None and last.covers(seen):
-            return
-        self._fs.fsync(folder)
-        self._synced[kind] = seen.after(last)
+        """Make a kind's folder durable: which entries it has, and in which version. Their bytes are durable already."""
+        self._syncs.sync(kind, self._folders.by_kind[kind])
 
     def keep_aside(self, key: Key) -> bool:
         """Copy a damaged record to `corrupt/`, once for each state of damage. The original stays in place.
