@@ -182,11 +182,11 @@ class FileStore:
 
     async def delete(self, key: Key, *, expect: int) -> None:
         self._check_open(key)
-        await self._writer.delete(key, expect)
+        await self._writer.change(key, partial(self._entries.remove, key, expect))
 
     async def set_aside(self, key: Key) -> None:
         self._check_open(key)
-        await self._writer.set_aside(key)
+        await self._writer.change(key, partial(self._entries.set_aside, key))
 
     async def check_writable(self, key: Key) -> None:
         self._check_open(key)

@@ -59,7 +59,8 @@ class SealedFiles:
         for key in await self._keys(kind):
             try:
                 active = self._keyring.ring.active.kid
-                yield await self._seed_of(key) != active and await self._writer.reseal(key)
+                reseal = partial(self._entries.reseal, key)
+                yield await self._seed_of(key) != active and await self._writer.change(key, reseal)
             except Conflict:
                 yield False  # it was removed, or written, which seals it
             except BrokerError as error:
