@@ -65,7 +65,7 @@ class FileStore:
         self.keyring = LiveKeyring(keyring)
         self._fs, self._folders, self._on_damage = fs, folders, on_damage
         self._kinds, self._lease_kinds = folders.by_kind, frozenset(lease_kinds)
-        self._entries = EntryFiles(fs=fs, folders=folders, ring=self.keyring, kinds=tuple(folders.by_kind))
+        self._entries = EntryFiles(fs=fs, folders=folders, keyring=self.keyring, kinds=tuple(folders.by_kind))
         self._locks = Locks(fs, folders.locks, clock)
         self._writer = Writer(self._entries, self._locks)
         self.sealed = SealedFiles(
@@ -117,15 +117,15 @@ class FileStore:
     def key(self, kind: str, *parts: str) -> Key:
         if kind not in self._kinds and kind not in self._lease_kinds:
             raise ValueError(f"this store keeps no {kind!r}")
-        return Key(kind, self.keyring.name(kind, *parts))
+        return Key(kind, self.keyring.ring.name(kind, *parts))
 
     def mac(self, label: str, *parts: str) -> bytes:
         """Return 32 bytes that only brokers with this store's keyring can compute (for CSRF tokens and the like)."""
-        return self.keyring.mac(label, *parts)
+        return self.keyring.ring.mac(label, *parts)
 
     def tag(self, kind: str, label: str, *parts: str) -> Tag:
         self._check_kind(kind)
-        return self.keyring.tag(kind, label, *parts)
+        return self.keyring.ring.tag(kind, label, *parts)
 
     async def get(self, key: Key) -> Entry | None:
         self._check_open(key)

@@ -53,10 +53,10 @@ class Prepared:
 class EntryFiles:
     """The entry files of one store. Methods raise OSError, BrokerError and Conflict."""
 
-    __slots__ = ("_commits", "_folders", "_fs", "_kinds", "_ring", "_syncs", "tags")
+    __slots__ = ("_commits", "_folders", "_fs", "_keyring", "_kinds", "_syncs", "tags")
 
-    def __init__(self, *, fs: Fs, folders: Folders, ring: LiveKeyring, kinds: Sequence[str]) -> None:
-        self._fs, self._folders, self._ring, self._kinds = fs, folders, ring, tuple(kinds)
+    def __init__(self, *, fs: Fs, folders: Folders, keyring: LiveKeyring, kinds: Sequence[str]) -> None:
+        self._fs, self._folders, self._keyring, self._kinds = fs, folders, keyring, tuple(kinds)
         self.tags = TagFiles(fs, folders.tags)
         self._commits = {kind: GroupCommit(partial(fs.fsync, folder)) for kind, folder in folders.by_kind.items()}
         self._syncs = FolderSyncs(fs)
@@ -68,7 +68,7 @@ class EntryFiles:
     def read_anew(self, key: Key) -> Entry | None:
         """Return the entry after an unknown seed: another process may have made it, and may have sealed the entry anew.
         Called on a thread, because it may ask a key service."""
-        self._ring.adopt(self.document())
+        self._keyring.adopt(self.document())
         return self.read(key)
 
     def read(self, key: Key) -> Entry | None:
@@ -77,7 +77,7 @@ class EntryFiles:
         if found is None:
             return None
         record, stat = found
-        generation, body = self._ring.unseal(key.kind, key.name, record, kinds=self._kinds)
+        generation, body = self._keyring.ring.unseal(key.kind, key.name, record, kinds=self._kinds)
         return Entry(key, generation, body, stamp=Stamp(stat, record[:HEADER], self._fs.monotonic()))
 
     def names(self, kind: str) -> list[str]:
@@ -120,7 +120,7 @@ class EntryFiles:
         try:
             if ahead is not None:
                 self.fill(ahead)
-            record = self._ring.seal(key.kind, key.name, generation, body)
+            record = self._keyring.ring.seal(key.kind, key.name, generation, body)
             write_file(self._fs, fd, record, reserved=taken is not None)
         except BaseException:
             drop_temp(self._fs, folder, temp, fd)
@@ -160,9 +160,9 @@ class EntryFiles:
         """Return the version, sealed anew if its seed is no longer the active one. Called under the entry's lock: who
         takes all locks after a rotation knows that no process seals with the old seed any more."""
         document = self.document()
-        if not self._ring.seals(document):
-            self._ring.adopt(document)
-        if prepared.header[KID] == self._ring.ring.active.kid:
+        if not self._keyring.seals(document):
+            self._keyring.adopt(document)
+        if prepared.header[KID] == self._keyring.ring.active.kid:
             return prepared
         again = self.prepare(
             prepared.key, prepared.generation, prepared.body, tags=prepared.tags, replaces=prepared.replaces
@@ -185,7 +185,7 @@ class EntryFiles:
 
     def reseal(self, key: Key, held: HeldLock) -> bool:
         """Seal an entry under the active seed, under its lock, in its generation. False if it is, or is gone."""
-        if self.seed_of(key) == self._ring.ring.active.kid:
+        if self.seed_of(key) == self._keyring.ring.active.kid:
             return False
         entry = self._read_surely(key)
         if entry is None:

@@ -70,14 +70,14 @@ class PostgresStore:
     def key(self, kind: str, *parts: str) -> Key:
         if kind not in self._kinds and kind not in self._lease_kinds:
             raise ValueError(f"this store keeps no {kind!r}")
-        return Key(kind, self.keyring.name(kind, *parts))
+        return Key(kind, self.keyring.ring.name(kind, *parts))
 
     def mac(self, label: str, *parts: str) -> bytes:
-        return self.keyring.mac(label, *parts)
+        return self.keyring.ring.mac(label, *parts)
 
     def tag(self, kind: str, label: str, *parts: str) -> Tag:
         self._check_kind(kind)
-        return self.keyring.tag(kind, label, *parts)
+        return self.keyring.ring.tag(kind, label, *parts)
 
     async def get(self, key: Key) -> Entry | None:
         try:
@@ -278,7 +278,7 @@ class PostgresStore:
         self.connections.check_open()
 
     def _opened(self, key: Key, generation: int, version: int, record: bytes) -> Entry:
-        sealed, body = self.keyring.unseal(key.kind, key.name, record, kinds=self._kinds)
+        sealed, body = self.keyring.ring.unseal(key.kind, key.name, record, kinds=self._kinds)
         if sealed != generation:
             raise BrokerError(Code.RECORD_CORRUPT, note="the generation beside the record is not its own")
         return Entry(key, generation, body, stamp=version)
