@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import Code
@@ -32,26 +32,13 @@ class ReadOnlyFs(Fs):
     def try_lock(self, *_: object) -> bool:
         return False
 
-    def create_file(self, *_: object) -> NoReturn:
-        raise _refused()
-
-    def write(self, *_: object) -> NoReturn:
-        raise _refused()
-
-    def reserve(self, *_: object) -> NoReturn:
-        raise _refused()
-
     def fsync(self, *_: object) -> None:
         """Do nothing: nothing was changed."""
 
-    def truncate(self, *_: object) -> NoReturn:
-        raise _refused()
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    def rename(self, *_: object) -> NoReturn:
-        raise _refused()
-
-    def unlink(self, *_: object) -> NoReturn:
-        raise _refused()
+    create_file = write = reserve = truncate = rename = unlink = _refuse
 
 
 def look_at(
@@ -75,7 +62,3 @@ def _names(fs: Fs, root: Path) -> set[str]:
         return set()
     with closing(fs, folder):
         return set(fs.listdir(folder))
-
-
-def _refused() -> OSError:
-    return OSError(errno.EROFS, os.strerror(errno.EROFS))
