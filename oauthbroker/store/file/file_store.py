@@ -178,7 +178,7 @@ class FileStore:
         finally:
             left = _used_up(key, room)
             if left is not None:
-                await self._writer.run(partial(self._entries.give_back, key, left))
+                await self._writer.run(partial(self._entries.discard, left))
 
     async def delete(self, key: Key, *, expect: int) -> None:
         self._check_open(key)

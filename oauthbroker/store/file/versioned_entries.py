@@ -32,6 +32,7 @@ _UNOPENED = frozenset({Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKN
 class Taken:
     """Disk space under a temporary name, locked while its writer lives."""
 
+    key: Key
     temp: str
     fd: int
 
@@ -84,23 +85,16 @@ class EntryFiles:
         """Return the entry names in a kind's folder, without temporary files."""
         return [name for name in self._fs.listdir(self._folders.by_kind[kind]) if not name.startswith(".")]
 
-    def reserve(self, key: Key, size: int) -> Taken:
-        """Reserve disk space for a record around a body of `size` bytes."""
-        length, folder = record_size(size), self._folders.by_kind[key.kind]
-        temp, fd = new_temp(self._fs, folder, key.name)
+    def fill(self, room: Reservation) -> None:
+        """Reserve disk space for a record around a body of the reservation's size. It holds none yet."""
+        length, folder = record_size(room.size), self._folders.by_kind[room.key.kind]
+        temp, fd = new_temp(self._fs, folder, room.key.name)
         try:
             self._fs.reserve(fd, length)
         except BaseException:
             drop_temp(self._fs, folder, temp, fd)
             raise
-        return Taken(temp, fd)
-
-    def fill(self, room: Reservation) -> None:
-        """Take the space of a reservation that holds none yet."""
-        room.held = self.reserve(room.key, room.size)
-
-    def give_back(self, key: Key, taken: Taken) -> None:
-        drop_temp(self._fs, self._folders.by_kind[key.kind], taken.temp, taken.fd)
+        room.held = Taken(room.key, temp, fd)
 
     def prepare(
         self,
@@ -193,9 +187,9 @@ class EntryFiles:
         self.install(self.prepare(key, entry.generation, entry.body, replaces=entry.generation), held)
         return True
 
-    def discard(self, prepared: Prepared) -> None:
-        """Discard a prepared version whose lock could not be taken."""
-        drop_temp(self._fs, self._folders.by_kind[prepared.key.kind], prepared.temp, prepared.fd)
+    def discard(self, left: Prepared | Taken) -> None:
+        """Discard a prepared version whose lock could not be taken, or space that was not used."""
+        drop_temp(self._fs, self._folders.by_kind[left.key.kind], left.temp, left.fd)
 
     def remove(self, key: Key, expect: int, held: HeldLock) -> None:
         """Remove an entry durably, under its lock. Raises Conflict if the generation has changed."""
