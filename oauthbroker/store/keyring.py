@@ -29,7 +29,7 @@ class Keyring:
     """
 
     __slots__ = (
-        "_active", "_by_kid", "_data_key", "_name_key", "_name_of", "epoch", "seeds", "store_id", "upgrades", "wraps",
+        "_by_kid", "_data_key", "_name_key", "_name_of", "active", "epoch", "seeds", "store_id", "upgrades", "wraps",
     )  # fmt: skip
 
     def __init__(
@@ -51,7 +51,7 @@ class Keyring:
         self._data_key = data_key
         self._name_key, self._name_of = name_key, entry_names(name_key)
         self._by_kid = {seed.kid: seed.key for seed in self.seeds if seed.state is not SeedState.DESTROYED}
-        (self._active,) = (seed for seed in self.seeds if seed.state is SeedState.ACTIVE)
+        (self.active,) = (seed for seed in self.seeds if seed.state is SeedState.ACTIVE)
 
     def __repr__(self) -> str:
         return f"Keyring(store {self.store_id[:8]}, epoch {self.epoch}, {len(self.seeds)} seeds)"
@@ -114,10 +114,6 @@ class Keyring:
         return self._with(upgrades=upgrades)
 
     @property
-    def active(self) -> Seed:
-        return self._active
-
-    @property
     def next_seed(self) -> Seed | None:
         """The seed that all processes can open and none seals with yet."""
         return self.seeds[-1] if self.seeds[-1].state is SeedState.DECRYPT_ONLY else None
@@ -125,7 +121,7 @@ class Keyring:
     @property
     def old_seeds(self) -> tuple[Seed, ...]:
         """The seeds before the active one that are not destroyed."""
-        older = self.seeds[: self.seeds.index(self._active)]
+        older = self.seeds[: self.seeds.index(self.active)]
         return tuple(seed for seed in older if seed.state is not SeedState.DESTROYED)
 
     def with_next_seed(self, clock: Clock | None = None) -> Keyring:
@@ -135,7 +131,7 @@ class Keyring:
     def with_next_active(self) -> Keyring:
         """Return the keyring of the next epoch, in which the newest seed seals and the active one only opens."""
         *before, newest = self.seeds
-        before = [replace(it, state=SeedState.DECRYPT_ONLY) if it is self._active else it for it in before]
+        before = [replace(it, state=SeedState.DECRYPT_ONLY) if it is self.active else it for it in before]
         return self._with(seeds=(*before, replace(newest, state=SeedState.ACTIVE)), epoch=self.epoch + 1)
 
     def with_resealed(self) -> Keyring:
@@ -168,7 +164,7 @@ class Keyring:
 
     def seal(self, kind: str, name: str, generation: int, body: bytes) -> bytes:
         """Seal a record for this kind, name and generation."""
-        return seal(self._active.kid, self._active.key, SealPlace(self.store_id, kind, name), generation, body)
+        return seal(self.active.kid, self.active.key, SealPlace(self.store_id, kind, name), generation, body)
 
     def unseal(self, kind: str, name: str, record: bytes, *, kinds: Iterable[str] = ()) -> tuple[int, bytes]:
         """Return (generation, body) of a record found here. Raises as `seal.unseal` does."""
