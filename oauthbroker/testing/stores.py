@@ -26,9 +26,7 @@ def open_file_store(
     Opened twice, also from two processes, it is one store with two brokers.
     """
     ring = open_keyring(folder)
-    return FileStore.open(
-        folder / "store", ring, kinds=kinds, lease_kinds=lease_kinds, clock=clock or SystemClock(), fs=fs
-    )
+    return FileStore(folder / "store", ring, kinds=kinds, lease_kinds=lease_kinds, clock=clock or SystemClock(), fs=fs)
 
 
 def open_keyring(folder: Path) -> Keyring:

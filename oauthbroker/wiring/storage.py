@@ -77,7 +77,7 @@ def _store_of(
     if settings.store_url_env:
         at_border(lambda: Fs().make_root(data_of(settings)))  # for this host's part of the audit log
         return database_store(settings, keyring, env=env, on_damage=reporting(log))
-    return FileStore.open(
+    return FileStore(
         Path(settings.store_root),
         keyring,
         kinds=KINDS,

@@ -54,9 +54,7 @@ class Hosts:
         if self.url is not None:
             store = PostgresStore(ConnectionPool(self.url), home.load(), kinds=KINDS, lease_kinds=LEASE_KINDS)
         else:
-            store = FileStore.open(
-                self.folder / "store", home.load(), kinds=KINDS, lease_kinds=LEASE_KINDS, clock=clock
-            )
+            store = FileStore(self.folder / "store", home.load(), kinds=KINDS, lease_kinds=LEASE_KINDS, clock=clock)
         self.opened.append(store)
         return KeyRotation(store, home, clock)
 

@@ -70,7 +70,7 @@ class Brokers(Nursery):
         ring = KeyringFile(
             self._folder / "store" / "data" / "keyring", FileKek.open(self._folder / "keys/broker.kek")
         ).load()
-        return TellingStore.open(self._folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
+        return TellingStore(self._folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
 
     async def _ask_at_once(self, app: str, tasks: int) -> None:
         async with self._broker() as broker:

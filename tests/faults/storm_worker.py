@@ -84,9 +84,7 @@ class TellingStore(Telling, FileStore):
 def telling_store(folder: Path) -> TellingStore:
     """The store that `tests.kit.running_broker.file_store` made."""
     ring = KeyringFile(folder / "store" / "data" / "keyring", FileKek.open(folder / "kek")).load()
-    store = TellingStore.open(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
-    assert isinstance(store, TellingStore)
-    return store
+    return TellingStore(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
 
 
 @asynccontextmanager

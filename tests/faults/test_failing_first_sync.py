@@ -57,7 +57,7 @@ async def write_first(root: Path, key_file: Path, fs: Fs) -> None:
 
 def open_store(root: Path, key_file: Path, fs: Fs | None = None) -> FileStore:
     ring = KeyringFile(root / "data" / "keyring", FileKek.open(key_file, fs=fs), fs=fs).load()
-    return FileStore.open(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs)
+    return FileStore(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs)
 
 
 @pytest.mark.slow

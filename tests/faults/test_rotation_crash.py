@@ -29,7 +29,7 @@ BODIES = {("grants", "a"): b"one", ("grants", "b"): b"two", ("sessions", "c"): b
 
 def opened(root: Path, *keks: FileKek, fs: Fs | None = None) -> KeyRotation:
     home = KeyringFile(root / "data" / "keyring", *keks, fs=fs)
-    store = FileStore.open(root, home.load(), kinds=KINDS, lease_kinds=(LEASE_KIND,), clock=SystemClock(), fs=fs)
+    store = FileStore(root, home.load(), kinds=KINDS, lease_kinds=(LEASE_KIND,), clock=SystemClock(), fs=fs)
     return KeyRotation(store, home, SystemClock())
 
 

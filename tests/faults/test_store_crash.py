@@ -40,7 +40,7 @@ def key_in(store: Store) -> Key:
 
 
 def open_at(root: Path, ring: Keyring, fs: Fs | None = None) -> FileStore:
-    return FileStore.open(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs)
+    return FileStore(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs)
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ CHANGES: dict[str, tuple[bytes, Change]] = {
 
 
 def open_at(root: Path, ring: Keyring, fs: Fs | None = None, kind: type[FileStore] = FileStore) -> FileStore:
-    return kind.open(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs)
+    return kind(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs)
 
 
 async def crashed_at_each(place: Path, before: bytes, change: Change, kind: type[FileStore] = FileStore) -> None:

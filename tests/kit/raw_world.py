@@ -81,7 +81,7 @@ class World:
         return False
 
     def store(self, word: str = "files") -> FileStore:
-        return FileStore.open(self.folder / word, self.ring, kinds=KINDS, clock=SystemClock())
+        return FileStore(self.folder / word, self.ring, kinds=KINDS, clock=SystemClock())
 
     async def filled(self) -> None:
         store = self.store()

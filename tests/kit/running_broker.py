@@ -343,7 +343,7 @@ def file_store(folder: Path, clock: Clock | None = None) -> FileStore:
     if not key.exists():
         KeyringFile(keyring, FileKek.create(key)).create()
     ring = KeyringFile(keyring, FileKek.open(key)).load()
-    return FileStore.open(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=clock or TestClock())
+    return FileStore(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=clock or TestClock())
 
 
 def tree(folder: Path) -> dict[str, bytes]:

@@ -58,7 +58,7 @@ async def test_events_that_wait_in_a_database_are_delivered_in_their_order_after
         assert await delivery.ack()
     await rows.close()
     await asyncio.to_thread(world.move, "database", "others")
-    files = FileStore.open(world.folder / "others", ring, clock=SystemClock(), **kinds)
+    files = FileStore(world.folder / "others", ring, clock=SystemClock(), **kinds)
     async with running(identity_provider, [app], store=files) as harness:
         assert [1, 2, 3, 4] == [event["payload"]["number"] for event in await harness.events(count=4)]
     await files.close()

@@ -14,7 +14,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.entry_names import check_key, check_kinds, check_tags, is_name
 from oauthbroker.store.file.cache_stamp import Stamp
-from oauthbroker.store.file.folders import Folders, open_folders
+from oauthbroker.store.file.folders import open_folders
 from oauthbroker.store.file.locked_writes import Writer
 from oauthbroker.store.file.locks import Locks
 from oauthbroker.store.file.sealed_files import DAMAGED, SealedFiles
@@ -52,19 +52,28 @@ class FileStore:
 
     def __init__(
         self,
-        *,
-        fs: Fs,
-        folders: Folders,
+        root: Path,
         keyring: Keyring,
-        lease_kinds: Sequence[str],
+        *,
+        kinds: Sequence[str],
+        lease_kinds: Sequence[str] = (),
         clock: Clock,
-        on_damage: Damage,
-        copies_damage: bool,
+        fs: Fs | None = None,
+        on_damage: Damage = _log_damage,
+        copies_damage: bool = True,
     ) -> None:
-        self._copies_damage = copies_damage
-        self.keyring = LiveKeyring(keyring)
-        self._fs, self._folders, self._on_damage = fs, folders, on_damage
+        """Open the store below `root`, create missing folders (0700), and probe it.
+
+        `kinds` have entries, `lease_kinds` only leases. `on_damage` is called with each entry that a scan skips, as
+        `kind/first digits`. With `copies_damage`, a read copies a damaged entry aside. Raises `storePermissions` or
+        `storeUnavailable` (see `open_folders`).
+        """
+        check_kinds(*kinds, *lease_kinds)
+        fs = fs or Fs()
+        folders = open_folders(fs, root, kinds)
+        self._fs, self._folders, self._on_damage, self._copies_damage = fs, folders, on_damage, copies_damage
         self._kinds, self._lease_kinds = folders.by_kind, frozenset(lease_kinds)
+        self.keyring = LiveKeyring(keyring)
         self._entries = EntryFiles(fs=fs, folders=folders, keyring=self.keyring, kinds=tuple(folders.by_kind))
         self._locks = Locks(fs, folders.locks, clock)
         self._writer = Writer(self._entries, self._locks)
@@ -81,38 +90,6 @@ class FileStore:
 
     def __repr__(self) -> str:
         return f"FileStore({self.keyring!r}, {len(self._kinds)} kinds)"
-
-    @classmethod
-    def open(
-        cls,
-        root: Path,
-        keyring: Keyring,
-        *,
-        kinds: Sequence[str],
-        lease_kinds: Sequence[str] = (),
-        clock: Clock,
-        fs: Fs | None = None,
-        on_damage: Damage = _log_damage,
-        copies_damage: bool = True,
-    ) -> FileStore:
-        """Open the store below `root`, create missing folders (0700), and probe it.
-
-        `kinds` have entries, `lease_kinds` only leases. `on_damage` is called with each entry that a scan skips, as
-        `kind/first digits`. With `copies_damage`, a read copies a damaged entry aside. Raises `storePermissions` or
-        `storeUnavailable` (see `open_folders`).
-        """
-        check_kinds(*kinds, *lease_kinds)
-        fs = fs or Fs()
-        folders = open_folders(fs, root, kinds)
-        return cls(
-            fs=fs,
-            folders=folders,
-            keyring=keyring,
-            lease_kinds=lease_kinds,
-            clock=clock,
-            on_damage=on_damage,
-            copies_damage=copies_damage,
-        )
 
     def key(self, kind: str, *parts: str) -> Key:
         if kind not in self._kinds and kind not in self._lease_kinds:

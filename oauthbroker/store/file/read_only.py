@@ -45,13 +45,13 @@ def look_at(
     root: Path, keyring: Keyring, *, kinds: Sequence[str], clock: Clock, on_damage: Callable[[str, Code], None]
 ) -> tuple[FileStore, frozenset[str]] | None:
     """Open the store for reading; also return those of `kinds` that it has, since an older broker's store lacks
-    some. None if no broker has opened it yet. Raises as `FileStore.open` does."""
+    some. None if no broker has opened it yet. Raises as `FileStore` does."""
     fs = ReadOnlyFs()
     there = at_border(lambda: _names(fs, root))
     if LOCKS not in there:
         return None
     kept = [kind for kind in kinds if kind in there]
-    store = FileStore.open(root, keyring, kinds=kept, clock=clock, fs=fs, on_damage=on_damage)
+    store = FileStore(root, keyring, kinds=kept, clock=clock, fs=fs, on_damage=on_damage)
     return store, frozenset(kept)
 
 

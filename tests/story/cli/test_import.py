@@ -37,7 +37,7 @@ async def _grants(desk: Desk) -> list[Grant]:
     settings = load(desk.folder / "config").settings
     root = Path(settings.store_root)
     ring = KeyringFile(root / "data" / "keyring", FileKek.open(desk.key_file)).load()
-    repository = Repository(FileStore.open(root, ring, kinds=KINDS, clock=SystemClock()))
+    repository = Repository(FileStore(root, ring, kinds=KINDS, clock=SystemClock()))
     try:
         return [held.record async for held in repository.grants()]
     finally:
