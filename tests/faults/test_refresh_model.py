@@ -59,7 +59,6 @@ class NotingStore(FileStore):
     @classmethod
     def on(cls, root: Path, ring: Keyring, clock: TestClock, fs: Fs, intents: list[int]) -> NotingStore:
         store = cls(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=fs)
-        assert isinstance(store, NotingStore)
         store.intents = intents
         return store
 

@@ -74,7 +74,7 @@ class FileStore:
         self._fs, self._folders, self._on_damage, self._copies_damage = fs, folders, on_damage, copies_damage
         self._kinds, self._lease_kinds = folders.by_kind, frozenset(lease_kinds)
         self.keyring = LiveKeyring(keyring)
-        self._entries = EntryFiles(fs=fs, folders=folders, keyring=self.keyring, kinds=tuple(folders.by_kind))
+        self._entries = EntryFiles(fs=fs, folders=folders, keyring=self.keyring)
         self._locks = Locks(fs, folders.locks, clock)
         self._writer = Writer(self._entries, self._locks)
         self.sealed = SealedFiles(
@@ -116,7 +116,8 @@ class FileStore:
         if failed.code is Code.KEY_UNKNOWN:
             return await self._writer.run(partial(self._entries.read_anew, key))
         if failed.code is Code.RECORD_CORRUPT and self._copies_damage:
-            await self._keep_aside(key)
+            with suppress(BrokerError):  # a failure to copy must not hide the damage
+                await self._writer.run(partial(self._entries.keep_aside, key))
         raise failed.with_traceback(None)
 
     def unchanged(self, entry: Entry) -> bool:
@@ -241,12 +242,9 @@ class FileStore:
         try:
             await self._writer.drain()
         finally:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        self._locks.close()
-        self._writer.pool.shutdown()
-        self._folders.close()
+            self._locks.close()
+            self._writer.pool.shutdown()
+            self._folders.close()
 
     def _check_open(self, key: Key) -> None:
         check_key(key, self._kinds)
@@ -278,8 +276,3 @@ class FileStore:
                 raise
             self._on_damage(f"{key.kind}/{key.name[:8]}", exc.code)
         return None
-
-    async def _keep_aside(self, key: Key) -> None:
-        """Copy a damaged entry aside, best effort: a failure to copy must not hide the damage."""
-        with suppress(BrokerError):
-            await self._writer.run(partial(self._entries.keep_aside, key))

@@ -5,7 +5,7 @@ Plain blocking functions; `file_store` chooses the thread and holds the lock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -56,8 +56,8 @@ class EntryFiles:
 
     __slots__ = ("_commits", "_folders", "_fs", "_keyring", "_kinds", "_syncs", "tags")
 
-    def __init__(self, *, fs: Fs, folders: Folders, keyring: LiveKeyring, kinds: Sequence[str]) -> None:
-        self._fs, self._folders, self._keyring, self._kinds = fs, folders, keyring, tuple(kinds)
+    def __init__(self, *, fs: Fs, folders: Folders, keyring: LiveKeyring) -> None:
+        self._fs, self._folders, self._keyring, self._kinds = fs, folders, keyring, tuple(folders.by_kind)
         self.tags = TagFiles(fs, folders.tags)
         self._commits = {kind: GroupCommit(partial(fs.fsync, folder)) for kind, folder in folders.by_kind.items()}
         self._syncs = FolderSyncs(fs)

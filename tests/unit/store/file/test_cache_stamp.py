@@ -104,7 +104,7 @@ class OneFolder(OneFile):
         folders: Any = SimpleNamespace(by_kind={"grants": 3}, tags=None)
         fs: Any = self
         keyring: Any = None
-        return EntryFiles(fs=fs, folders=folders, keyring=keyring, kinds=("grants",))
+        return EntryFiles(fs=fs, folders=folders, keyring=keyring)
 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
