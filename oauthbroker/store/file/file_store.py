@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -22,13 +21,9 @@ from oauthbroker.store.file.system_calls import Fs, failure
 from oauthbroker.store.file.versioned_entries import EntryFiles, Taken
 from oauthbroker.store.keyring import Keyring
 from oauthbroker.store.live_keyring import LiveKeyring
-from oauthbroker.store.port import Entry, Key, Lease, Reservation, Tag
-
-Damage = Callable[[str, Code], None]
+from oauthbroker.store.port import Damage, Entry, Key, Lease, Reservation, Tag, log_damage
 
 _BREATH = 64  # entries that a scan reads before it yields to other tasks
-
-_log = logging.getLogger("oauthbroker.store")
 
 
 def _used_up(key: Key, room: Reservation | None) -> Taken | None:
@@ -37,10 +32,6 @@ def _used_up(key: Key, room: Reservation | None) -> Taken | None:
     if room is not None and taken is not None:
         room.held = None
     return taken if isinstance(taken, Taken) else None
-
-
-def _log_damage(place: str, code: Code) -> None:
-    _log.warning("unreadable entry %s: %s", place, code.value)
 
 
 class FileStore:
@@ -59,14 +50,14 @@ class FileStore:
         lease_kinds: Sequence[str] = (),
         clock: Clock,
         fs: Fs | None = None,
-        on_damage: Damage = _log_damage,
+        on_damage: Damage = log_damage,
         copies_damage: bool = True,
     ) -> None:
         """Open the store below `root`, create missing folders (0700), and probe it.
 
-        `kinds` have entries, `lease_kinds` only leases. `on_damage` is called with each entry that a scan skips, as
-        `kind/first digits`. With `copies_damage`, a read copies a damaged entry aside. Raises `storePermissions` or
-        `storeUnavailable` (see `open_folders`).
+        `kinds` have entries, `lease_kinds` only leases. `on_damage` is called with each entry that a scan skips. With
+        `copies_damage`, a read copies a damaged entry aside. Raises `storePermissions` or `storeUnavailable` (see
+        `open_folders`).
         """
         check_kinds(*kinds, *lease_kinds)
         fs = fs or Fs()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from oauthbroker.core.clock import Clock
-from oauthbroker.core.errors import Code
 from oauthbroker.store.file.checked_files import closing
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.folders import DATA, LOCKS
 from oauthbroker.store.file.system_calls import Fs, at_border
 from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.port import Damage
 
 
 class ReadOnlyFs(Fs):
@@ -42,7 +42,7 @@ class ReadOnlyFs(Fs):
 
 
 def look_at(
-    root: Path, keyring: Keyring, *, kinds: Sequence[str], clock: Clock, on_damage: Callable[[str, Code], None]
+    root: Path, keyring: Keyring, *, kinds: Sequence[str], clock: Clock, on_damage: Damage
 ) -> tuple[FileStore, frozenset[str]] | None:
     """Open the store for reading; also return those of `kinds` that it has, since an older broker's store lacks
     some. None if no broker has opened it yet. Raises as `FileStore` does."""

@@ -13,8 +13,9 @@ from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.file.versioned_entries import EntryFiles
 from oauthbroker.store.live_keyring import LiveKeyring
 from oauthbroker.store.port import Conflict, Key
+from oauthbroker.store.seal import UNOPENED
 
-DAMAGED = {Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN, Code.STORE_PERMISSIONS}
+DAMAGED = UNOPENED | {Code.STORE_PERMISSIONS}
 
 
 class SealedFiles:

@@ -22,10 +22,9 @@ from oauthbroker.store.file.tags import TagFiles
 from oauthbroker.store.keyring_file import read_keyring_in
 from oauthbroker.store.live_keyring import LiveKeyring
 from oauthbroker.store.port import Conflict, Entry, Key, Reservation, Tag
-from oauthbroker.store.seal import HEADER, KID, MAGIC, MAX_RECORD, record_size
+from oauthbroker.store.seal import HEADER, KID, MAGIC, MAX_RECORD, UNOPENED, record_size
 
 _MOST_ASIDE = 256  # damaged copies that are kept, so that a repeated fault does not fill the disk
-_UNOPENED = frozenset({Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +210,7 @@ class EntryFiles:
         try:
             self.read(key)
         except BrokerError as exc:
-            if exc.code not in _UNOPENED:
+            if exc.code not in UNOPENED:
                 raise
             failed = exc
         else:
