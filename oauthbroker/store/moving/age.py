@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Protocol
+from typing import Any, BinaryIO, Final
 
 import pyrage
 
@@ -13,18 +13,10 @@ from oauthbroker.core.refused import Refused
 from oauthbroker.store.file.atomic_files import replacing
 from oauthbroker.store.file.checked_files import closing, read_file
 from oauthbroker.store.file.system_calls import Fs, at_border
+from oauthbroker.store.moving.archive import DAMAGED, ArchiveReader
 
 _MOST_IDENTITIES: Final = 64 * 1024
 _WRONG: Final = "No identity of that file opens the archive, or the beginning of the archive is damaged."
-_DAMAGED: Final = "The archive is damaged or cut off. Nothing was opened: use another archive."
-
-
-class Sink(Protocol):
-    """Takes the plain text of an archive in pieces."""
-
-    def write(self, piece: bytes, /) -> int: ...
-
-    def flush(self) -> None: ...
 
 
 def recipients(words: Sequence[str]) -> list[Any]:
@@ -134,15 +126,15 @@ class _Ends:
         """Do nothing: the file is synced at the end."""
 
 
-def decrypt(file: BinaryIO, sink: Sink, using: Sequence[Any]) -> None:
-    """Give the plain text to `sink`. Raises Refused for a file that does not open."""
+def decrypt(file: BinaryIO, reader: ArchiveReader, using: Sequence[Any]) -> None:
+    """Give the plain text to the reader. Raises Refused for a file that does not open."""
     file.seek(0)
     try:
-        pyrage.decrypt_io(file, sink, using)
+        pyrage.decrypt_io(file, reader, using)
     except pyrage.DecryptError:
         text = _WRONG
     except OSError:
-        text = _DAMAGED
+        text = DAMAGED
     else:
         return
     raise Refused(text)
