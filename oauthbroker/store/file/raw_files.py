@@ -30,8 +30,8 @@ _Tags = dict[str, set[tuple[str, str]]]
 class RawFiles:
     """A `RawStore` below a folder. With `make`, the folder is created. Holds a lock on `data/` while it is open."""
 
-    def __init__(self, root: Path, *, make: bool = False, fs: Fs | None = None) -> None:
-        self._fs, self.word = fs or Fs(), str(root.absolute())
+    def __init__(self, root: Path, *, make: bool = False) -> None:
+        self._fs, self.word = Fs(), str(root.absolute())
         self._names, self._tags = dict[str, list[str]](), dict[str, _Tags]()
         self._data, self._own = at_border(lambda: self._opened(root, make=make)), ("", -1)
         if make:  # the start that follows a death then removes temporary files
