@@ -88,7 +88,7 @@ def warm_limits(store: FileStore, file: Path, log: int) -> dict[str, Work]:
 
 
 def cold_limit(store: FileStore, file: Path) -> dict[str, Work]:
-    ring = store.keyring
+    ring = store.keyring.ring
     size = file.stat().st_size
 
     async def cold() -> object:

@@ -38,13 +38,13 @@ class QueueRows:
         return await to_its_end(asyncio.ensure_future(work))
 
     def agent(self, agent: str) -> bytes:
-        return bytes.fromhex(self._store.keyring.name("queues", agent))
+        return bytes.fromhex(self._store.keyring.ring.name("queues", agent))
 
     def name(self, event_id: str) -> bytes:
         if event_id.startswith(DAMAGED):
             with suppress(ValueError):
                 return bytes.fromhex(event_id.removeprefix(DAMAGED))
-        return bytes.fromhex(self._store.keyring.name("events", event_id))
+        return bytes.fromhex(self._store.keyring.ring.name("events", event_id))
 
     def mac(self, lease: str) -> bytes:
         return self._store.mac("queue lease", lease)[:16]
@@ -57,7 +57,7 @@ class QueueRows:
     def sealed(self, event: AgentEvent) -> dict[str, Any]:
         """Return the values of an event's address and record, and the epoch that it is sealed in."""
         ring, name = self._store.keyring.ring, self.name(event.id).hex()
-        address = bytes.fromhex(self._store.keyring.name("queues", "address", *event.target.address))
+        address = bytes.fromhex(ring.name("queues", "address", *event.target.address))
         return {
             "address": address,
             "record": ring.seal("events", name, 1, event.to_plaintext()),
@@ -77,7 +77,7 @@ class QueueRows:
         seed, or has sealed the row anew and destroyed the seed."""
         for is_first in (True, False):
             try:
-                return AgentEvent.from_plaintext(self._store.keyring.unseal("events", name.hex(), record)[1])
+                return AgentEvent.from_plaintext(self._store.keyring.ring.unseal("events", name.hex(), record)[1])
             except BrokerError as error:
                 if error.code not in UNREADABLE:
                     raise

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.atomic_files import create_whole
-from oauthbroker.store.file.checked_files import check_root, close, sync_names
+from oauthbroker.store.file.checked_files import check_root, closing, sync_names
 from oauthbroker.store.file.system_calls import Fs, at_border
 from oauthbroker.store.key_wrapping import open_box, seal_box
 
@@ -125,38 +125,28 @@ def _check_outside(path: Path, folders: Sequence[Path]) -> None:
 
 def _write_key(fs: Fs, path: Path, text: bytes) -> bool:
     """Write the key file; False if one exists. A lock on the folder lets one writer win."""
-    folder = fs.open_root(path.parent)
-    try:
+    with closing(fs, fs.open_root(path.parent)) as folder:
         check_root(fs.fstat(folder))
         if not fs.try_lock(folder):
             raise BrokerError(Code.STORE_LOCKED)
         if path.name in fs.listdir(folder):
             return False
         create_whole(fs, folder, path.name, text)
-    finally:
-        close(fs, folder)
     return True
 
 
 def _read_key(fs: Fs, path: Path, *, durably: bool) -> str | None:
     try:
-        folder = fs.open_root(path.parent)
+        with closing(fs, fs.open_root(path.parent)) as folder:
+            check_root(fs.fstat(folder))
+            if durably:
+                sync_names(fs, folder)
+            fd = fs.open_file(folder, path.name)
     except FileNotFoundError:
         return None
-    try:
-        check_root(fs.fstat(folder))
-        if durably:
-            sync_names(fs, folder)
-        fd = fs.open_file(folder, path.name)
-    except FileNotFoundError:
-        return None
-    finally:
-        close(fs, folder)
-    try:
+    with closing(fs, fd):
         _check_key_file(fs.fstat(fd))
         return fs.read(fd, _LIMIT).decode("ascii", "replace")
-    finally:
-        close(fs, fd)
 
 
 def _check_key_file(found: os.stat_result) -> None:

@@ -6,18 +6,15 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NoReturn
 
 from oauthbroker.core.clock import Clock, SystemClock, to_iso
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store import keyring_document as form
 from oauthbroker.store.entry_names import entry_names, labelled_mac, tag_of
-from oauthbroker.store.file.system_calls import Fs, at_border
 from oauthbroker.store.key_encryption_keys import EnvKek, FileKek, KeyProvider
 from oauthbroker.store.key_wrapping import open_box, seal_box
 from oauthbroker.store.keyring_document import Seed, SeedState, Upgrades, Wrap
-from oauthbroker.store.keyring_file import read_keyring, write_keyring
 from oauthbroker.store.port import Tag
 from oauthbroker.store.seal import SealPlace, seal, unseal
 
@@ -25,14 +22,14 @@ __all__ = ["EnvKek", "FileKek", "KeyProvider", "Keyring", "Seed", "SeedState", "
 
 
 class Keyring:
-    """All keys of a store. Created by `create` or `opened`, immutable. `upgrades` is None in a keyring of format 1.
+    """All keys of a store. Created by `fresh` or `opened`, immutable. `upgrades` is None in a keyring of format 1.
 
     `seeds` are in their order of age. Those before the active one open records that are not sealed anew yet; one
     after it opens records of the next epoch. `epoch` counts which seed is active.
     """
 
     __slots__ = (
-        "_active", "_by_kid", "_data_key", "_name_key", "_name_of", "epoch", "seeds", "store_id", "upgrades", "wraps",
+        "_by_kid", "_data_key", "_name_key", "_name_of", "active", "epoch", "seeds", "store_id", "upgrades", "wraps",
     )  # fmt: skip
 
     def __init__(
@@ -54,7 +51,7 @@ class Keyring:
         self._data_key = data_key
         self._name_key, self._name_of = name_key, entry_names(name_key)
         self._by_kid = {seed.kid: seed.key for seed in self.seeds if seed.state is not SeedState.DESTROYED}
-        (self._active,) = (seed for seed in self.seeds if seed.state is SeedState.ACTIVE)
+        (self.active,) = (seed for seed in self.seeds if seed.state is SeedState.ACTIVE)
 
     def __repr__(self) -> str:
         return f"Keyring(store {self.store_id[:8]}, epoch {self.epoch}, {len(self.seeds)} seeds)"
@@ -63,28 +60,9 @@ class Keyring:
         raise TypeError("a keyring is neither pickled nor copied")
 
     @classmethod
-    def create(
-        cls,
-        path: Path,
-        kek: KeyProvider,
-        *,
-        clock: Clock | None = None,
-        fs: Fs | None = None,
-        upgrades: Iterable[str] = (),
-    ) -> Keyring:
-        """Create the keyring of a new store at `path` (`<root>/data/keyring`), with the folders above it. `upgrades`
-        are all steps: a new store needs none.
-
-        Raises `keyExists` if there is a keyring, or records that a new keyring could not open.
-        """
-        ring = cls.fresh(clock=clock, upgrades=upgrades).wrapped_for([kek])
-        if not at_border(lambda: write_keyring(fs or Fs(), path, ring.document())):
-            raise BrokerError(Code.KEY_EXISTS)
-        return ring
-
-    @classmethod
     def fresh(cls, *, clock: Clock | None = None, upgrades: Iterable[str] = ()) -> Keyring:
-        """Make the keys of a new store. They are kept nowhere yet: `wrapped_for` makes a keyring that can be."""
+        """Make the keys of a new store. They are kept nowhere yet: `wrapped_for` makes a keyring that can be.
+        `upgrades` are all steps: a new store needs none."""
         return cls(
             store_id=os.urandom(16).hex(),
             name_key=os.urandom(32),
@@ -94,18 +72,9 @@ class Keyring:
         )
 
     @classmethod
-    def load(cls, path: Path, kek: KeyProvider, *, fs: Fs | None = None) -> Keyring:
-        """Open a keyring and change nothing.
-
-        Raises `keyUnknown` if there is none, `keyMismatch` for another key or a damaged keyring, `storePermissions` if
-        others can access it.
-        """
-        return cls.opened(at_border(lambda: read_keyring(fs or Fs(), path)), kek)
-
-    @classmethod
     def opened(cls, document: bytes | None, *keks: KeyProvider) -> Keyring:
-        """Open a keyring's document, None for none, with the first of these keys that opens it. Raises `keyUnknown` and
-        `keyMismatch` as `load` does, and what the last fitting key raises."""
+        """Open a keyring's document, None for none, with the first of these keys that opens it. Raises `keyUnknown` if
+        there is none, `keyMismatch` for another key or a damaged document, and what the last fitting key raises."""
         if document is None:
             raise BrokerError(Code.KEY_UNKNOWN, note="there is no keyring")
         parsed = form.members_of(document)
@@ -145,10 +114,6 @@ class Keyring:
         return self._with(upgrades=upgrades)
 
     @property
-    def active(self) -> Seed:
-        return self._active
-
-    @property
     def next_seed(self) -> Seed | None:
         """The seed that all processes can open and none seals with yet."""
         return self.seeds[-1] if self.seeds[-1].state is SeedState.DECRYPT_ONLY else None
@@ -156,7 +121,7 @@ class Keyring:
     @property
     def old_seeds(self) -> tuple[Seed, ...]:
         """The seeds before the active one that are not destroyed."""
-        older = self.seeds[: self.seeds.index(self._active)]
+        older = self.seeds[: self.seeds.index(self.active)]
         return tuple(seed for seed in older if seed.state is not SeedState.DESTROYED)
 
     def with_next_seed(self, clock: Clock | None = None) -> Keyring:
@@ -166,7 +131,7 @@ class Keyring:
     def with_next_active(self) -> Keyring:
         """Return the keyring of the next epoch, in which the newest seed seals and the active one only opens."""
         *before, newest = self.seeds
-        before = [replace(it, state=SeedState.DECRYPT_ONLY) if it is self._active else it for it in before]
+        before = [replace(it, state=SeedState.DECRYPT_ONLY) if it is self.active else it for it in before]
         return self._with(seeds=(*before, replace(newest, state=SeedState.ACTIVE)), epoch=self.epoch + 1)
 
     def with_resealed(self) -> Keyring:
@@ -199,7 +164,7 @@ class Keyring:
 
     def seal(self, kind: str, name: str, generation: int, body: bytes) -> bytes:
         """Seal a record for this kind, name and generation."""
-        return seal(self._active.kid, self._active.key, SealPlace(self.store_id, kind, name), generation, body)
+        return seal(self.active.kid, self.active.key, SealPlace(self.store_id, kind, name), generation, body)
 
     def unseal(self, kind: str, name: str, record: bytes, *, kinds: Iterable[str] = ()) -> tuple[int, bytes]:
         """Return (generation, body) of a record found here. Raises as `seal.unseal` does."""

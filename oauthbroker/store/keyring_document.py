@@ -74,6 +74,14 @@ def readable_epoch(document: bytes) -> int | None:
     return epoch if isinstance(epoch, int) else None
 
 
+def store_id_of(document: bytes) -> str:
+    """Return the id of a keyring's store. Raises `keyMismatch` for a document that is no keyring."""
+    found = members_of(document).get("storeId")
+    if not isinstance(found, str):
+        raise damaged()
+    return found
+
+
 def data_key_of(document: Mapping[str, Any], keks: Iterable[KeyProvider]) -> bytes:
     """Unwrap the data key with the first key that can. Raises what the last one of those that have a wrap raises."""
     failed = BrokerError(Code.KEY_MISMATCH, note="the keyring is wrapped for another key")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.atomic_files import create_whole
-from oauthbroker.store.file.checked_files import check_folder, check_root, close, make_folders, own_folder, read_file
-from oauthbroker.store.file.folders import CORRUPT, LOCKS
+from oauthbroker.store.file.checked_files import check_folder, closing, read_file
+from oauthbroker.store.file.folders import CORRUPT, LOCKS, open_data
 from oauthbroker.store.file.system_calls import Fs
 
 _LIMIT = 1024 * 1024
@@ -21,11 +21,9 @@ def read_keyring(fs: Fs, path: Path) -> bytes | None:
         folder = fs.open_root(path.parent)
     except FileNotFoundError:
         return None
-    try:
+    with closing(fs, folder):
         check_folder(fs.fstat(folder))
         return read_keyring_in(fs, folder, path.name)
-    finally:
-        close(fs, folder)
 
 
 def read_keyring_in(fs: Fs, folder: int, name: str = "keyring") -> bytes | None:
@@ -36,33 +34,20 @@ def read_keyring_in(fs: Fs, folder: int, name: str = "keyring") -> bytes | None:
 
 def write_keyring(fs: Fs, path: Path, text: bytes) -> bool:
     """Create the keyring file; False if a keyring or records exist. A lock on the folder lets one writer win."""
-    fs.make_root(path.parent.parent)
-    root = fs.open_root(path.parent.parent)
-    try:
-        check_root(fs.fstat(root))
-        make_folders(fs, root, [path.parent.name])
-        folder = own_folder(fs, root, path.parent.name)
-    finally:
-        close(fs, root)
-    try:
+    with closing(fs, open_data(fs, path.parent.parent)) as folder:
         if not fs.try_lock(folder):
             raise BrokerError(Code.STORE_LOCKED)
         if _is_taken(fs, folder, path.name):
             return False
         create_whole(fs, folder, path.name, text)
-    finally:
-        close(fs, folder)
     return True
 
 
 def replace_keyring(fs: Fs, path: Path, text: bytes) -> None:
     """Replace the keyring file durably: a crash leaves the old one or the new one."""
-    folder = fs.open_root(path.parent)
-    try:
+    with closing(fs, fs.open_root(path.parent)) as folder:
         check_folder(fs.fstat(folder))
         create_whole(fs, folder, path.name, text)
-    finally:
-        close(fs, folder)
 
 
 def _is_taken(fs: Fs, folder: int, keyring: str) -> bool:
@@ -73,8 +58,5 @@ def _is_taken(fs: Fs, folder: int, keyring: str) -> bool:
 def _has_entries(fs: Fs, folder: int, name: str) -> bool:
     if not stat.S_ISDIR(fs.stat(folder, name).st_mode):
         return False
-    fd = fs.open_folder(folder, name)
-    try:
+    with closing(fs, fs.open_folder(folder, name)) as fd:
         return bool(fs.listdir(fd))
-    finally:
-        close(fs, fd)

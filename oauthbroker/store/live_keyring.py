@@ -8,12 +8,10 @@ they go on. The data key of a keyring stays the same when seeds come and go, so 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.keyring import KeyProvider, Keyring
 from oauthbroker.store.keyring_document import readable_epoch
-from oauthbroker.store.port import Tag
 
 
 class LiveKeyring:
@@ -28,21 +26,6 @@ class LiveKeyring:
 
     def __repr__(self) -> str:
         return repr(self.ring)
-
-    def name(self, kind: str, *parts: str) -> str:
-        return self.ring.name(kind, *parts)
-
-    def mac(self, label: str, *parts: str) -> bytes:
-        return self.ring.mac(label, *parts)
-
-    def tag(self, kind: str, label: str, *parts: str) -> Tag:
-        return self.ring.tag(kind, label, *parts)
-
-    def seal(self, kind: str, name: str, generation: int, body: bytes) -> bytes:
-        return self.ring.seal(kind, name, generation, body)
-
-    def unseal(self, kind: str, name: str, record: bytes, *, kinds: Iterable[str] = ()) -> tuple[int, bytes]:
-        return self.ring.unseal(kind, name, record, kinds=kinds)
 
     def seals(self, document: bytes | None) -> bool:
         """Return whether the active seed is still that of the store's document. A missing one changes nothing."""

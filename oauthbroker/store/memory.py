@@ -9,10 +9,11 @@ from itertools import islice
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import note_held, seconds_to_wait
+from oauthbroker.core.lifecycle import seconds_to_wait
 from oauthbroker.store.entry_names import check_key, check_kinds, check_tags, entry_names, labelled_mac, tag_of
 from oauthbroker.store.port import Conflict, Entry, Key, Lease, Reservation, Tag
 from oauthbroker.store.seal import MAX_BODY
+from oauthbroker.store.task_gates import TaskGates
 
 
 class _Held:
@@ -31,7 +32,7 @@ class MemoryStore:
         self._entries: dict[str, dict[str, Entry]] = {kind: {} for kind in kinds}
         self._tags: dict[Tag, set[str]] = {}
         self._lease_kinds = frozenset(lease_kinds)
-        self._leases: dict[Key, asyncio.Lock] = {}
+        self._gates = TaskGates()
         self._closed = False
 
     def __repr__(self) -> str:
@@ -152,20 +153,9 @@ class MemoryStore:
     async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
         check_key(key, self._lease_kinds)
         self._check_open()
-        lock = self._leases.setdefault(key, asyncio.Lock())
-        try:
-            async with asyncio.timeout(seconds_to_wait(key.name, wait)):
-                await lock.acquire()
-            locked = True
-        except TimeoutError:
-            locked = False
-        if not locked:
-            note_held(key.name)
-            raise BrokerError(Code.STORE_LOCKED)
-        try:
+        name = f"{key.kind}-{key.name}"
+        async with self._gates.entered(name, asyncio.get_running_loop().time() + seconds_to_wait(name, wait)):
             yield _Held()
-        finally:
-            lock.release()
 
     async def close(self) -> None:
         self._closed = True

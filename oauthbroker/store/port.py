@@ -7,6 +7,7 @@ write, so that a writer with an older generation is refused. Every backend must 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import KW_ONLY, dataclass
@@ -62,6 +63,14 @@ class Reservation:
 
     def __repr__(self) -> str:
         return f"Room({self.key.kind}/{self.key.name[:8]}, {'free' if self.held is not None else 'used up'})"
+
+
+Damage = Callable[[str, Code], None]
+"""Is called with each entry that cannot be read, as `kind/first digits`, and why."""
+
+
+def log_damage(place: str, code: Code) -> None:
+    logging.getLogger("oauthbroker.store").warning("unreadable entry %s: %s", place, code.value)
 
 
 FEED_SECONDS: Final = 3.0  # a feed that is trusted is no older: the age of the last heartbeat that came back

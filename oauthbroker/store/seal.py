@@ -29,6 +29,7 @@ TAG = 16
 STEP = 256  # plaintexts are padded in steps, because the length of a token identifies its provider
 MAX_BODY = 4 * 1024 * 1024
 MAX_RECORD = MAX_BODY + HEADER + TAG + 2 * STEP
+UNOPENED = frozenset({Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN})  # what `unseal` raises
 _SHA256 = SHA256()
 
 

@@ -10,6 +10,7 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.keyring import FileKek, Keyring
+from oauthbroker.store.keyring_home import KeyringFile
 
 
 def open_file_store(
@@ -25,9 +26,7 @@ def open_file_store(
     Opened twice, also from two processes, it is one store with two brokers.
     """
     ring = open_keyring(folder)
-    return FileStore.open(
-        folder / "store", ring, kinds=kinds, lease_kinds=lease_kinds, clock=clock or SystemClock(), fs=fs
-    )
+    return FileStore(folder / "store", ring, kinds=kinds, lease_kinds=lease_kinds, clock=clock or SystemClock(), fs=fs)
 
 
 def open_keyring(folder: Path) -> Keyring:
@@ -35,5 +34,5 @@ def open_keyring(folder: Path) -> Keyring:
     root, key_file = folder / "store", folder / "test.kek"
     path = root / "data" / "keyring"
     if not path.exists():
-        return Keyring.create(path, FileKek.create(key_file, outside=[root]))
-    return Keyring.load(path, FileKek.open(key_file, outside=[root]))
+        return KeyringFile(path, FileKek.create(key_file, outside=[root])).create()
+    return KeyringFile(path, FileKek.open(key_file, outside=[root])).load()

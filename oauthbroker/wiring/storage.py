@@ -77,7 +77,7 @@ def _store_of(
     if settings.store_url_env:
         at_border(lambda: Fs().make_root(data_of(settings)))  # for this host's part of the audit log
         return database_store(settings, keyring, env=env, on_damage=reporting(log))
-    return FileStore.open(
+    return FileStore(
         Path(settings.store_root),
         keyring,
         kinds=KINDS,
@@ -161,13 +161,13 @@ def _is_new(settings: Settings, env: Mapping[str, str], refused: BrokerError) ->
     )
 
 
-def _home(settings: Settings, env: Mapping[str, str], kek: KeyProvider, *also: KeyProvider) -> KeyringHome:
+def _home(settings: Settings, env: Mapping[str, str], *keks: KeyProvider) -> KeyringHome:
     url = store_url(settings, env)
     if url is None:
-        return KeyringFile(_keyring_path(settings), kek, also=also)
+        return KeyringFile(_keyring_path(settings), *keks)
     from oauthbroker.store.postgres.schema import KeyringTable
 
-    return KeyringTable(url, kek, also)
+    return KeyringTable(url, *keks)
 
 
 def upgrade_state(keyring: Keyring) -> Literal["done", "waits", "begun"]:
@@ -202,14 +202,8 @@ def init_store(settings: Settings, env: Mapping[str, str], clock: Clock) -> NewS
     if url is not None:
         migrate_store(url)
     kek, key, is_new = _key_of_new_store(settings, env, url)
-    if url is None:
-        Keyring.create(_keyring_path(settings), kek, clock=clock, upgrades=names_of(STEPS))
-        return NewStore(key, is_new, str(_keyring_path(settings)))
-    from oauthbroker.store.postgres.schema import KeyringTable
-
-    if not KeyringTable(url, kek).create(names_of(STEPS)):
-        raise BrokerError(Code.KEY_EXISTS)
-    return NewStore(key, is_new, "table oauthbroker.keyring")
+    _home(settings, env, kek).create(clock=clock, upgrades=names_of(STEPS))
+    return NewStore(key, is_new, str(_keyring_path(settings)) if url is None else "table oauthbroker.keyring")
 
 
 def _key_of_new_store(settings: Settings, env: Mapping[str, str], url: Secret | None) -> tuple[KeyProvider, str, bool]:

@@ -41,16 +41,12 @@ class Hosts:
 
     def __post_init__(self) -> None:
         self.kek = FileKek.create(self.folder / "first.kek")
-        home = self.home(self.kek)
-        if isinstance(home, KeyringFile):
-            Keyring.create(home.path, self.kek)
-        elif isinstance(home, KeyringTable):
-            assert home.create(())
+        self.home(self.kek).create()
 
     def home(self, *keks: KeyProvider) -> KeyringHome:
         if self.url is not None:
-            return KeyringTable(self.url, keks[0], keks[1:])
-        return KeyringFile(self.folder / "store" / "data" / "keyring", keks[0], also=keks[1:])
+            return KeyringTable(self.url, *keks)
+        return KeyringFile(self.folder / "store" / "data" / "keyring", *keks)
 
     def open(self, *keks: KeyProvider) -> KeyRotation:
         home, clock = self.home(*(keks or (self.kek,))), SystemClock()
@@ -58,9 +54,7 @@ class Hosts:
         if self.url is not None:
             store = PostgresStore(ConnectionPool(self.url), home.load(), kinds=KINDS, lease_kinds=LEASE_KINDS)
         else:
-            store = FileStore.open(
-                self.folder / "store", home.load(), kinds=KINDS, lease_kinds=LEASE_KINDS, clock=clock
-            )
+            store = FileStore(self.folder / "store", home.load(), kinds=KINDS, lease_kinds=LEASE_KINDS, clock=clock)
         self.opened.append(store)
         return KeyRotation(store, home, clock)
 

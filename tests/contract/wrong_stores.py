@@ -269,7 +269,7 @@ class KeepsLeases(MemoryStore):
 
     @asynccontextmanager
     async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
-        lock = self._leases.setdefault(key, asyncio.Lock())
+        lock = vars(self).setdefault(f"lease {key}", asyncio.Lock())
         taking = asyncio.ensure_future(lock.acquire())
         done, _ = await asyncio.wait([taking], timeout=max(wait, 0.01))
         if not done:
@@ -281,7 +281,7 @@ class KeepsLeases(MemoryStore):
 
 class LeaseBlocksWriting(MemoryStore):
     async def put(self, key: Key, body: bytes, **more: Any) -> Entry:
-        if any(lock.locked() for lock in self._leases.values()):
+        if len(self._gates):
             raise BrokerError(Code.STORE_LOCKED)
         return await super().put(key, body, **more)
 

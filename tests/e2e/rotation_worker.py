@@ -26,7 +26,7 @@ from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.key_encryption_keys import FileKek
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keyring_home import KeyringFile
 from oauthbroker.store.memory import MemoryStore
 from tests.e2e.bundle import turn
 from tests.faults.broker_worker import say
@@ -67,8 +67,10 @@ class Brokers(Nursery):
             yield broker
 
     def _telling_store(self) -> FileStore:
-        ring = Keyring.load(self._folder / "store" / "data" / "keyring", FileKek.open(self._folder / "keys/broker.kek"))
-        return TellingStore.open(self._folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
+        ring = KeyringFile(
+            self._folder / "store" / "data" / "keyring", FileKek.open(self._folder / "keys/broker.kek")
+        ).load()
+        return TellingStore(self._folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
 
     async def _ask_at_once(self, app: str, tasks: int) -> None:
         async with self._broker() as broker:

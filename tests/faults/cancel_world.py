@@ -155,7 +155,7 @@ class World:
 
     def store(self, fs: HookedFs | None = None) -> FileStore:
         ring = open_keyring(self.folder)
-        return FileStore.open(self.folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=self.clock, fs=fs)
+        return FileStore(self.folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=self.clock, fs=fs)
 
     def bundle(self) -> Bundle:
         return Bundle(SETTINGS, {app.name: app for app in self.apps}, TOOLS)

@@ -278,7 +278,7 @@ async def rewrap(rotation: KeyRotation, keks: tuple[KeyProvider, ...]) -> None:
     home = rotation.home
     assert isinstance(home, KeyringTable)
     try:
-        await replace(rotation, home=replace(home, kek=keks[0], also=keks[1:])).rewrap()
+        await replace(rotation, home=KeyringTable(home.url, *keks)).rewrap()
     finally:
         rotation.store.keyring.keks = home.keks
 

@@ -150,7 +150,7 @@ class Folder:
             shutil.rmtree(copied)
 
     def opened(self, root: Path, clock: TestClock, fs: Fs) -> FileStore:
-        return FileStore.open(root, self.ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=fs)
+        return FileStore(root, self.ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=fs)
 
 
 @dataclass

@@ -88,7 +88,7 @@ class Expired:
 
     def store(self, root: Path, fs: Fs | None = None, clock: TestClock | None = None) -> FileStore:
         clock, fs = clock or self.clock, fs or Unsynced()
-        return FileStore.open(root, self.ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=fs)
+        return FileStore(root, self.ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=fs)
 
     def start(self, root: Path, fs: Fs | None = None) -> Process:
         """A broker whose upkeep runs when the test says so."""

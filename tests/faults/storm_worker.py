@@ -34,7 +34,7 @@ from oauthbroker.records import Grant
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.key_encryption_keys import FileKek
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keyring_home import KeyringFile
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key, Store
 from oauthbroker.testing import IdentityProvider
@@ -83,10 +83,8 @@ class TellingStore(Telling, FileStore):
 
 def telling_store(folder: Path) -> TellingStore:
     """The store that `tests.kit.running_broker.file_store` made."""
-    ring = Keyring.load(folder / "store" / "data" / "keyring", FileKek.open(folder / "kek"))
-    store = TellingStore.open(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
-    assert isinstance(store, TellingStore)
-    return store
+    ring = KeyringFile(folder / "store" / "data" / "keyring", FileKek.open(folder / "kek")).load()
+    return TellingStore(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
 
 
 @asynccontextmanager

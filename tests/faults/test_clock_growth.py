@@ -30,7 +30,7 @@ SHAPES = ("back", "ahead and back", "back and ahead")
 STAYS = {("tombstones", "ahead and back")}
 """A copy of a record that was ended while the clock was ahead would be valid when that time comes."""
 
-NOT_COUNTED = {"TagFiles._synced"}
+NOT_COUNTED = {"FolderSyncs._last"}
 """One stamp for each folder of tags, 256 at most for a kind and label. The store's random key says which folder a tag is
 in, so two tags share a folder in one run and not in the next."""
 

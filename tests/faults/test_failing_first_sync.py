@@ -15,7 +15,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.system_calls import Fs
-from oauthbroker.store.keyring import FileKek, Keyring
+from oauthbroker.store.keyring import FileKek
+from oauthbroker.store.keyring_home import KeyringFile
 from tests.faults.sync_kit import FailingSync, different
 from tests.kit.audit import AT, ENTRY, KEYS, die
 
@@ -27,7 +28,7 @@ async def first_record(root: Path, key_file: Path, fs: FailingSync) -> None:
     for _ in range(9):
         try:
             kek = FileKek.open(key_file, durably=True, fs=fs) if key_file.exists() else FileKek.create(key_file, fs=fs)
-            Keyring.create(root / "data" / "keyring", kek, fs=fs)
+            KeyringFile(root / "data" / "keyring", kek, fs=fs).create()
         except BrokerError as error:
             if error.code is Code.KEY_EXISTS:
                 break
@@ -55,8 +56,8 @@ async def write_first(root: Path, key_file: Path, fs: Fs) -> None:
 
 
 def open_store(root: Path, key_file: Path, fs: Fs | None = None) -> FileStore:
-    ring = Keyring.load(root / "data" / "keyring", FileKek.open(key_file, fs=fs), fs=fs)
-    return FileStore.open(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs)
+    ring = KeyringFile(root / "data" / "keyring", FileKek.open(key_file, fs=fs), fs=fs).load()
+    return FileStore(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs)
 
 
 @pytest.mark.slow

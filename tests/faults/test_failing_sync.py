@@ -136,7 +136,7 @@ async def test_a_sync_that_worked_and_was_not_told_of_is_acknowledged_at_the_nex
 async def test_a_sync_of_a_kind_syncs_its_folder_and_tells_of_a_failure(tmp_path):
     ring = open_keyring(tmp_path)
     fs = FailingSync(tmp_path / "store")
-    store = FileStore.open(tmp_path / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs)
+    store = FileStore(tmp_path / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs)
     fs.arm_sync(0)
     with pytest.raises(BrokerError) as caught:
         await store.sync("grants")

@@ -56,7 +56,7 @@ class World:
 
     def start(self) -> Process:
         clock = TestClock(self.idp.clock.now())
-        store = FileStore.open(self.root, self.ring, kinds=KINDS, lease_kinds=LEASES, clock=clock)
+        store = FileStore(self.root, self.ring, kinds=KINDS, lease_kinds=LEASES, clock=clock)
         audit = AuditFile(self.root / "data", AuditKeys(store.mac))
         self.started.append(Process.on(store, [user_app(self.idp, name) for name in APPS], clock, audit))
         return self.started[-1]

@@ -58,8 +58,7 @@ class NotingStore(FileStore):
 
     @classmethod
     def on(cls, root: Path, ring: Keyring, clock: TestClock, fs: Fs, intents: list[int]) -> NotingStore:
-        store = cls.open(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=fs)
-        assert isinstance(store, NotingStore)
+        store = cls(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=fs)
         store.intents = intents
         return store
 

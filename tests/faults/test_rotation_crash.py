@@ -13,7 +13,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.key_encryption_keys import FileKek
-from oauthbroker.store.keyring import Keyring, SeedState
+from oauthbroker.store.keyring import SeedState
 from oauthbroker.store.keyring_home import KeyringFile
 from oauthbroker.store.rotation import KeyRotation
 from oauthbroker.store.upgrade import LEASE_KIND
@@ -28,8 +28,8 @@ BODIES = {("grants", "a"): b"one", ("grants", "b"): b"two", ("sessions", "c"): b
 
 
 def opened(root: Path, *keks: FileKek, fs: Fs | None = None) -> KeyRotation:
-    home = KeyringFile(root / "data" / "keyring", keks[0], fs, also=keks[1:])
-    store = FileStore.open(root, home.load(), kinds=KINDS, lease_kinds=(LEASE_KIND,), clock=SystemClock(), fs=fs)
+    home = KeyringFile(root / "data" / "keyring", *keks, fs=fs)
+    store = FileStore(root, home.load(), kinds=KINDS, lease_kinds=(LEASE_KIND,), clock=SystemClock(), fs=fs)
     return KeyRotation(store, home, SystemClock())
 
 
@@ -72,7 +72,7 @@ async def finish(root: Path, *keks: FileKek) -> None:
 @pytest.mark.case("63")
 async def test_a_change_of_keys_that_is_killed_at_any_change_of_the_disk_loses_no_record(tmp_path: Path):
     old, new = FileKek.create(tmp_path / "old.kek"), FileKek.create(tmp_path / "new.kek")
-    Keyring.create(tmp_path / "store" / "data" / "keyring", old)
+    KeyringFile(tmp_path / "store" / "data" / "keyring", old).create()
     made = opened(tmp_path / "store", old)
     for (kind, name), body in BODIES.items():
         await made.store.put(made.store.key(kind, name), body, expect=0)

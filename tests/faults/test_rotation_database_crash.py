@@ -81,14 +81,14 @@ class Place:
 
     async def fill(self) -> None:
         self.server.empty(DATABASE)
-        KeyringTable(self.url, self.keks[0]).create(())
+        KeyringTable(self.url, self.keks[0]).create()
         rotation = self.opened(self.keks[:1])
         for (kind, name), body in BODIES.items():
             await rotation.store.put(rotation.store.key(kind, name), body, expect=0)
         await rotation.store.close()
 
     def opened(self, keks: tuple[FileKek, ...] | None = None) -> KeyRotation:
-        home = KeyringTable(self.url, *_split(keks or self.keks))
+        home = KeyringTable(self.url, *(keks or self.keks))
         ring = home.load()
         store = PostgresStore(
             ConnectionPool(self.url), ring, kinds=KINDS, lease_kinds=(*LEASES, LEASE_KIND), lease_seconds=3.0
@@ -111,10 +111,6 @@ class Place:
             except psycopg.OperationalError:
                 assert time.monotonic() < until
                 time.sleep(0.02)
-
-
-def _split(keks: tuple[FileKek, ...]) -> tuple[FileKek, tuple[FileKek, ...]]:
-    return keks[0], keks[1:]
 
 
 async def change_everything(rotation: KeyRotation) -> None:

@@ -83,7 +83,7 @@ async def test_a_lease_outlasts_the_work_of_a_cancelled_caller(tmp_path, operate
     await store.close()
     for steps in range(MOST_STEPS):
         fs = SlowFs()
-        store = FileStore.open(
+        store = FileStore(
             tmp_path / "store", open_keyring(tmp_path), kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs
         )
         key = store.key("grants", str(steps))
@@ -132,7 +132,7 @@ async def test_closing_that_is_cancelled_still_lets_go_of_everything(tmp_path):
     store, fs = open_file_store(tmp_path), SlowFs()
     await store.close()
     before = descriptors()
-    store = FileStore.open(
+    store = FileStore(
         tmp_path / "store", open_keyring(tmp_path), kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs
     )
     write = asyncio.create_task(store.put(store.key("grants", "a"), b"new", expect=0))

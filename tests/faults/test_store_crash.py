@@ -16,6 +16,7 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.keyring import FileKek, Keyring
+from oauthbroker.store.keyring_home import KeyringFile
 from oauthbroker.store.port import Key, Store
 from oauthbroker.testing.crashfs import Crash, CrashFs, FaultyFs
 from oauthbroker.testing.stores import open_file_store, open_keyring
@@ -39,7 +40,7 @@ def key_in(store: Store) -> Key:
 
 
 def open_at(root: Path, ring: Keyring, fs: Fs | None = None) -> FileStore:
-    return FileStore.open(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs)
+    return FileStore(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs)
 
 
 @pytest.fixture
@@ -244,14 +245,14 @@ def test_a_keyring_is_made_whole_or_not_at_all(tmp_path):
 
 def create(path: Path, kek: FileKek, fs: Fs) -> bool:
     try:
-        Keyring.create(path, kek, fs=fs)
+        KeyringFile(path, kek, fs=fs).create()
     except (BrokerError, Crash):
         return False
     return True
 
 
 def load_or_create(path: Path, kek: FileKek) -> Keyring:
-    return Keyring.load(path, kek) if path.exists() else Keyring.create(path, kek)
+    return KeyringFile(path, kek).load() if path.exists() else KeyringFile(path, kek).create()
 
 
 async def code_of(call: Awaitable[object]) -> Code | None:

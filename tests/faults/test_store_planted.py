@@ -194,7 +194,7 @@ async def test_a_linked_data_folder_stops_the_start(store, data, tmp_path):
     data.rename(tmp_path / "moved")
     data.symlink_to(tmp_path / "moved")
     with pytest.raises(BrokerError) as caught:
-        FileStore.open(tmp_path / "store", ring, kinds=["grants"], clock=store._locks._clock)
+        FileStore(tmp_path / "store", ring, kinds=["grants"], clock=store._locks._clock)
     assert Code.STORE_PERMISSIONS == caught.value.code
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.file.cache_stamp import FolderSyncs
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.system_calls import Fs
-from oauthbroker.store.file.tags import TagFiles
 from oauthbroker.store.keyring import Keyring
 from oauthbroker.store.port import Entry, Key, Store, Tag
 from oauthbroker.testing.crashfs import Crash
@@ -61,7 +61,7 @@ CHANGES: dict[str, tuple[bytes, Change]] = {
 
 
 def open_at(root: Path, ring: Keyring, fs: Fs | None = None, kind: type[FileStore] = FileStore) -> FileStore:
-    return kind.open(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs)
+    return kind(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=SystemClock(), fs=fs)
 
 
 async def crashed_at_each(place: Path, before: bytes, change: Change, kind: type[FileStore] = FileStore) -> None:
@@ -129,7 +129,7 @@ async def test_a_store_that_tags_after_the_record_is_noticed(tmp_path):
 
 @pytest.mark.slow
 async def test_a_store_that_does_not_sync_its_tags_is_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(TagFiles, "_sync", lambda *_: None)
+    monkeypatch.setattr(FolderSyncs, "sync", lambda *_: None)
     with pytest.raises(AssertionError):
         await crashed_at_each(tmp_path, *CHANGES["a first version"])
 

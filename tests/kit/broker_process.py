@@ -54,7 +54,7 @@ class Process(HasRunning):
         cls, root: Path, ring: Keyring, apps: Iterable[OAuthApp], at: datetime | None = None, fs: Fs | None = None
     ) -> Process:
         clock = TestClock(at)
-        return cls.on(FileStore.open(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=fs), apps, clock)
+        return cls.on(FileStore(root, ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=fs), apps, clock)
 
     @classmethod
     def on(

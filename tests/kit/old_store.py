@@ -34,7 +34,7 @@ def unpack(place: Path) -> Path:
 
 
 def keyring_file(root: Path, key_file: Path, fs: Fs | None = None) -> KeyringFile:
-    return KeyringFile(root / "data" / "keyring", FileKek.open(key_file, outside=[root]), fs)
+    return KeyringFile(root / "data" / "keyring", FileKek.open(key_file, outside=[root]), fs=fs)
 
 
 async def open_upgraded(
@@ -43,7 +43,7 @@ async def open_upgraded(
     """Open the store as a broker does. Raises what the upgrade raises."""
     file = keyring_file(root, key_file, fs)
     ring = file.load()
-    store = FileStore.open(root, ring, kinds=KINDS, lease_kinds=(*LEASES, LEASE_KIND), clock=TestClock(MADE_AT), fs=fs)
+    store = FileStore(root, ring, kinds=KINDS, lease_kinds=(*LEASES, LEASE_KIND), clock=TestClock(MADE_AT), fs=fs)
     try:
         await upgrade(store, ring, file, steps, wait=wait)
     except BaseException:

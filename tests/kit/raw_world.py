@@ -15,7 +15,7 @@ from oauthbroker.repository.repository import KINDS
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.raw_files import RawFiles
 from oauthbroker.store.key_encryption_keys import FileKek
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keyring_home import KeyringFile
 from oauthbroker.store.move_mark import MoveState
 from oauthbroker.store.moving.copying import Copied, Move, reopen
 from oauthbroker.store.moving.raw import RawStore
@@ -59,7 +59,7 @@ class World:
     def __init__(self, folder: Path, server: postgres.Server) -> None:
         self.folder, self.server = folder, server
         self.kek = FileKek.create(folder / "kek")
-        self.ring = Keyring.create(folder / "files" / "data" / "keyring", self.kek)
+        self.ring = KeyringFile(folder / "files" / "data" / "keyring", self.kek).create()
 
     def place(self, word: str, *, make: bool = False) -> RawStore:
         if word == "database":
@@ -75,13 +75,13 @@ class World:
                 return False
             return True
         with suppress(BrokerError):
-            Keyring.load(self.folder / word / "data" / "keyring", self.kek)
+            KeyringFile(self.folder / word / "data" / "keyring", self.kek).load()
             await self.store(word).close()
             return True
         return False
 
     def store(self, word: str = "files") -> FileStore:
-        return FileStore.open(self.folder / word, self.ring, kinds=KINDS, clock=SystemClock())
+        return FileStore(self.folder / word, self.ring, kinds=KINDS, clock=SystemClock())
 
     async def filled(self) -> None:
         store = self.store()
@@ -101,7 +101,7 @@ class World:
     def begin_anew(self) -> None:
         for each in ("database", "files", "others"):
             self.empty(each)
-        self.ring = Keyring.create(self.folder / "files" / "data" / "keyring", self.kek)
+        self.ring = KeyringFile(self.folder / "files" / "data" / "keyring", self.kek).create()
         asyncio.run(self.filled())
 
     def empty(self, word: str) -> None:

@@ -39,7 +39,7 @@ from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.key_encryption_keys import FileKek
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keyring_home import KeyringFile
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Entry, Key, Reservation, Store
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, TestClock, connect_through, leave
@@ -341,9 +341,9 @@ def file_store(folder: Path, clock: Clock | None = None) -> FileStore:
     """A file store below `folder`, made on first use."""
     keyring, key = folder / "store" / "data" / "keyring", folder / "kek"
     if not key.exists():
-        Keyring.create(keyring, FileKek.create(key))
-    ring = Keyring.load(keyring, FileKek.open(key))
-    return FileStore.open(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=clock or TestClock())
+        KeyringFile(keyring, FileKek.create(key)).create()
+    ring = KeyringFile(keyring, FileKek.open(key)).load()
+    return FileStore(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=clock or TestClock())
 
 
 def tree(folder: Path) -> dict[str, bytes]:

@@ -18,4 +18,4 @@ def counted_store(folder: Path, clock: TestClock) -> tuple[FileStore, Counter[st
     """A file store that counts its calls."""
     fs = CountingFs()
     ring = open_keyring(folder)
-    return FileStore.open(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=fs), fs.calls
+    return FileStore(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=fs), fs.calls

@@ -36,7 +36,7 @@ class World:
 
     def start(self, apps: Iterable[OAuthApp] | None = None) -> Process:
         """One more broker process."""
-        store = FileStore.open(self.root, self.ring, kinds=KINDS, lease_kinds=LEASES, clock=self.clock)
+        store = FileStore(self.root, self.ring, kinds=KINDS, lease_kinds=LEASES, clock=self.clock)
         process = Process.on(store, self.apps if apps is None else apps, self.clock)
         self.brokers.append(process)
         return process

@@ -255,7 +255,7 @@ class Hasty(Fs):
 async def filled(folder: Path, count: int, app: OAuthApp, clock: TestClock) -> None:
     """A store with so many grants, one of whose events has still to be sent."""
     ring = open_keyring(folder)
-    store = FileStore.open(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=Hasty())
+    store = FileStore(folder / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=clock, fs=Hasty())
     repository, now = Repository(store), clock.now()
     for number in range(count):
         token = Token(access_token=Secret(f"planted-token-{number}"), token_type="Bearer")

@@ -16,7 +16,7 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keyring_home import KeyringFile
 from oauthbroker.store.move_mark import MoveMark, MoveState
 from oauthbroker.store.moving.copying import Move
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
@@ -58,7 +58,7 @@ async def test_events_that_wait_in_a_database_are_delivered_in_their_order_after
         assert await delivery.ack()
     await rows.close()
     await asyncio.to_thread(world.move, "database", "others")
-    files = FileStore.open(world.folder / "others", ring, clock=SystemClock(), **kinds)
+    files = FileStore(world.folder / "others", ring, clock=SystemClock(), **kinds)
     async with running(identity_provider, [app], store=files) as harness:
         assert [1, 2, 3, 4] == [event["payload"]["number"] for event in await harness.events(count=4)]
     await files.close()
@@ -182,7 +182,7 @@ def test_a_damaged_record_stops_the_cut_over_or_is_left_behind(world: World) -> 
 
 
 def test_a_place_with_another_living_store_is_no_target(world: World, tmp_path: Path) -> None:
-    Keyring.create(tmp_path / "others" / "data" / "keyring", world.kek)
+    KeyringFile(tmp_path / "others" / "data" / "keyring", world.kek).create()
     with pytest.raises(BrokerError) as refused:
         world.move("files", "others")
     assert (Code.KEY_EXISTS, True) == (refused.value.code, "another store" in str(refused.value))

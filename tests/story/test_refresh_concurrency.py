@@ -221,7 +221,7 @@ async def two(
 ) -> AsyncIterator[tuple[Harness, Harness]]:
     """Two brokers on one folder, and a grant whose token has just ended."""
     kind, app, ring = getattr(request, "param", FileStore), user_app(identity_provider), open_keyring(tmp_path)
-    stores = [kind.open(tmp_path / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=test_clock) for _ in range(2)]
+    stores = [kind(tmp_path / "store", ring, kinds=KINDS, lease_kinds=LEASES, clock=test_clock) for _ in range(2)]
     first, second = (
         running(identity_provider, [app], clock=test_clock, store=store, background=False) for store in stores
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.checked_files import close, quietly
@@ -56,12 +58,20 @@ def drop_temp(fs: Fs, folder: int, temp: str, fd: int) -> None:
 
 def create_whole(fs: Fs, folder: int, name: str, data: bytes) -> None:
     """Write `data` under a name, durably: a crash leaves the whole file, or what the name had before."""
+    with replacing(fs, folder, name) as fd:
+        write_file(fs, fd, data)
+    fs.fsync(folder)
+
+
+@contextmanager
+def replacing(fs: Fs, folder: int, name: str) -> Iterator[int]:
+    """Give a name to the temporary file that the body writes. The caller syncs the folder. If the body fails, the name
+    has what it had before."""
     temp, fd = new_temp(fs, folder, name)
     try:
-        write_file(fs, fd, data)
+        yield fd
         fs.rename(folder, temp, name)
     except BaseException:
         drop_temp(fs, folder, temp, fd)
         raise
     close(fs, fd)
-    fs.fsync(folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from oauthbroker.store.file.checked_files import close
 from oauthbroker.store.file.system_calls import Fs
@@ -50,32 +50,40 @@ class Stamp:
         return same
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FolderStamp:
-    """A folder's times before a sync of it. Any rename in the folder moves them, but two renames within one tick of the
-    file clock leave equal times. So a sync covers all renames only if it began a tick after the times were first seen.
-    """
+@dataclass(slots=True)
+class _Synced:
+    """A folder's times before a sync of it."""
 
     times: tuple[int, int, int, int]
-    seen_at: float
     young_until: float
     covers_all: bool = False
 
-    @classmethod
-    def of(cls, fs: Fs, folder: int) -> FolderStamp:
-        """Read the folder's times. Raises OSError."""
-        now, stat = fs.monotonic(), fs.fstat(folder)
-        return cls(times=_identity(stat), seen_at=now, young_until=now + _tick(stat))
 
-    def after(self, last: FolderStamp | None) -> FolderStamp:
-        """Return the stamp of a sync that began after `self` was read; `last` is the stamp of the sync before it."""
-        if last is None or last.times != self.times:
-            return self
-        return replace(last, covers_all=last.covers_all or self.seen_at >= last.young_until)
+class FolderSyncs:
+    """Syncs folders, by their paths, and spares a sync that would change nothing.
 
-    def covers(self, now: FolderStamp) -> bool:
-        """Tell whether nothing was renamed since the sync that this stamp is of."""
-        return self.covers_all and now.times == self.times
+    Any rename in a folder moves its times, but two renames within one tick of the file clock leave equal times. So a
+    sync covers all renames only if it began a tick after the times were first seen.
+    """
+
+    __slots__ = ("_fs", "_last")
+
+    def __init__(self, fs: Fs) -> None:
+        self._fs = fs
+        self._last: dict[str, _Synced] = {}
+
+    def sync(self, path: str, folder: int) -> None:
+        """Make a folder's names durable. Costs one stat where nothing was renamed since a sync that is known to cover
+        all of it. Raises OSError."""
+        now, stat = self._fs.monotonic(), self._fs.fstat(folder)
+        times, last = _identity(stat), self._last.get(path)
+        if last is None or last.times != times:
+            last = _Synced(times, now + _tick(stat))
+        elif last.covers_all:
+            return
+        self._fs.fsync(folder)
+        last.covers_all = now >= last.young_until
+        self._last[path] = last
 
 
 def _identity(stat: os.stat_result) -> tuple[int, int, int, int]:

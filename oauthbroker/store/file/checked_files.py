@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.system_calls import Fs
@@ -91,6 +91,15 @@ def close(fs: Fs, fd: int) -> None:
         fs.close(fd)
     except OSError:
         pass
+
+
+@contextmanager
+def closing(fs: Fs, fd: int) -> Iterator[int]:
+    """Close a descriptor after the body."""
+    try:
+        yield fd
+    finally:
+        close(fs, fd)
 
 
 def quietly(step: Callable[[], None]) -> None:

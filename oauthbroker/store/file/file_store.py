@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -14,7 +13,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.entry_names import check_key, check_kinds, check_tags, is_name
 from oauthbroker.store.file.cache_stamp import Stamp
-from oauthbroker.store.file.folders import Folders, open_folders
+from oauthbroker.store.file.folders import open_folders
 from oauthbroker.store.file.locked_writes import Writer
 from oauthbroker.store.file.locks import Locks
 from oauthbroker.store.file.sealed_files import DAMAGED, SealedFiles
@@ -22,13 +21,9 @@ from oauthbroker.store.file.system_calls import Fs, failure
 from oauthbroker.store.file.versioned_entries import EntryFiles, Taken
 from oauthbroker.store.keyring import Keyring
 from oauthbroker.store.live_keyring import LiveKeyring
-from oauthbroker.store.port import Entry, Key, Lease, Reservation, Tag
-
-Damage = Callable[[str, Code], None]
+from oauthbroker.store.port import Damage, Entry, Key, Lease, Reservation, Tag, log_damage
 
 _BREATH = 64  # entries that a scan reads before it yields to other tasks
-
-_log = logging.getLogger("oauthbroker.store")
 
 
 def _used_up(key: Key, room: Reservation | None) -> Taken | None:
@@ -37,10 +32,6 @@ def _used_up(key: Key, room: Reservation | None) -> Taken | None:
     if room is not None and taken is not None:
         room.held = None
     return taken if isinstance(taken, Taken) else None
-
-
-def _log_damage(place: str, code: Code) -> None:
-    _log.warning("unreadable entry %s: %s", place, code.value)
 
 
 class FileStore:
@@ -52,20 +43,29 @@ class FileStore:
 
     def __init__(
         self,
-        *,
-        fs: Fs,
-        folders: Folders,
+        root: Path,
         keyring: Keyring,
-        lease_kinds: Sequence[str],
+        *,
+        kinds: Sequence[str],
+        lease_kinds: Sequence[str] = (),
         clock: Clock,
-        on_damage: Damage,
-        copies_damage: bool,
+        fs: Fs | None = None,
+        on_damage: Damage = log_damage,
+        copies_damage: bool = True,
     ) -> None:
-        self._copies_damage = copies_damage
-        self.keyring = LiveKeyring(keyring)
-        self._fs, self._folders, self._on_damage = fs, folders, on_damage
+        """Open the store below `root`, create missing folders (0700), and probe it.
+
+        `kinds` have entries, `lease_kinds` only leases. `on_damage` is called with each entry that a scan skips. With
+        `copies_damage`, a read copies a damaged entry aside. Raises `storePermissions` or `storeUnavailable` (see
+        `open_folders`).
+        """
+        check_kinds(*kinds, *lease_kinds)
+        fs = fs or Fs()
+        folders = open_folders(fs, root, kinds)
+        self._fs, self._folders, self._on_damage, self._copies_damage = fs, folders, on_damage, copies_damage
         self._kinds, self._lease_kinds = folders.by_kind, frozenset(lease_kinds)
-        self._entries = EntryFiles(fs=fs, folders=folders, ring=self.keyring, kinds=tuple(folders.by_kind))
+        self.keyring = LiveKeyring(keyring)
+        self._entries = EntryFiles(fs=fs, folders=folders, keyring=self.keyring)
         self._locks = Locks(fs, folders.locks, clock)
         self._writer = Writer(self._entries, self._locks)
         self.sealed = SealedFiles(
@@ -82,50 +82,18 @@ class FileStore:
     def __repr__(self) -> str:
         return f"FileStore({self.keyring!r}, {len(self._kinds)} kinds)"
 
-    @classmethod
-    def open(
-        cls,
-        root: Path,
-        keyring: Keyring,
-        *,
-        kinds: Sequence[str],
-        lease_kinds: Sequence[str] = (),
-        clock: Clock,
-        fs: Fs | None = None,
-        on_damage: Damage = _log_damage,
-        copies_damage: bool = True,
-    ) -> FileStore:
-        """Open the store below `root`, create missing folders (0700), and probe it.
-
-        `kinds` have entries, `lease_kinds` only leases. `on_damage` is called with each entry that a scan skips, as
-        `kind/first digits`. With `copies_damage`, a read copies a damaged entry aside. Raises `storePermissions` or
-        `storeUnavailable` (see `open_folders`).
-        """
-        check_kinds(*kinds, *lease_kinds)
-        fs = fs or Fs()
-        folders = open_folders(fs, root, kinds)
-        return cls(
-            fs=fs,
-            folders=folders,
-            keyring=keyring,
-            lease_kinds=lease_kinds,
-            clock=clock,
-            on_damage=on_damage,
-            copies_damage=copies_damage,
-        )
-
     def key(self, kind: str, *parts: str) -> Key:
         if kind not in self._kinds and kind not in self._lease_kinds:
             raise ValueError(f"this store keeps no {kind!r}")
-        return Key(kind, self.keyring.name(kind, *parts))
+        return Key(kind, self.keyring.ring.name(kind, *parts))
 
     def mac(self, label: str, *parts: str) -> bytes:
         """Return 32 bytes that only brokers with this store's keyring can compute (for CSRF tokens and the like)."""
-        return self.keyring.mac(label, *parts)
+        return self.keyring.ring.mac(label, *parts)
 
     def tag(self, kind: str, label: str, *parts: str) -> Tag:
         self._check_kind(kind)
-        return self.keyring.tag(kind, label, *parts)
+        return self.keyring.ring.tag(kind, label, *parts)
 
     async def get(self, key: Key) -> Entry | None:
         self._check_open(key)
@@ -139,7 +107,8 @@ class FileStore:
         if failed.code is Code.KEY_UNKNOWN:
             return await self._writer.run(partial(self._entries.read_anew, key))
         if failed.code is Code.RECORD_CORRUPT and self._copies_damage:
-            await self._keep_aside(key)
+            with suppress(BrokerError):  # a failure to copy must not hide the damage
+                await self._writer.run(partial(self._entries.keep_aside, key))
         raise failed.with_traceback(None)
 
     def unchanged(self, entry: Entry) -> bool:
@@ -178,15 +147,15 @@ class FileStore:
         finally:
             left = _used_up(key, room)
             if left is not None:
-                await self._writer.run(partial(self._entries.give_back, key, left))
+                await self._writer.run(partial(self._entries.discard, left))
 
     async def delete(self, key: Key, *, expect: int) -> None:
         self._check_open(key)
-        await self._writer.delete(key, expect)
+        await self._writer.change(key, partial(self._entries.remove, key, expect))
 
     async def set_aside(self, key: Key) -> None:
         self._check_open(key)
-        await self._writer.set_aside(key)
+        await self._writer.change(key, partial(self._entries.set_aside, key))
 
     async def check_writable(self, key: Key) -> None:
         self._check_open(key)
@@ -264,12 +233,9 @@ class FileStore:
         try:
             await self._writer.drain()
         finally:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        self._locks.close()
-        self._writer.pool.shutdown()
-        self._folders.close()
+            self._locks.close()
+            self._writer.pool.shutdown()
+            self._folders.close()
 
     def _check_open(self, key: Key) -> None:
         check_key(key, self._kinds)
@@ -301,8 +267,3 @@ class FileStore:
                 raise
             self._on_damage(f"{key.kind}/{key.name[:8]}", exc.code)
         return None
-
-    async def _keep_aside(self, key: Key) -> None:
-        """Copy a damaged entry aside, best effort: a failure to copy must not hide the damage."""
-        with suppress(BrokerError):
-            await self._writer.run(partial(self._entries.keep_aside, key))

@@ -21,6 +21,7 @@ from oauthbroker.store.file.checked_files import (
     check_file,
     check_root,
     close,
+    closing,
     make_folders,
     own_folder,
     quietly,
@@ -62,7 +63,7 @@ def open_folders(fs: Fs, root: Path, kinds: Sequence[str]) -> Folders:
 
 def _open_all(fs: Fs, root: Path, names: Collection[str]) -> Folders:
     with ExitStack() as stack:
-        data, opened = _open_data(fs, root), dict[str, int]()
+        data, opened = open_data(fs, root), dict[str, int]()
         stack.callback(close, fs, data)
         with ExitStack() as checking:
             dead = _dead_marks(fs, data, checking)
@@ -87,13 +88,9 @@ def living_marks(fs: Fs, data: int) -> list[bytes]:
     for name in fs.listdir(data):
         if not name.startswith(OPEN):
             continue
-        with suppress(FileNotFoundError):  # its store was closed just now
-            fd = fs.open_file(data, name)
-            try:
-                if not fs.try_lock(fd):
-                    found.append(fs.read(fd, _MOST_MARK))
-            finally:
-                close(fs, fd)
+        with suppress(FileNotFoundError), closing(fs, fs.open_file(data, name)) as fd:  # its store was closed just now
+            if not fs.try_lock(fd):
+                found.append(fs.read(fd, _MOST_MARK))
     return found
 
 
@@ -140,15 +137,13 @@ def _unmark(fs: Fs, data: int, name: str, fd: int, opened_by: int) -> None:
         close(fs, fd)
 
 
-def _open_data(fs: Fs, root: Path) -> int:
+def open_data(fs: Fs, root: Path) -> int:
+    """Open `<root>/data`, created durably if it is missing."""
     fs.make_root(root)
-    fd = fs.open_root(root)
-    try:
+    with closing(fs, fs.open_root(root)) as fd:
         check_root(fs.fstat(fd))
         make_folders(fs, fd, [DATA])
         return own_folder(fs, fd, DATA)
-    finally:
-        close(fs, fd)
 
 
 def _probe_locks(fs: Fs, folder: int) -> None:
@@ -178,15 +173,7 @@ def _collect(fs: Fs, folder: int) -> None:
 
 
 def _collect_one(fs: Fs, folder: int, name: str) -> None:
-    try:
-        fd = fs.open_file(folder, name)
-    except FileNotFoundError:
-        return
-    try:
+    with suppress(FileNotFoundError), closing(fs, fs.open_file(folder, name)) as fd:  # its writer removed it first
         check_file(fs.fstat(fd))
         if fs.try_lock(fd):
             fs.unlink(folder, name)
-    except FileNotFoundError:
-        pass  # its writer removed it first
-    finally:
-        close(fs, fd)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from oauthbroker.core.lifecycle import seconds_to_wait, to_its_end
-from oauthbroker.store.file.locks import Locks
+from oauthbroker.store.file.locks import HeldLock, Locks
 from oauthbroker.store.file.system_calls import at_border
 from oauthbroker.store.file.versioned_entries import EntryFiles, Prepared
 from oauthbroker.store.port import Entry, Key, Tag
@@ -37,15 +37,9 @@ class Writer:
         """Put the version in place that `prepare` prepares on a thread. `has_room`: its space is reserved already."""
         return await self._see_through(self._put(key, prepare, has_room=has_room))
 
-    async def delete(self, key: Key, expect: int) -> None:
-        await self._see_through(self._delete(key, expect))
-
-    async def set_aside(self, key: Key) -> None:
-        await self._see_through(self._set_aside(key))
-
-    async def reseal(self, key: Key) -> bool:
-        """Seal an entry anew under its lock. False if nothing was to be done."""
-        return await self._see_through(self._reseal(key))
+    async def change(self, key: Key, work: Callable[[HeldLock], T]) -> T:
+        """Run `work` on a thread, under the entry's lock."""
+        return await self._see_through(self._under_lock(key, work))
 
     async def settle(self) -> None:
         """Take every lock once: then each write has ended that began before."""
@@ -117,14 +111,6 @@ class Writer:
         finally:
             held.release()
 
-    async def _delete(self, key: Key, expect: int) -> None:
+    async def _under_lock(self, key: Key, work: Callable[[HeldLock], T]) -> T:
         async with self._locks.hold(write_lock(key), PATIENCE_SECONDS) as held:
-            await self.run(partial(self._entries.remove, key, expect, held))
-
-    async def _reseal(self, key: Key) -> bool:
-        async with self._locks.hold(write_lock(key), PATIENCE_SECONDS) as held:
-            return await self.run(partial(self._entries.reseal, key, held))
-
-    async def _set_aside(self, key: Key) -> None:
-        async with self._locks.hold(write_lock(key), PATIENCE_SECONDS) as held:
-            await self.run(partial(self._entries.set_aside, key, held))
+            return await self.run(partial(work, held))

@@ -35,7 +35,6 @@ class FreeSpace:
     """Free space in bytes and in files; `files_free` is None where the file system does not count them."""
 
     bytes_free: int
-    bytes_all: int
     files_free: int | None
 
 
@@ -86,11 +85,7 @@ def _flaw_of(path: Path, is_kind: Callable[[int], bool]) -> str:
 def room_at(path: Path) -> FreeSpace:
     """Return the free space. Raises OSError."""
     found = os.statvfs(path)
-    return FreeSpace(
-        bytes_free=found.f_bavail * found.f_frsize,
-        bytes_all=found.f_blocks * found.f_frsize,
-        files_free=found.f_favail if found.f_files else None,
-    )
+    return FreeSpace(found.f_bavail * found.f_frsize, found.f_favail if found.f_files else None)
 
 
 def file_system(path: Path) -> str:

@@ -11,18 +11,18 @@ from typing import Final
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.entry_names import is_name
-from oauthbroker.store.file.atomic_files import create_whole, drop_temp, new_locked, new_temp, write_file
-from oauthbroker.store.file.checked_files import check_root, close, make_folders, own_folder, read_file
-from oauthbroker.store.file.folders import CORRUPT, DATA, LOCKS, MARK, OPEN, TAGS
+from oauthbroker.store.file.atomic_files import create_whole, drop_temp, new_locked, replacing, write_file
+from oauthbroker.store.file.checked_files import check_root, close, closing, make_folders, own_folder, read_file
+from oauthbroker.store.file.folders import CORRUPT, DATA, LOCKS, MARK, OPEN, TAGS, living_marks
 from oauthbroker.store.file.system_calls import Fs, at_border
 from oauthbroker.store.file.tags import TagFiles
+from oauthbroker.store.keyring_file import read_keyring_in
 from oauthbroker.store.move_mark import MOST_BYTES, MoveMark
 from oauthbroker.store.moving.raw import LAST, RawRecord
 from oauthbroker.store.port import Key, Tag
 from oauthbroker.store.seal import MAX_RECORD
 
 _KEYRING: Final = "keyring"
-_KEYRING_BYTES: Final = 1024 * 1024
 _NO_KINDS: Final = {LOCKS, CORRUPT, TAGS, "audit"}
 _Tags = dict[str, set[tuple[str, str]]]
 
@@ -30,8 +30,8 @@ _Tags = dict[str, set[tuple[str, str]]]
 class RawFiles:
     """A `RawStore` below a folder. With `make`, the folder is created. Holds a lock on `data/` while it is open."""
 
-    def __init__(self, root: Path, *, make: bool = False, fs: Fs | None = None) -> None:
-        self._fs, self.word = fs or Fs(), str(root.absolute())
+    def __init__(self, root: Path, *, make: bool = False) -> None:
+        self._fs, self.word = Fs(), str(root.absolute())
         self._names, self._tags = dict[str, list[str]](), dict[str, _Tags]()
         self._data, self._own = at_border(lambda: self._opened(root, make=make)), ("", -1)
         if make:  # the start that follows a death then removes temporary files
@@ -46,21 +46,18 @@ class RawFiles:
             parent = fs.open_root(root)
         except FileNotFoundError:
             raise BrokerError(Code.STORE_UNAVAILABLE, note=f"there is no folder {root}") from None
-        try:
+        with closing(fs, parent):
             check_root(fs.fstat(parent))
             if make:
                 make_folders(fs, parent, [DATA])
             data = own_folder(fs, parent, DATA)
-        finally:
-            close(fs, parent)
         if not fs.try_lock(data):
             close(fs, data)
             raise BrokerError(Code.STORE_LOCKED, note="another command moves or makes this store")
         return data
 
     def keyring(self) -> bytes | None:
-        found = at_border(lambda: read_file(self._fs, self._data, _KEYRING, _KEYRING_BYTES))
-        return found[0] if found else None
+        return at_border(lambda: read_keyring_in(self._fs, self._data))
 
     def put_keyring(self, document: bytes) -> None:
         at_border(lambda: make_folders(self._fs, self._data, [LOCKS, CORRUPT, TAGS]))
@@ -84,20 +81,8 @@ class RawFiles:
         self._fs.fsync(self._data)
 
     def users(self) -> int:
-        """Count the open marks that are locked: their processes live."""
-        return at_border(lambda: sum(map(self._lives, self._fs.listdir(self._data))))
-
-    def _lives(self, name: str) -> bool:
-        if not name.startswith(OPEN) or name == self._own[0]:
-            return False
-        try:
-            fd = self._fs.open_file(self._data, name)
-        except FileNotFoundError:
-            return False
-        try:
-            return not self._fs.try_lock(fd)
-        finally:
-            close(self._fs, fd)
+        """Count the open marks of other living processes."""
+        return at_border(lambda: len(living_marks(self._fs, self._data))) - bool(self._own[0])
 
     def kinds(self) -> set[str]:
         return at_border(lambda: {name for name in self._fs.listdir(self._data) if self._is_kind(name)})
@@ -124,13 +109,11 @@ class RawFiles:
         folder, found, tags = self._folder(kind), list[RawRecord](), self._tags[kind]
         if folder is None:
             return []
-        try:
+        with closing(self._fs, folder):
             for name in names:
                 record = read_file(self._fs, folder, name, MAX_RECORD)
                 if record is not None:  # a broker that works may have removed it
                     found.append(RawRecord(name, record[0], frozenset(tags.get(name, ()))))
-        finally:
-            close(self._fs, folder)
         return found
 
     def write(self, kind: str, records: Collection[RawRecord]) -> None:
@@ -139,23 +122,15 @@ class RawFiles:
     def _write(self, kind: str, records: Collection[RawRecord]) -> None:
         """Write the tags, then the records, then one sync of their folder, as the store's own writes do."""
         make_folders(self._fs, self._data, [kind])
-        folder, there = own_folder(self._fs, self._data, kind), self._tags.setdefault(kind, {})
-        try:
+        there = self._tags.setdefault(kind, {})
+        with closing(self._fs, own_folder(self._fs, self._data, kind)) as folder:
             self._tag_files.add(
                 (Key(kind, each.name), Tag(kind, *tag)) for each in records for tag in sorted(each.tags)
             )
             for each in records:
-                temp, fd = new_temp(self._fs, folder, each.name)
-                try:
+                with replacing(self._fs, folder, each.name) as fd:
                     write_file(self._fs, fd, each.record)
-                    self._fs.rename(folder, temp, each.name)
-                except BaseException:
-                    drop_temp(self._fs, folder, temp, fd)
-                    raise
-                close(self._fs, fd)
             self._fs.fsync(folder)
-        finally:
-            close(self._fs, folder)
         for each in records:
             gone = there.get(each.name, set()) - each.tags
             self._tag_files.remove(Key(kind, each.name), [Tag(kind, *tag) for tag in gone])
@@ -167,13 +142,11 @@ class RawFiles:
         folder, there = self._folder(kind), self._tags.get(kind, {})
         if folder is None:
             return
-        try:
+        with closing(self._fs, folder):
             for name in names:
                 with suppress(FileNotFoundError):
                     self._fs.unlink(folder, name)
             self._fs.fsync(folder)
-        finally:
-            close(self._fs, folder)
         for name in names:
             self._tag_files.remove(Key(kind, name), [Tag(kind, *tag) for tag in there.get(name, ())])
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from oauthbroker.core.clock import Clock
-from oauthbroker.core.errors import Code
-from oauthbroker.store.file.checked_files import close
+from oauthbroker.store.file.checked_files import closing
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.folders import DATA, LOCKS
 from oauthbroker.store.file.system_calls import Fs, at_border
 from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.port import Damage
 
 
 class ReadOnlyFs(Fs):
@@ -32,39 +32,26 @@ class ReadOnlyFs(Fs):
     def try_lock(self, *_: object) -> bool:
         return False
 
-    def create_file(self, *_: object) -> NoReturn:
-        raise _refused()
-
-    def write(self, *_: object) -> NoReturn:
-        raise _refused()
-
-    def reserve(self, *_: object) -> NoReturn:
-        raise _refused()
-
     def fsync(self, *_: object) -> None:
         """Do nothing: nothing was changed."""
 
-    def truncate(self, *_: object) -> NoReturn:
-        raise _refused()
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    def rename(self, *_: object) -> NoReturn:
-        raise _refused()
-
-    def unlink(self, *_: object) -> NoReturn:
-        raise _refused()
+    create_file = write = reserve = truncate = rename = unlink = _refuse
 
 
 def look_at(
-    root: Path, keyring: Keyring, *, kinds: Sequence[str], clock: Clock, on_damage: Callable[[str, Code], None]
+    root: Path, keyring: Keyring, *, kinds: Sequence[str], clock: Clock, on_damage: Damage
 ) -> tuple[FileStore, frozenset[str]] | None:
     """Open the store for reading; also return those of `kinds` that it has, since an older broker's store lacks
-    some. None if no broker has opened it yet. Raises as `FileStore.open` does."""
+    some. None if no broker has opened it yet. Raises as `FileStore` does."""
     fs = ReadOnlyFs()
     there = at_border(lambda: _names(fs, root))
     if LOCKS not in there:
         return None
     kept = [kind for kind in kinds if kind in there]
-    store = FileStore.open(root, keyring, kinds=kept, clock=clock, fs=fs, on_damage=on_damage)
+    store = FileStore(root, keyring, kinds=kept, clock=clock, fs=fs, on_damage=on_damage)
     return store, frozenset(kept)
 
 
@@ -73,11 +60,5 @@ def _names(fs: Fs, root: Path) -> set[str]:
         folder = fs.open_root(root / DATA)
     except FileNotFoundError:
         return set()
-    try:
+    with closing(fs, folder):
         return set(fs.listdir(folder))
-    finally:
-        close(fs, folder)
-
-
-def _refused() -> OSError:
-    return OSError(errno.EROFS, os.strerror(errno.EROFS))

@@ -13,8 +13,9 @@ from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.file.versioned_entries import EntryFiles
 from oauthbroker.store.live_keyring import LiveKeyring
 from oauthbroker.store.port import Conflict, Key
+from oauthbroker.store.seal import UNOPENED
 
-DAMAGED = {Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN, Code.STORE_PERMISSIONS}
+DAMAGED = UNOPENED | {Code.STORE_PERMISSIONS}
 
 
 class SealedFiles:
@@ -59,7 +60,8 @@ class SealedFiles:
         for key in await self._keys(kind):
             try:
                 active = self._keyring.ring.active.kid
-                yield await self._seed_of(key) != active and await self._writer.reseal(key)
+                reseal = partial(self._entries.reseal, key)
+                yield await self._seed_of(key) != active and await self._writer.change(key, reseal)
             except Conflict:
                 yield False  # it was removed, or written, which seals it
             except BrokerError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from oauthbroker.store.file.atomic_files import create_whole
-from oauthbroker.store.file.checked_files import close, read_file
+from oauthbroker.store.file.checked_files import closing, read_file
 from oauthbroker.store.file.system_calls import Fs, at_border
 
 NAME: Final = "audit.seen"
@@ -50,16 +50,12 @@ def _read(data: Path) -> bytes:
         folder = Fs().open_root(data)
     except FileNotFoundError:
         return b""
-    try:
+    with closing(Fs(), folder):
         found = read_file(Fs(), folder, NAME, _MOST_BYTES)
-    finally:
-        close(Fs(), folder)
     return found[0] if found else b""
 
 
 def _write(data: Path, text: bytes) -> None:
-    folder = Fs().open_root(data)
-    try:
-        create_whole(Fs(), folder, NAME, text)
-    finally:
-        close(Fs(), folder)
+    fs = Fs()
+    with closing(fs, fs.open_root(data)) as folder:
+        create_whole(fs, folder, NAME, text)

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from oauthbroker.store.file.cache_stamp import FolderStamp
-from oauthbroker.store.file.checked_files import close, own_folder
+from oauthbroker.store.file.cache_stamp import FolderSyncs
+from oauthbroker.store.file.checked_files import close, closing, own_folder
 from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.port import Key, Tag
 
@@ -19,11 +19,10 @@ from oauthbroker.store.port import Key, Tag
 class TagFiles:
     """The tags of one store. `folder` is None in a store that has none and is only read. Methods raise OSError."""
 
-    __slots__ = ("_folder", "_fs", "_synced")
+    __slots__ = ("_folder", "_fs", "_syncs")
 
     def __init__(self, fs: Fs, folder: int | None) -> None:
-        self._fs, self._folder = fs, folder
-        self._synced: dict[str, FolderStamp] = {}
+        self._fs, self._folder, self._syncs = fs, folder, FolderSyncs(fs)
 
     def names(self, tag: Tag) -> list[str]:
         """Return the names of the entries with this tag, sorted."""
@@ -43,7 +42,7 @@ class TagFiles:
         for path, pairs in shards.items():
             with self._shard(pairs[0][1], make=True) as shard:
                 lacked.update(key for key, tag in pairs if self._create(shard, _file(tag, key)))
-                self._sync(path, shard)
+                self._syncs.sync(path, shard)
         return lacked
 
     def remove(self, key: Key, tags: Iterable[Tag]) -> None:
@@ -66,30 +65,17 @@ class TagFiles:
         if self._folder is None:
             raise FileNotFoundError
         path = _label_path(tag)
-        label = self._below("", self._folder, path, make=make)
-        try:
+        with closing(self._fs, self._below("", self._folder, path, make=make)) as label:
             shard = self._below(path, label, _shard_path(tag).removeprefix(f"{path}/"), make=make)
-        finally:
-            close(self._fs, label)
-        try:
+        with closing(self._fs, shard):
             yield shard
-        finally:
-            close(self._fs, shard)
 
     def _below(self, path: str, parent: int, name: str, *, make: bool) -> int:
         if make:
             with suppress(FileExistsError):
                 self._fs.make_folder(parent, name)
-            self._sync(path, parent)
+            self._syncs.sync(path, parent)
         return own_folder(self._fs, parent, name)
-
-    def _sync(self, path: str, folder: int) -> None:
-        """Make a folder's names durable. Costs one stat where nothing was created since a sync of all of it."""
-        seen, last = FolderStamp.of(self._fs, folder), self._synced.get(path)
-        if last is not None and last.covers(seen):
-            return
-        self._fs.fsync(folder)
-        self._synced[path] = seen.after(last)
 
 
 def _label_path(tag: Tag) -> str:

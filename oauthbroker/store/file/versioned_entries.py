@@ -5,14 +5,14 @@ Plain blocking functions; `file_store` chooses the thread and holds the lock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.entry_names import fingerprint
 from oauthbroker.store.file.atomic_files import create_whole, drop_temp, new_temp, write_file
-from oauthbroker.store.file.cache_stamp import FolderStamp, Stamp
+from oauthbroker.store.file.cache_stamp import FolderSyncs, Stamp
 from oauthbroker.store.file.checked_files import close, read_file
 from oauthbroker.store.file.folders import Folders
 from oauthbroker.store.file.group_commit import GroupCommit
@@ -22,16 +22,16 @@ from oauthbroker.store.file.tags import TagFiles
 from oauthbroker.store.keyring_file import read_keyring_in
 from oauthbroker.store.live_keyring import LiveKeyring
 from oauthbroker.store.port import Conflict, Entry, Key, Reservation, Tag
-from oauthbroker.store.seal import HEADER, KID, MAGIC, MAX_RECORD, record_size
+from oauthbroker.store.seal import HEADER, KID, MAGIC, MAX_RECORD, UNOPENED, record_size
 
 _MOST_ASIDE = 256  # damaged copies that are kept, so that a repeated fault does not fill the disk
-_UNOPENED = frozenset({Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN})
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
     """Disk space under a temporary name, locked while its writer lives."""
 
+    key: Key
     temp: str
     fd: int
 
@@ -53,13 +53,13 @@ class Prepared:
 class EntryFiles:
     """The entry files of one store. Methods raise OSError, BrokerError and Conflict."""
 
-    __slots__ = ("_commits", "_folders", "_fs", "_kinds", "_ring", "_synced", "tags")
+    __slots__ = ("_commits", "_folders", "_fs", "_keyring", "_kinds", "_syncs", "tags")
 
-    def __init__(self, *, fs: Fs, folders: Folders, ring: LiveKeyring, kinds: Sequence[str]) -> None:
-        self._fs, self._folders, self._ring, self._kinds = fs, folders, ring, tuple(kinds)
+    def __init__(self, *, fs: Fs, folders: Folders, keyring: LiveKeyring) -> None:
+        self._fs, self._folders, self._keyring, self._kinds = fs, folders, keyring, tuple(folders.by_kind)
         self.tags = TagFiles(fs, folders.tags)
         self._commits = {kind: GroupCommit(partial(fs.fsync, folder)) for kind, folder in folders.by_kind.items()}
-        self._synced: dict[str, FolderStamp] = {}
+        self._syncs = FolderSyncs(fs)
 
     def document(self) -> bytes | None:
         """Return the document of the keyring."""
@@ -68,7 +68,7 @@ class EntryFiles:
     def read_anew(self, key: Key) -> Entry | None:
         """Return the entry after an unknown seed: another process may have made it, and may have sealed the entry anew.
         Called on a thread, because it may ask a key service."""
-        self._ring.adopt(self.document())
+        self._keyring.adopt(self.document())
         return self.read(key)
 
     def read(self, key: Key) -> Entry | None:
@@ -77,30 +77,23 @@ class EntryFiles:
         if found is None:
             return None
         record, stat = found
-        generation, body = self._ring.unseal(key.kind, key.name, record, kinds=self._kinds)
+        generation, body = self._keyring.ring.unseal(key.kind, key.name, record, kinds=self._kinds)
         return Entry(key, generation, body, stamp=Stamp(stat, record[:HEADER], self._fs.monotonic()))
 
     def names(self, kind: str) -> list[str]:
         """Return the entry names in a kind's folder, without temporary files."""
         return [name for name in self._fs.listdir(self._folders.by_kind[kind]) if not name.startswith(".")]
 
-    def reserve(self, key: Key, size: int) -> Taken:
-        """Reserve disk space for a record around a body of `size` bytes."""
-        length, folder = record_size(size), self._folders.by_kind[key.kind]
-        temp, fd = new_temp(self._fs, folder, key.name)
+    def fill(self, room: Reservation) -> None:
+        """Reserve disk space for a record around a body of the reservation's size. It holds none yet."""
+        length, folder = record_size(room.size), self._folders.by_kind[room.key.kind]
+        temp, fd = new_temp(self._fs, folder, room.key.name)
         try:
             self._fs.reserve(fd, length)
         except BaseException:
             drop_temp(self._fs, folder, temp, fd)
             raise
-        return Taken(temp, fd)
-
-    def fill(self, room: Reservation) -> None:
-        """Take the space of a reservation that holds none yet."""
-        room.held = self.reserve(room.key, room.size)
-
-    def give_back(self, key: Key, taken: Taken) -> None:
-        drop_temp(self._fs, self._folders.by_kind[key.kind], taken.temp, taken.fd)
+        room.held = Taken(room.key, temp, fd)
 
     def prepare(
         self,
@@ -120,7 +113,7 @@ class EntryFiles:
         try:
             if ahead is not None:
                 self.fill(ahead)
-            record = self._ring.seal(key.kind, key.name, generation, body)
+            record = self._keyring.ring.seal(key.kind, key.name, generation, body)
             write_file(self._fs, fd, record, reserved=taken is not None)
         except BaseException:
             drop_temp(self._fs, folder, temp, fd)
@@ -160,9 +153,9 @@ class EntryFiles:
         """Return the version, sealed anew if its seed is no longer the active one. Called under the entry's lock: who
         takes all locks after a rotation knows that no process seals with the old seed any more."""
         document = self.document()
-        if not self._ring.seals(document):
-            self._ring.adopt(document)
-        if prepared.header[KID] == self._ring.ring.active.kid:
+        if not self._keyring.seals(document):
+            self._keyring.adopt(document)
+        if prepared.header[KID] == self._keyring.ring.active.kid:
             return prepared
         again = self.prepare(
             prepared.key, prepared.generation, prepared.body, tags=prepared.tags, replaces=prepared.replaces
@@ -185,7 +178,7 @@ class EntryFiles:
 
     def reseal(self, key: Key, held: HeldLock) -> bool:
         """Seal an entry under the active seed, under its lock, in its generation. False if it is, or is gone."""
-        if self.seed_of(key) == self._ring.ring.active.kid:
+        if self.seed_of(key) == self._keyring.ring.active.kid:
             return False
         entry = self._read_surely(key)
         if entry is None:
@@ -193,9 +186,9 @@ class EntryFiles:
         self.install(self.prepare(key, entry.generation, entry.body, replaces=entry.generation), held)
         return True
 
-    def discard(self, prepared: Prepared) -> None:
-        """Discard a prepared version whose lock could not be taken."""
-        drop_temp(self._fs, self._folders.by_kind[prepared.key.kind], prepared.temp, prepared.fd)
+    def discard(self, left: Prepared | Taken) -> None:
+        """Discard a prepared version whose lock could not be taken, or space that was not used."""
+        drop_temp(self._fs, self._folders.by_kind[left.key.kind], left.temp, left.fd)
 
     def remove(self, key: Key, expect: int, held: HeldLock) -> None:
         """Remove an entry durably, under its lock. Raises Conflict if the generation has changed."""
@@ -217,7 +210,7 @@ class EntryFiles:
         try:
             self.read(key)
         except BrokerError as exc:
-            if exc.code not in _UNOPENED:
+            if exc.code not in UNOPENED:
                 raise
             failed = exc
         else:
@@ -230,16 +223,8 @@ class EntryFiles:
         self._commits[key.kind].cover()
 
     def sync(self, kind: str) -> None:
-        """Make a kind's folder durable: which entries it has, and in which version. Their bytes are durable already.
-
-        Costs one stat where nothing was renamed in the folder since a sync that is known to cover all of it.
-        """
-        folder = self._folders.by_kind[kind]
-        seen, last = FolderStamp.of(self._fs, folder), self._synced.get(kind)
-        if last is not None and last.covers(seen):
-            return
-        self._fs.fsync(folder)
-        self._synced[kind] = seen.after(last)
+        """Make a kind's folder durable: which entries it has, and in which version. Their bytes are durable already."""
+        self._syncs.sync(kind, self._folders.by_kind[kind])
 
     def keep_aside(self, key: Key) -> bool:
         """Copy a damaged record to `corrupt/`, once for each state of damage. The original stays in place.

@@ -5,26 +5,18 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Protocol
+from typing import Any, BinaryIO, Final
 
 import pyrage
 
 from oauthbroker.core.refused import Refused
-from oauthbroker.store.file.atomic_files import drop_temp, new_temp
-from oauthbroker.store.file.checked_files import close, read_file
+from oauthbroker.store.file.atomic_files import replacing
+from oauthbroker.store.file.checked_files import closing, read_file
 from oauthbroker.store.file.system_calls import Fs, at_border
+from oauthbroker.store.moving.archive import DAMAGED, ArchiveReader
 
 _MOST_IDENTITIES: Final = 64 * 1024
 _WRONG: Final = "No identity of that file opens the archive, or the beginning of the archive is damaged."
-_DAMAGED: Final = "The archive is damaged or cut off. Nothing was opened: use another archive."
-
-
-class Sink(Protocol):
-    """Takes the plain text of an archive in pieces."""
-
-    def write(self, piece: bytes, /) -> int: ...
-
-    def flush(self) -> None: ...
 
 
 def recipients(words: Sequence[str]) -> list[Any]:
@@ -56,11 +48,9 @@ def archive_file(path: Path) -> BinaryIO:
 
 
 def _read(path: Path) -> bytes | None:
-    fs, folder = Fs(), Fs().open_root(path.parent)
-    try:
+    fs = Fs()
+    with closing(fs, fs.open_root(path.parent)) as folder:
         found = read_file(fs, folder, path.name, _MOST_IDENTITIES)
-    finally:
-        close(fs, folder)
     return found[0] if found else None
 
 
@@ -86,22 +76,13 @@ def encrypt(path: Path, lines: Iterator[bytes], to: Sequence[Any]) -> None:
 
 
 def _encrypt(fs: Fs, path: Path, lines: Iterator[bytes], to: Sequence[Any]) -> None:
-    folder = fs.open_root(path.parent)
-    try:
+    with closing(fs, fs.open_root(path.parent)) as folder:
         if path.name in fs.listdir(folder):
             raise Refused(f"{path} exists, and nothing is overwritten. Choose another name.")
-        temp, fd = new_temp(fs, folder, path.name)
-        try:
+        with replacing(fs, folder, path.name) as fd:
             _piped(lines, lambda data: fs.write(fd, data), to)
             fs.fsync(fd)
-            fs.rename(folder, temp, path.name)
-        except BaseException:
-            drop_temp(fs, folder, temp, fd)
-            raise
-        close(fs, fd)
         fs.fsync(folder)
-    finally:
-        close(fs, folder)
 
 
 def _piped(lines: Iterator[bytes], write: Callable[[bytes], int], to: Sequence[Any]) -> None:
@@ -145,15 +126,15 @@ class _Ends:
         """Do nothing: the file is synced at the end."""
 
 
-def decrypt(file: BinaryIO, sink: Sink, using: Sequence[Any]) -> None:
-    """Give the plain text to `sink`. Raises Refused for a file that does not open."""
+def decrypt(file: BinaryIO, reader: ArchiveReader, using: Sequence[Any]) -> None:
+    """Give the plain text to the reader. Raises Refused for a file that does not open."""
     file.seek(0)
     try:
-        pyrage.decrypt_io(file, sink, using)
+        pyrage.decrypt_io(file, reader, using)
     except pyrage.DecryptError:
         text = _WRONG
     except OSError:
-        text = _DAMAGED
+        text = DAMAGED
     else:
         return
     raise Refused(text)

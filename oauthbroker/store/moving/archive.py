@@ -27,7 +27,7 @@ FORMAT: Final = "oab-archive-1"
 _LAST_KINDS: Final = ("queues", "events")  # an event that moves meanwhile comes twice rather than never
 _LABEL, _VALUE = re.compile(r"[A-Za-z]{1,32}"), re.compile(r"[0-9a-f]{32}")
 _MOST_LINE: Final = 16 * 1024 * 1024
-_DAMAGED: Final = "The archive is damaged or cut off. Nothing was opened: use another archive."
+DAMAGED: Final = "The archive is damaged or cut off. Nothing was opened: use another archive."
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class ArchiveReader:
         """Take a piece. Raises Refused for a text that is no archive, and what the two calls raise."""
         self._rest += piece
         if len(self._rest) > _MOST_LINE:
-            raise Refused(_DAMAGED)
+            raise Refused(DAMAGED)
         *lines, rest = self._rest.split(b"\n")
         self._rest = rest
         for line in lines:
@@ -126,7 +126,7 @@ class ArchiveReader:
             pass
         else:
             return
-        raise Refused(_DAMAGED)
+        raise Refused(DAMAGED)
 
     def _add(self, kind: str, record: RawRecord) -> None:
         if kind != self._kind or len(self._records) >= PAGE:
@@ -185,7 +185,7 @@ class Import:
             count, digest = found.get(kind, (0, hashlib.sha256()))
             for each in records:
                 if not opens(rings[0], kind, each, self.known):
-                    raise Refused(_DAMAGED)
+                    raise Refused(DAMAGED)
                 digest.update(bytes_of(each))
             found[kind] = count + len(records), digest
 
@@ -194,7 +194,7 @@ class Import:
         kinds = {kind: CopiedKind(kind=kind, records=n, digest=it.hexdigest()) for kind, (n, it) in found.items()}
         wanted = {kind: (n, digest) for kind, (n, digest) in (reader.kinds or {}).items() if n}
         if reader.kinds is None or wanted != {kind: (it.records, it.digest) for kind, it in kinds.items()}:
-            raise Refused(_DAMAGED)
+            raise Refused(DAMAGED)
         return heads[0], kinds
 
     def _check_place(self, head: ArchiveHead) -> None:
@@ -251,7 +251,7 @@ def _parsed(line: bytes | bytearray) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise Refused(_DAMAGED)
+        raise Refused(DAMAGED)
     return found
 
 

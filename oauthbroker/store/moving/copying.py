@@ -17,15 +17,14 @@ Each step can be repeated after a crash: the same command goes on.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from oauthbroker.core.clock import Clock, to_iso
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.entry_names import length_prefixed
 from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keyring_document import store_id_of
 from oauthbroker.store.move_mark import MoveMark, MoveState
 from oauthbroker.store.moving.raw import LAST, PAGE, RawRecord, RawStore
 
@@ -227,17 +226,6 @@ def body_of(ring: Keyring, kind: str, found: RawRecord, kinds: Collection[str]) 
 
 def place_of(kind: str, found: RawRecord) -> str:
     return f"{kind}/{found.name[:16]}"
-
-
-def store_id_of(document: bytes) -> str:
-    """Return the id of a keyring's store. Raises `keyMismatch` for a document that is no keyring."""
-    try:
-        found: Any = json.loads(document)["storeId"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        found = None
-    if not isinstance(found, str):
-        raise BrokerError(Code.KEY_MISMATCH, note="the keyring is damaged: restore it from a backup")
-    return found
 
 
 def bytes_of(found: RawRecord) -> bytes:

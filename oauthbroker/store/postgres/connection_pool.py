@@ -42,16 +42,12 @@ class ConnectionPool:
             kwargs=dict(TERMS),
             timeout=PATIENCE_SECONDS,
         )
-        self._closed, self._pid = False, os.getpid()
+        self.closed, self._pid = False, os.getpid()
         self._checks = set[asyncio.Task[None]]()
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def check_open(self) -> None:
         """Raises `storeUnavailable` for a store that is closed, or belongs to the parent process."""
-        if self._closed:
+        if self.closed:
             raise BrokerError(Code.STORE_UNAVAILABLE, note="the store is closed")
         if os.getpid() != self._pid:
             raise BrokerError(Code.STORE_UNAVAILABLE, note="a store does not survive a fork: open it again")
@@ -74,9 +70,9 @@ class ConnectionPool:
         raise failed
 
     async def close(self) -> None:
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         for check in self._checks:
             check.cancel()
         await self._pool.close()
@@ -105,7 +101,7 @@ class ConnectionPool:
 
     def _replace_broken(self) -> None:
         """Check the idle connections: after a restart of the database all of them are broken."""
-        if not self._checks and not self._closed:
+        if not self._checks and not self.closed:
             task = asyncio.create_task(self._pool.check())
             self._checks.add(task)
             task.add_done_callback(self._checks.discard)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -14,25 +13,17 @@ from oauthbroker.core.lifecycle import on_thread, to_its_end
 from oauthbroker.store.entry_names import check_key, check_kinds, check_tags
 from oauthbroker.store.keyring import Keyring
 from oauthbroker.store.live_keyring import LiveKeyring
-from oauthbroker.store.port import Conflict, Entry, Key, Lease, Leases, Reservation, Tag
+from oauthbroker.store.port import Conflict, Damage, Entry, Key, Lease, Leases, Reservation, Tag, log_damage
 from oauthbroker.store.postgres import entry_statements as statements
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.feed import Feed
 from oauthbroker.store.postgres.freshness import Freshness
 from oauthbroker.store.postgres.leases import LEASE_SECONDS, LeaseRows
 from oauthbroker.store.postgres.sealed_rows import SealedRows
-from oauthbroker.store.seal import MAX_BODY
+from oauthbroker.store.seal import MAX_BODY, UNOPENED
 
 _PAGE: Final = 64  # entries that a scan reads at a time
 _MOST_ASIDE: Final = 256
-_DAMAGED: Final = {Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN}
-
-
-_log = logging.getLogger("oauthbroker.store")
-
-
-def _log_damage(place: str, code: Code) -> None:
-    _log.warning("unreadable entry %s: %s", place, code.value)
 
 
 class PostgresStore:
@@ -52,7 +43,7 @@ class PostgresStore:
         kinds: Sequence[str],
         lease_kinds: Sequence[str] = (),
         lease_seconds: float = LEASE_SECONDS,
-        on_damage: Callable[[str, Code], None] = _log_damage,
+        on_damage: Damage = log_damage,
         feed: Feed | None = None,
         degraded_seconds: float = 0.0,
     ) -> None:
@@ -70,14 +61,14 @@ class PostgresStore:
     def key(self, kind: str, *parts: str) -> Key:
         if kind not in self._kinds and kind not in self._lease_kinds:
             raise ValueError(f"this store keeps no {kind!r}")
-        return Key(kind, self.keyring.name(kind, *parts))
+        return Key(kind, self.keyring.ring.name(kind, *parts))
 
     def mac(self, label: str, *parts: str) -> bytes:
-        return self.keyring.mac(label, *parts)
+        return self.keyring.ring.mac(label, *parts)
 
     def tag(self, kind: str, label: str, *parts: str) -> Tag:
         self._check_kind(kind)
-        return self.keyring.tag(kind, label, *parts)
+        return self.keyring.ring.tag(kind, label, *parts)
 
     async def get(self, key: Key) -> Entry | None:
         try:
@@ -278,7 +269,7 @@ class PostgresStore:
         self.connections.check_open()
 
     def _opened(self, key: Key, generation: int, version: int, record: bytes) -> Entry:
-        sealed, body = self.keyring.unseal(key.kind, key.name, record, kinds=self._kinds)
+        sealed, body = self.keyring.ring.unseal(key.kind, key.name, record, kinds=self._kinds)
         if sealed != generation:
             raise BrokerError(Code.RECORD_CORRUPT, note="the generation beside the record is not its own")
         return Entry(key, generation, body, stamp=version)
@@ -291,7 +282,7 @@ class PostgresStore:
         try:
             return await self.get(key)
         except BrokerError as error:
-            if error.code not in _DAMAGED:
+            if error.code not in UNOPENED:
                 raise
             self._report_damage(key, error)
         return None
@@ -306,7 +297,7 @@ class PostgresStore:
             if rows:
                 self._opened(key, *rows[0])
         except BrokerError as error:
-            if error.code in _DAMAGED:
+            if error.code in UNOPENED:
                 return error, rows[0][1]
             raise
         return None

@@ -8,7 +8,7 @@ one that was cut off meanwhile. The schema's comment is the mark of the move.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 
 import psycopg
@@ -79,7 +79,7 @@ class RawRows:
     def __init__(self, url: Secret, word: str, *, make: bool = False) -> None:
         self._url, self.word, self._make = url, word, make
         terms = {**TERMS, "application_name": "oauthbroker-move", "tcp_user_timeout": 60_000}
-        failed: BrokerError | None
+        failed: BrokerError
         try:
             self._connection = psycopg.connect(url.reveal(), **terms)
         except psycopg.ProgrammingError:
@@ -87,25 +87,20 @@ class RawRows:
         except psycopg.Error as error:
             failed = failure(error)
         else:
-            failed = self._taken()
-        if failed is not None:
-            raise failed
+            self._take()
+            return
+        raise failed
 
-    def _taken(self) -> BrokerError | None:
-        """Take the lock of commands and find the schema. Return why that fails."""
-        failed: BrokerError
-        try:
-            with self._translated():
-                check_server(self._connection)
-                rows = self._connection.execute("select pg_try_advisory_lock(%s)", [_ONE_AT_A_TIME]).fetchall()
-                self._schema, self._mark = mark_of(self._connection)
-            if rows[0][0]:
-                return None
-            failed = BrokerError(Code.STORE_LOCKED, note="another command moves this store")
-        except BrokerError as error:
-            failed = error
-        self._connection.close()
-        return failed
+    def _take(self) -> None:
+        """Take the lock of commands and find the schema. Closes the connection if that fails."""
+        with ExitStack() as failing, self._translated():
+            failing.callback(self._connection.close)
+            check_server(self._connection)
+            rows = self._connection.execute("select pg_try_advisory_lock(%s)", [_ONE_AT_A_TIME]).fetchall()
+            self._schema, self._mark = mark_of(self._connection)
+            if not rows[0][0]:
+                raise BrokerError(Code.STORE_LOCKED, note="another command moves this store")
+            failing.pop_all()
 
     def keyring(self) -> bytes | None:
         rows = self._run("select document from {schema}.keyring") if self._schema else []
@@ -133,8 +128,8 @@ class RawRows:
         with self._translated(), self._connection.transaction():
             self._rename(schema)
             comment = mark.encoded().decode().strip() if mark is not None else None
-            self._execute(
-                sql.SQL("comment on schema {} is {}").format(sql.Identifier(schema), sql.Literal(comment)), {}
+            self._connection.execute(
+                sql.SQL("comment on schema {} is {}").format(sql.Identifier(schema), sql.Literal(comment))
             )
         self._schema, self._mark = schema, mark
 
@@ -142,15 +137,15 @@ class RawRows:
         """Rename the schema when no statement of a broker is under way. A waiting one fails: it looks up names anew."""
         if schema == self._schema:
             return
-        self._execute(sql.SQL("set local lock_timeout = {}").format(sql.Literal(_PATIENCE)), {})
+        self._connection.execute(sql.SQL("set local lock_timeout = {}").format(sql.Literal(_PATIENCE)))
         tables = self._connection.execute(_TABLES, {"schema": self._schema}).fetchall()
         names = [sql.Identifier(self._schema, table) for (table,) in tables]
-        self._execute(sql.SQL("lock table {} in access exclusive mode").format(sql.SQL(", ").join(names)), {})
+        self._connection.execute(sql.SQL("lock table {} in access exclusive mode").format(sql.SQL(", ").join(names)))
         switch = sql.SQL("enable" if schema == SCHEMAS[None] else "disable")  # their bodies name the living schema
         for name in names:
-            self._execute(sql.SQL(_TRIGGERS).format(name, switch), {})
+            self._connection.execute(sql.SQL(_TRIGGERS).format(name, switch))
         renamed = sql.SQL("alter schema {} rename to {}")
-        self._execute(renamed.format(sql.Identifier(self._schema), sql.Identifier(schema)), {})
+        self._connection.execute(renamed.format(sql.Identifier(self._schema), sql.Identifier(schema)))
 
     def users(self) -> int:
         for _ in range(_LOOKS):
@@ -205,7 +200,7 @@ class RawRows:
 
     def _run(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         with self._translated():
-            cursor = self._execute(self._of_schema(statement), values or {})
+            cursor = self._connection.execute(self._of_schema(statement), values or {})
             return cursor.fetchall() if cursor.description is not None else []
 
     @contextmanager
@@ -225,9 +220,6 @@ class RawRows:
         with self._translated(), self._connection.transaction(), self._connection.cursor() as cursor:
             for statement, values in work.items():
                 cursor.executemany(self._of_schema(statement), values)
-
-    def _execute(self, statement: sql.SQL | sql.Composed, values: Mapping[str, Any]) -> psycopg.Cursor[Any]:
-        return self._connection.execute(statement, values)
 
     def _of_schema(self, statement: str) -> sql.Composed:
         return sql.SQL(statement).format(schema=sql.Identifier(self._schema))

@@ -6,9 +6,8 @@ These run at start and in commands, on a connection of their own, and block thei
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Final
 
@@ -37,24 +36,17 @@ select current_setting('server_version_num')::int / 10000, current_setting('sync
 """
 
 
-@dataclass(frozen=True, slots=True)
 class KeyringTable(KeyringHome):
     """The keyring of a store in a database."""
 
-    url: Secret
-    kek: KeyProvider
-    also: tuple[KeyProvider, ...] = ()
-
-    @property
-    def keks(self) -> tuple[KeyProvider, ...]:
-        return (self.kek, *self.also)
+    def __init__(self, url: Secret, *keks: KeyProvider) -> None:
+        super().__init__(*keks)
+        self.url = url
 
     def read(self) -> bytes | None:
         return read_keyring(self.url)
 
-    def create(self, upgrades: Iterable[str]) -> bool:
-        """Keep the keyring of a new store. False if a keyring or entries exist; one of several callers wins."""
-        ring = Keyring.fresh(upgrades=upgrades).wrapped_for([self.kek])
+    def keep(self, ring: Keyring) -> bool:
         with _connection(self.url) as connection:
             check(connection)
             made = connection.execute(

@@ -23,7 +23,7 @@ from oauthbroker.records import Grant
 from oauthbroker.repository.repository import KINDS, Repository
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.key_encryption_keys import FileKek
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keyring_home import KeyringFile
 from oauthbroker.testing import Canaries, IdentityProvider
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.cli import CLIENT_ID, MAIN, Desk, environment
@@ -36,8 +36,8 @@ Line = dict[str, Any]
 async def _grants(desk: Desk) -> list[Grant]:
     settings = load(desk.folder / "config").settings
     root = Path(settings.store_root)
-    ring = Keyring.load(root / "data" / "keyring", FileKek.open(desk.key_file))
-    repository = Repository(FileStore.open(root, ring, kinds=KINDS, clock=SystemClock()))
+    ring = KeyringFile(root / "data" / "keyring", FileKek.open(desk.key_file)).load()
+    repository = Repository(FileStore(root, ring, kinds=KINDS, clock=SystemClock()))
     try:
         return [held.record async for held in repository.grants()]
     finally:

@@ -11,6 +11,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.key_services.vault import VaultTransit
 from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keyring_home import KeyringFile
 from oauthbroker.testing.key_provider_contract import KeyProviderContract, code_of
 from tests.kit.vault_stand_in import TOKEN, VaultStandIn, vault_stand_in
 
@@ -44,8 +45,8 @@ class TestVault(KeyProviderContract):
 
 def test_a_keyring_is_opened_by_one_request_and_sealed_by_one(vault: VaultStandIn, tmp_path: Path):
     path = tmp_path / "store" / "data" / "keyring"
-    made = Keyring.create(path, transit(vault))
-    opened = Keyring.load(path, transit(vault))
+    made = KeyringFile(path, transit(vault)).create()
+    opened = KeyringFile(path, transit(vault)).load()
     assert made.store_id == opened.store_id
     assert ["/v1/transit/encrypt/oauthbroker", "/v1/transit/decrypt/oauthbroker"] == vault.asked
     assert [transit(vault).id()] == [wrap.kek for wrap in opened.wraps]

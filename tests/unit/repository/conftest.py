@@ -15,13 +15,13 @@ from oauthbroker.store.file.file_store import FileStore
 def closed_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Close what a test opens: a store holds fifteen descriptors, and one process runs thousands of tests."""
     opened = list[FileStore]()
-    begin = FileStore.open
+    begin = FileStore.__init__
 
-    def noted(*args: Any, **options: Any) -> FileStore:
-        opened.append(begin(*args, **options))
-        return opened[-1]
+    def noted(store: FileStore, *args: Any, **options: Any) -> None:
+        begin(store, *args, **options)
+        opened.append(store)
 
-    monkeypatch.setattr(FileStore, "open", noted)
+    monkeypatch.setattr(FileStore, "__init__", noted)
     yield
     for store in opened:
         asyncio.run(store.close())

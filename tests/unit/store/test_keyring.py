@@ -14,7 +14,8 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.key_encryption_keys import EnvKek, FileKek
-from oauthbroker.store.keyring import Keyring, SeedState
+from oauthbroker.store.keyring import SeedState
+from oauthbroker.store.keyring_home import KeyringFile
 from oauthbroker.testing.clock import TestClock
 
 
@@ -171,15 +172,15 @@ def test_a_replaced_key_file_is_noticed_before_the_next_start(tmp_path, kek):
 def test_a_keyring_is_private_under_any_umask(root, kek, path):
     before = os.umask(0)
     try:
-        Keyring.create(path, kek)
+        KeyringFile(path, kek).create()
     finally:
         os.umask(before)
     assert (0o600, 0o700, 0o700) == (mode(path), mode(path.parent), mode(root))
 
 
 def test_a_loaded_keyring_is_the_one_that_was_made(kek, path):
-    made = Keyring.create(path, kek, clock=TestClock())
-    loaded = Keyring.load(path, kek)
+    made = KeyringFile(path, kek).create(clock=TestClock())
+    loaded = KeyringFile(path, kek).load()
     assert (made.store_id, made.epoch, made.seeds) == (loaded.store_id, loaded.epoch, loaded.seeds)
     assert made.name("grants", "a") == loaded.name("grants", "a")
     assert (3, b"body") == loaded.unseal("grants", "0a" * 32, made.seal("grants", "0a" * 32, 3, b"body"))
@@ -187,7 +188,7 @@ def test_a_loaded_keyring_is_the_one_that_was_made(kek, path):
 
 
 def test_two_stores_share_nothing(tmp_path, kek):
-    one, two = (Keyring.create(tmp_path / name / "data" / "keyring", kek) for name in ("one", "two"))
+    one, two = (KeyringFile(tmp_path / name / "data" / "keyring", kek).create() for name in ("one", "two"))
     assert one.store_id != two.store_id
     assert one.name("grants", "a") != two.name("grants", "a")
     assert one.mac("csrf", "a") != two.mac("csrf", "a")
@@ -195,23 +196,23 @@ def test_two_stores_share_nothing(tmp_path, kek):
 
 
 def test_a_keyring_is_never_overwritten(kek, path):
-    Keyring.create(path, kek)
+    KeyringFile(path, kek).create()
     before = path.read_bytes()
-    assert Code.KEY_EXISTS == code_of(lambda: Keyring.create(path, kek))
+    assert Code.KEY_EXISTS == code_of(lambda: KeyringFile(path, kek).create())
     assert before == path.read_bytes()
 
 
 def test_a_lost_keyring_is_not_replaced_while_its_records_lie_there(kek, path):
     """A new keyring could never open them: the operator must hear of the loss."""
-    Keyring.create(path, kek)
+    KeyringFile(path, kek).create()
     (path.parent / "grants").mkdir(mode=0o700)
     (path.parent / "locks").mkdir(mode=0o700)
     (path.parent / "locks" / "write-00").touch()
     path.unlink()
     (path.parent / "grants" / ("0a" * 32)).touch()
-    assert Code.KEY_EXISTS == code_of(lambda: Keyring.create(path, kek))
+    assert Code.KEY_EXISTS == code_of(lambda: KeyringFile(path, kek).create())
     (path.parent / "grants" / ("0a" * 32)).unlink()
-    Keyring.create(path, kek)
+    KeyringFile(path, kek).create()
 
 
 def test_of_many_creators_at_once_one_makes_the_keyring(kek, path):
@@ -219,7 +220,7 @@ def test_of_many_creators_at_once_one_makes_the_keyring(kek, path):
 
     def create() -> None:
         try:
-            made.append(Keyring.create(path, kek).store_id)
+            made.append(KeyringFile(path, kek).create().store_id)
         except BrokerError as exc:
             refused.append(exc.code)
 
@@ -228,35 +229,35 @@ def test_of_many_creators_at_once_one_makes_the_keyring(kek, path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert [Keyring.load(path, kek).store_id] == made
+    assert [KeyringFile(path, kek).load().store_id] == made
     assert {Code.KEY_EXISTS, Code.STORE_LOCKED} >= set(refused)
     assert [path] == list(path.parent.iterdir())
 
 
 @pytest.mark.case("69")
 def test_a_missing_keyring_is_an_unknown_key(tmp_path, kek, path):
-    assert Code.KEY_UNKNOWN == code_of(lambda: Keyring.load(path, kek))
+    assert Code.KEY_UNKNOWN == code_of(lambda: KeyringFile(path, kek).load())
     path.parent.mkdir(parents=True, mode=0o700)
-    assert Code.KEY_UNKNOWN == code_of(lambda: Keyring.load(path, kek))
+    assert Code.KEY_UNKNOWN == code_of(lambda: KeyringFile(path, kek).load())
 
 
 @pytest.mark.case("69")
 def test_another_key_does_not_open_a_keyring_and_changes_nothing(tmp_path, root, kek, path):
-    Keyring.create(path, kek)
+    KeyringFile(path, kek).create()
     before = tree(tmp_path)
     other = EnvKek("oab-kek-1:" + "A" * 43)
-    assert Code.KEY_MISMATCH == code_of(lambda: Keyring.load(path, other))
+    assert Code.KEY_MISMATCH == code_of(lambda: KeyringFile(path, other).load())
     assert before == tree(tmp_path)
 
 
 @pytest.mark.case("69")
 def test_a_half_written_keyring_is_refused_at_each_length_and_not_touched(tmp_path, kek, path):
-    Keyring.create(path, kek)
+    KeyringFile(path, kek).create()
     whole = path.read_bytes()
     for length in range(len(whole) - 2):
         path.write_bytes(whole[:length])
         before = tree(path.parent)
-        assert Code.KEY_MISMATCH == code_of(lambda: Keyring.load(path, kek))
+        assert Code.KEY_MISMATCH == code_of(lambda: KeyringFile(path, kek).load())
         assert before == tree(path.parent)
 
 
@@ -264,12 +265,12 @@ def test_a_half_written_keyring_is_refused_at_each_length_and_not_touched(tmp_pa
 @pytest.mark.case("66", "69")
 def test_no_flipped_bit_of_a_keyring_is_accepted_as_another_keyring(kek, path):
     """A flip in white space or in an unused base64 bit may be read as the same keyring; none is read as another."""
-    made = Keyring.create(path, kek)
+    made = KeyringFile(path, kek).create()
     whole = path.read_bytes()
     for bit in range(8 * len(whole)):
         path.write_bytes(whole[: bit // 8] + bytes([whole[bit // 8] ^ 1 << bit % 8]) + whole[bit // 8 + 1 :])
         try:
-            loaded = Keyring.load(path, kek)
+            loaded = KeyringFile(path, kek).load()
         except BrokerError as exc:
             assert exc.code is Code.KEY_MISMATCH  # noqa: PT017 - both ends are fine, one of them is this
         else:
@@ -278,9 +279,9 @@ def test_no_flipped_bit_of_a_keyring_is_accepted_as_another_keyring(kek, path):
 
 @pytest.mark.parametrize("document", ["null", "[]", "{}", '{"format": "oab-keyring-2"}', "[" * 100_000, '"text"'])
 def test_a_document_that_is_no_keyring_is_refused(kek, path, document):
-    Keyring.create(path, kek)
+    KeyringFile(path, kek).create()
     path.write_text(document)
-    assert Code.KEY_MISMATCH == code_of(lambda: Keyring.load(path, kek))
+    assert Code.KEY_MISMATCH == code_of(lambda: KeyringFile(path, kek).load())
 
 
 PLANTED: dict[str, Callable[[Path], object]] = {
@@ -296,19 +297,19 @@ PLANTED: dict[str, Callable[[Path], object]] = {
 @pytest.mark.case("72", "73")
 @pytest.mark.parametrize("spoil", PLANTED.values(), ids=PLANTED)
 def test_a_keyring_that_others_can_reach_is_refused(kek, path, spoil):
-    Keyring.create(path, kek)
+    KeyringFile(path, kek).create()
     spoil(path)
-    assert Code.STORE_PERMISSIONS == code_of(lambda: Keyring.load(path, kek))
+    assert Code.STORE_PERMISSIONS == code_of(lambda: KeyringFile(path, kek).load())
 
 
 def test_a_store_below_a_world_writable_folder_is_not_made(root, kek, path):
     root.mkdir()
     root.chmod(0o777)
-    assert Code.STORE_PERMISSIONS == code_of(lambda: Keyring.create(path, kek))
+    assert Code.STORE_PERMISSIONS == code_of(lambda: KeyringFile(path, kek).create())
 
 
 def test_keys_are_neither_shown_nor_pickled(kek, path, tmp_path):
-    ring = Keyring.create(path, kek)
+    ring = KeyringFile(path, kek).create()
     shown = f"{kek!r}{ring!r}{ring.seeds!r}{ring.seeds[0]!s}"
     for secret in (kek._key, ring.seeds[0].key, ring._name_key):
         assert secret.hex() not in shown
@@ -319,7 +320,7 @@ def test_keys_are_neither_shown_nor_pickled(kek, path, tmp_path):
 
 
 def test_the_keyring_file_shows_no_key(kek, path, tmp_path):
-    ring = Keyring.create(path, kek)
+    ring = KeyringFile(path, kek).create()
     document = json.loads(path.read_text())
     assert ["format", "storeId", "epoch", "wraps", "sealed"] == list(document)
     raw = path.read_bytes()

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.keyring import FileKek, Keyring, Upgrades
+from oauthbroker.store.keyring import FileKek, Upgrades
+from oauthbroker.store.keyring_home import KeyringFile
 from oauthbroker.store.port import Store
 from oauthbroker.store.upgrade import UpgradeStep, is_behind, left_of
 from tests.kit.old_store import FROZEN, keyring_file, open_upgraded, ring_of, unpack
@@ -144,8 +145,8 @@ async def test_a_broker_that_waits_too_long_for_an_upgrade_may_try_again(old):
 def test_a_new_store_needs_no_step(tmp_path):
     kek = FileKek.create(tmp_path / "new.kek")
     steps = Steps("one", "two").all
-    ring = Keyring.create(tmp_path / "new" / "data" / "keyring", kek, upgrades=("one", "two"))
-    loaded = Keyring.load(tmp_path / "new" / "data" / "keyring", kek)
+    ring = KeyringFile(tmp_path / "new" / "data" / "keyring", kek).create(upgrades=("one", "two"))
+    loaded = KeyringFile(tmp_path / "new" / "data" / "keyring", kek).load()
     assert Upgrades(("one", "two")) == ring.upgrades == loaded.upgrades
     assert ((), False) == (left_of(loaded, steps), is_behind(loaded, steps))
 

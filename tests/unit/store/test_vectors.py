@@ -11,6 +11,7 @@ import pytest
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.store.key_encryption_keys import EnvKek
 from oauthbroker.store.keyring import Keyring, SeedState, Upgrades
+from oauthbroker.store.keyring_home import KeyringFile
 from oauthbroker.store.seal import SealPlace, unseal
 from tests.unit.store import second_reader as second
 from tests.vectors.make_vectors import documents
@@ -104,4 +105,4 @@ def load(folder: Path, keyring: str, kek: str) -> Keyring:
     path = folder / "keyring"
     path.touch(mode=0o600)
     path.write_text(keyring)
-    return Keyring.load(path, EnvKek(kek))
+    return KeyringFile(path, EnvKek(kek)).load()

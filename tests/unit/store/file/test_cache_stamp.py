@@ -103,8 +103,8 @@ class OneFolder(OneFile):
     def files(self) -> EntryFiles:
         folders: Any = SimpleNamespace(by_kind={"grants": 3}, tags=None)
         fs: Any = self
-        ring: Any = None
-        return EntryFiles(fs=fs, folders=folders, ring=ring, kinds=("grants",))
+        keyring: Any = None
+        return EntryFiles(fs=fs, folders=folders, keyring=keyring)
 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)

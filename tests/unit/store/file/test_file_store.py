@@ -336,13 +336,13 @@ async def test_a_kind_that_would_be_no_plain_folder_is_refused(tmp_path, kind):
     ring = open_keyring(tmp_path)
     for kinds, lease_kinds in (([kind], []), (["grants"], [kind])):
         with pytest.raises(ValueError):
-            FileStore.open(tmp_path / "store", ring, kinds=kinds, lease_kinds=lease_kinds, clock=SystemClock())
+            FileStore(tmp_path / "store", ring, kinds=kinds, lease_kinds=lease_kinds, clock=SystemClock())
 
 
 async def test_the_kinds_of_a_store_may_grow(tmp_path):
     ring = open_keyring(tmp_path)
     for kinds in (["grants"], KINDS):
-        store = FileStore.open(tmp_path / "store", ring, kinds=kinds, lease_kinds=LEASES, clock=SystemClock())
+        store = FileStore(tmp_path / "store", ring, kinds=kinds, lease_kinds=LEASES, clock=SystemClock())
         await store.close()
     assert set(KINDS) <= {path.name for path in (tmp_path / "store" / "data").iterdir()}
 
