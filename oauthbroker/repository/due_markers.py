@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from oauthbroker.records import Grant, codec
-from oauthbroker.repository.damage import Damage
 from oauthbroker.repository.versioned import (
     Due,
     DueWork,
@@ -25,7 +24,7 @@ from oauthbroker.repository.versioned import (
     reported,
     write_over,
 )
-from oauthbroker.store.port import Conflict, Entry, Key, Store
+from oauthbroker.store.port import Conflict, Damage, Entry, Key, Store
 
 KIND = "due"
 

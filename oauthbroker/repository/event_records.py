@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from oauthbroker.records import AgentEvent
-from oauthbroker.repository.damage import Damage
 from oauthbroker.repository.versioned import drop, opened, readable_records, write_over
-from oauthbroker.store.port import Conflict, Entry, Store
+from oauthbroker.store.port import Conflict, Damage, Entry, Store
 
 KIND = "events"
 

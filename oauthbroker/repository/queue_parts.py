@@ -10,9 +10,8 @@ from contextlib import AbstractAsyncContextManager
 
 from oauthbroker.core.errors import Code
 from oauthbroker.repository import event_order
-from oauthbroker.repository.damage import Damage
 from oauthbroker.repository.versioned import drop, place, write_over
-from oauthbroker.store.port import Entry, Key, Store
+from oauthbroker.store.port import Damage, Entry, Key, Store
 
 KIND, LEASE = "queues", "queue"
 WAIT_SECONDS = 20.0

@@ -14,7 +14,6 @@ from oauthbroker.core.clock import LONG_AGO
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Round
 from oauthbroker.records.tombstone import Tombstone
-from oauthbroker.repository.damage import Damage
 from oauthbroker.repository.tombstones import KIND as TOMBSTONES
 from oauthbroker.repository.tombstones import Tombstones
 from oauthbroker.repository.versioned import (
@@ -28,7 +27,7 @@ from oauthbroker.repository.versioned import (
     stored,
     write_over,
 )
-from oauthbroker.store.port import Conflict, Entry, Key, Store
+from oauthbroker.store.port import Conflict, Damage, Entry, Key, Store
 
 CACHED = 10_000
 CACHED_BYTES = 16 * 1024 * 1024  # as stored; parsed JSON takes up to eight times as much memory

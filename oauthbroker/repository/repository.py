@@ -16,7 +16,6 @@ from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.records.registered_client import RegisteredClient
-from oauthbroker.repository.damage import Damage, log_damage
 from oauthbroker.repository.due_markers import Markers
 from oauthbroker.repository.event_order import EventOrder
 from oauthbroker.repository.event_records import EventRecords
@@ -44,6 +43,7 @@ from oauthbroker.repository.waiting_lists import WaitingLists
 from oauthbroker.store.port import (
     FEED_SECONDS,
     Conflict,
+    Damage,
     Entry,
     Key,
     Lease,
@@ -52,6 +52,7 @@ from oauthbroker.store.port import (
     SharedStore,
     Store,
     Tag,
+    log_damage,
 )
 
 __all__ = [

@@ -9,9 +9,8 @@ from contextlib import suppress
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.subject import is_subject
 from oauthbroker.records.room_value import RoomValue
-from oauthbroker.repository.damage import Damage
 from oauthbroker.repository.versioned import in_place, opened, readable_records, stored
-from oauthbroker.store.port import Conflict, Entry, Key, Store, Tag
+from oauthbroker.store.port import Conflict, Damage, Entry, Key, Store, Tag
 
 KIND = "rooms"
 MOST_BYTES = 1024 * 1024  # of one value, as JSON

@@ -22,8 +22,8 @@ from oauthbroker.store.keyring import Keyring
 from oauthbroker.store.moving.copying import body_of
 from oauthbroker.store.moving.raw import RawStore
 from oauthbroker.store.port import Conflict, Store
+from oauthbroker.store.seal import UNOPENED
 
-_UNREADABLE: Final = {Code.RECORD_CORRUPT, Code.RECORD_MISPLACED, Code.KEY_UNKNOWN}
 PLACE: Final = ("oauthbroker", "age")  # no add-on room has this name
 
 
@@ -62,7 +62,7 @@ class StoreAge:
         try:
             entry = await self.store.get(self.store.key(KIND, *PLACE))
         except BrokerError as error:
-            if error.code not in _UNREADABLE:
+            if error.code not in UNOPENED:
                 raise
             return None, 0
         return (_age(entry.body), entry.generation) if entry is not None else (Age(), 0)

@@ -9,9 +9,8 @@ from typing import Any
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.records import codec
-from oauthbroker.repository.damage import Damage
 from oauthbroker.repository.versioned import in_place, opened, readable_records, stored
-from oauthbroker.store.port import Conflict, Entry, Key, Store
+from oauthbroker.store.port import Conflict, Damage, Entry, Key, Store
 
 KIND = "secrets"
 TRIES = 16  # of a change that other processes overtake

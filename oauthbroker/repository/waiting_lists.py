@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from oauthbroker.records import codec
-from oauthbroker.repository.damage import Damage
 from oauthbroker.repository.versioned import in_place, opened, remove_over, replaceable, write_over
-from oauthbroker.store.port import Entry, Store
+from oauthbroker.store.port import Damage, Entry, Store
 
 KIND = "waiting"
 
