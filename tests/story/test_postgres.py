@@ -357,6 +357,45 @@ async def test_a_feed_that_was_cut_forgets_its_versions_and_listens_again(
         await until(partial(is_ready, host))  # idle connections were cut, too
 
 
+class LateFeed(Feed):
+    """A feed that connects only while its gate is open."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.gate = asyncio.Event()
+
+    async def _connected(self) -> psycopg.AsyncConnection:
+        await self.gate.wait()
+        return await super()._connected()
+
+
+@pytest.mark.parametrize("listened_before", [False, True])
+async def test_a_version_that_was_read_before_the_feed_listens_is_not_vouched_for(
+    prepared: postgres.Server, url: Secret, tmp_path: Path, listened_before: bool
+) -> None:
+    """A change before the feed listens tells it nothing."""
+    feed = LateFeed(url, trusted=True, settling=0)
+    one, two = (postgres.open_postgres_store(url, tmp_path, feed=each) for each in (None, feed))
+    try:
+        if listened_before:
+            feed.gate.set()
+            assert await feed.heard()
+            feed.gate.clear()
+            prepared.run("select pg_terminate_backend(pid) from pg_stat_activity where query like 'select pg_notify%'")
+            await until(lambda: not feed.live)
+        key = two.key("grants", "mail", ALICE)
+        await one.put(key, b"old", expect=0)
+        read = await two.get(key)
+        assert read is not None
+        await one.put(key, b"new", expect=1)
+        feed.gate.set()
+        await until(feed.heard)
+        assert not two.unchanged(read)
+    finally:
+        await one.close()
+        await two.close()
+
+
 async def test_a_pooler_that_keeps_notifications_back_leaves_the_feed_untrusted(
     prepared: postgres.Server, url: Secret, tmp_path: Path, identity_provider: IdentityProvider
 ) -> None:
