@@ -86,29 +86,13 @@ class _Sum:
 
 @dataclass(frozen=True)
 class TrailVerdict:
-    """The verdicts of the slots, as one. `first`, `head` and `anchored` are those of slot 0."""
+    """The verdicts of the slots, as one."""
 
     slots: Mapping[int, Verdict]
 
     @property
     def sound(self) -> bool:
         return not self.broken
-
-    @property
-    def first(self) -> int:
-        return self.slots[0].first
-
-    @property
-    def head(self) -> ChainHead:
-        return self.slots[0].head
-
-    @property
-    def anchored(self) -> int | None:
-        return self.slots[0].anchored
-
-    @property
-    def moved_away(self) -> bool:
-        return any(slot.moved_away for slot in self.slots.values())
 
     @property
     def breaks(self) -> tuple[Break, ...]:
@@ -127,7 +111,7 @@ class TrailVerdict:
             "sound": self.sound,
             "verified": self.verified,
             **self.slots[0].to_json(),
-            "earlierFilesMovedAway": self.moved_away,
+            "earlierFilesMovedAway": any(slot.moved_away for slot in self.slots.values()),
             "unchainedLines": self.unchained,
             "tornLines": self.torn,
             "unfinishedBytes": self.unfinished,

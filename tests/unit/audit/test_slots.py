@@ -170,7 +170,7 @@ async def test_a_log_of_a_version_with_one_chain_is_slot_0_from_now_on(tmp_path:
     anchor_of_an_older_version(tmp_path)
     before = {path.name: path.read_bytes() for path in audit_folder.files_of(tmp_path)}
     found = await verdict(tmp_path)
-    assert (True, found.head.seq) == (found.sound, found.anchored)
+    assert (True, found.slots[0].head.seq) == (found.sound, found.slots[0].anchored)
     write_in_two(tmp_path)
     after = await verdict(tmp_path)
     assert (True, {0, 1}) == (after.sound, {*after.slots})
