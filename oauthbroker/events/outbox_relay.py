@@ -18,7 +18,6 @@ from oauthbroker.observability.tracing import Span, span
 from oauthbroker.records import AgentEvent, AuthSession, Grant
 from oauthbroker.repository.repository import Conflict, Due, Repository, Versioned
 from oauthbroker.repository.versioned import readable
-from oauthbroker.revocation.bulk import BulkRevocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +51,9 @@ def _in_order(found: Iterable[_Work]) -> list[tuple[AgentEvent, _Work]]:
 class Relay:
     """Moves events from outboxes to queues. Reads only the records marked as due."""
 
-    def __init__(self, *, repository: Repository, queues: Queues, revocations: BulkRevocation, bell: Bell) -> None:
+    def __init__(self, *, repository: Repository, queues: Queues, bell: Bell) -> None:
         self._repository = repository
         self._queues = queues
-        self._revocations = revocations
         self._bell = bell
         self._one_at_a_time = asyncio.Lock()
 
@@ -74,14 +72,6 @@ class Relay:
             settled = await self._settle(found, this_round)
         this_round.over()
         return settled
-
-    async def tidy(self) -> None:
-        """Delete the bodies of acknowledged events that a crash has left."""
-        await self._queues.tidy()
-
-    async def revocations(self) -> None:
-        """Send pending revocations to the providers."""
-        await self._revocations.round()
 
     async def _found(self, this_round: Round) -> tuple[list[_Work], int]:
         """Return the due records, and the number of the last event that may be queued.

@@ -253,7 +253,7 @@ async def recover(world: World) -> Any:
 
 
 async def revocations(world: World) -> Any:
-    await tried(world.process.parts.relay.revocations())
+    await tried(world.process.parts.bulk_revocation.round())
     held = await world.repository.grant("notes", BOB)
     return held is not None and not held.record.to_be_told
 
@@ -264,7 +264,7 @@ async def mend(world: World) -> Any:
 
 
 async def tidy(world: World) -> Any:
-    await tried(world.process.parts.relay.tidy())
+    await tried(world.process.parts.queues.tidy())
     return True
 
 
@@ -300,7 +300,7 @@ async def test_a_process_that_was_stopped_holds_up_nothing_of_others(world: Worl
     async with asyncio.timeout(60):
         while await world.process.store.count("due"):  # skipped work is done in a later round
             for chore in (
-                world.process.parts.relay.revocations,
+                world.process.parts.bulk_revocation.round,
                 world.process.parts.background_refresh.recover,
                 world.process.tend,
             ):
