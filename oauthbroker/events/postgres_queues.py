@@ -15,7 +15,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Bell, to_its_end
 from oauthbroker.events import queue_index
 from oauthbroker.events.entry_queues import EntryQueues, MovedEvent
-from oauthbroker.events.port import BACKOFF_SECONDS, DeadEvent, Depth, EventLease, QueueDepth, QueueFull
+from oauthbroker.events.port import BACKOFF_SECONDS, DeadEvent, EventLease, QueueDepth, QueueFull
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.records import AgentEvent
@@ -210,9 +210,6 @@ class PostgresQueues:
                 agent = event.target.agent_name
                 found.append(QueueDepth(agent=agent, waiting=waiting, leased=leased, dead=dead, oldest=oldest))
         return sorted(found, key=lambda depth: depth.agent)
-
-    async def depth(self) -> Depth:
-        return Depth.of(await self.depths())
 
     async def tidy(self) -> int:
         """Take over what a broker of the version before has queued. A crash leaves nothing."""

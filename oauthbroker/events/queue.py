@@ -14,7 +14,6 @@ from oauthbroker.core.lifecycle import Bell, Round
 from oauthbroker.events.port import (
     BACKOFF_SECONDS,
     DeadEvent,
-    Depth,
     EventLease,
     QueueDepth,
     QueueFull,
@@ -204,9 +203,6 @@ class StoreQueues:
             )
             found += [depth] if waiting or depth.dead else []
         return sorted(found, key=lambda depth: depth.agent)
-
-    async def depth(self) -> Depth:
-        return Depth.of(await self.depths())
 
     async def tidy(self) -> int:
         """Reads every event."""
