@@ -110,20 +110,10 @@ class QueueStorage:
 
     async def _put(self, agent: str, number: int, part: Head | Segment) -> None:
         held, body = self._cache.pop((agent, number)), part.to_plaintext()
-        expect = held.entry.generation if held is not None else await self._generation(agent, number)
-        entry = await self._parts.put(agent, number, body, expect=expect)
+        expect = held.entry.generation if held is not None else await self._parts.generation(agent, number)
+        entry = await self._parts.put(agent, number, body, expect=expect or 0)
         self._cache.keep((agent, number), _ParsedPart(part, entry.without_body(), len(body)))
         self._begun.add(agent)
-
-    async def _generation(self, agent: str, number: int) -> int:
-        """Return the generation that the next version must expect: 0 for a part that is missing or damaged."""
-        try:
-            entry = await self._parts.get(agent, number)
-        except BrokerError as error:
-            if error.code not in UNREADABLE:
-                raise
-            return 0
-        return entry.generation if entry is not None else 0
 
     async def read(self, agent: str) -> Index:
         """Return the current index. Takes the lock only for one that is damaged, which is rebuilt, or that others
@@ -215,15 +205,12 @@ class QueueStorage:
 
     async def _opened(self, agent: str, number: int, read: Callable[[bytes], P]) -> _ParsedPart | None:
         self._cache.pop((agent, number))
-        damaged: Code | None = None
         try:
             entry = await self._parts.get(agent, number)
         except BrokerError as error:
             if error.code not in UNREADABLE:
                 raise
-            damaged = error.code
-        if damaged is not None:
-            raise _Damaged(damaged)
+            raise _Damaged(error.code) from None
         if entry is None:
             return None
         part = opened(read, entry)

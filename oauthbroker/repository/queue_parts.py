@@ -50,18 +50,20 @@ class QueueParts:
 
     async def drop(self, agent: str, number: int) -> None:
         """Delete a part in any state. Idempotent."""
-        key, generation = self.key(agent, number), 0
+        generation = await self.generation(agent, number)
+        if generation is not None:
+            with suppress(Conflict):  # deleted meanwhile
+                await remove_over(self._store, self.key(agent, number), expect=generation)
+
+    async def generation(self, agent: str, number: int) -> int | None:
+        """Return the generation that a change of the part must expect: 0 if it is damaged. None if there is none."""
         try:
-            entry = await self._store.get(key)
+            entry = await self.get(agent, number)
         except BrokerError as error:
             if error.code not in UNREADABLE:
                 raise
-        else:
-            if entry is None:
-                return
-            generation = entry.generation
-        with suppress(Conflict):  # deleted meanwhile
-            await remove_over(self._store, key, expect=generation)
+            return 0
+        return entry.generation if entry is not None else None
 
     def report(self, agent: str, number: int, code: Code) -> None:
         """Report a part that cannot be read."""
