@@ -7,12 +7,11 @@ A body is stored before its place in a segment, and deleted after it. Parts are 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from oauthbroker.core.bounded_cache import Bounded
@@ -235,7 +234,7 @@ class QueueStorage:
             if code is not None or number != begun:  # a crash leaves a part without its first version
                 self._parts.report(agent, number, code or Code.RECORD_CORRUPT)
         items = _in_order([*segments.values(), None], kept, lost)
-        return Index.rebuilt(agent, dataclasses.replace(head, settled=settled), segments, items)
+        return Index.rebuilt(agent, replace(head, settled=settled), segments, items)
 
     async def _left(self, agent: str) -> tuple[Head, dict[int, Segment | None], dict[int, Code | None]]:
         """Return the head, empty if it cannot be read, the segments that it lists, or all, and the fault of each
