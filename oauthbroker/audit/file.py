@@ -93,18 +93,15 @@ class AuditFile(AuditWriter):
         slot = self._slot
         if slot is None:
             return
-        try:
+        with suppress(OSError):
             if not is_named(slot.folder, slot.descriptor):
                 slot.doubt()  # the file was moved: the next entry opens it anew
             due = slot.due
-            if due is None:
-                return
-            descriptor = os.dup(slot.descriptor)
-            self._syncing.add(descriptor)
-            await on_thread(partial(self._keep_and_close, slot, descriptor, due))
+            if due is not None:
+                descriptor = os.dup(slot.descriptor)
+                self._syncing.add(descriptor)
+                await on_thread(partial(self._keep_and_close, slot, descriptor, due))
             return
-        except OSError:
-            pass
         raise BrokerError(Code.STORE_UNAVAILABLE, note="the audit log's roll cannot be written")
 
     def close(self) -> None:

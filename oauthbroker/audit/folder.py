@@ -5,19 +5,19 @@ Slot 0 is the log of the versions that had one chain, in the same place. The oth
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import select
 import stat
 from pathlib import Path
 
+from filelock import lock_descriptor
+
 from oauthbroker.audit.chain import AuditKeys, Tail, last_genuine
 
 NAME = "audit.jsonl"
 SLOTS = 128  # 64 workers are the most of one server, and its successor may start before it has ended
 _FOLDER = "audit"
-_LOCK_NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
 _ROTATED = re.compile(r"audit-(\d{6,9})\.jsonl")
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _ANY = 2**31
@@ -77,14 +77,12 @@ def open_locked(folder: Path) -> int | None:
         missing.mkdir(mode=0o700, exist_ok=True)
     for _ in range(_RENAMES):
         descriptor = _plain(os.open(folder / NAME, os.O_RDWR | os.O_APPEND | os.O_CREAT | _SAFE, 0o600), links=1)
-        if not try_lock(descriptor):
-            break
-        if is_named(folder, descriptor):
+        locked = lock_descriptor(descriptor, blocking=False)
+        if locked and is_named(folder, descriptor):
             return descriptor
         os.close(descriptor)
-    else:
-        return None
-    os.close(descriptor)
+        if not locked:
+            break
     return None
 
 
@@ -118,25 +116,13 @@ def is_named(folder: Path, descriptor: int) -> bool:
 def lock(descriptor: int, *, patient: bool) -> bool:
     """Lock a file. False if another process holds it; `patient`, on a thread or without an event loop: for two
     seconds."""
-    return try_lock(descriptor) or (patient and any(_try_after(descriptor, pause) for pause in _PAUSES))
-
-
-def _try_after(descriptor: int, pause: float) -> bool:
-    select.select((), (), (), pause)
-    return try_lock(descriptor)
-
-
-def try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, _LOCK_NOW)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def unlock(descriptor: int) -> None:
-    """Unlock explicitly: closing is not enough, since a forked child may share the descriptor."""
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    locked = lock_descriptor(descriptor, blocking=False)
+    for pause in _PAUSES if patient else ():
+        if locked:
+            break
+        select.select((), (), (), pause)
+        locked = lock_descriptor(descriptor, blocking=False)
+    return locked
 
 
 def sync_names(root: Path, slot: int) -> None:

@@ -18,9 +18,9 @@ Naming = Callable[[str, str], str]
 """(kind, value) -> a pseudonym that only brokers with this store's keys can compute."""
 
 
-def line_of(entry: AuditEntry, at: datetime) -> str:
-    """Format one JSON line without a chain: `at`, `type`, then the entry's own fields."""
-    return f'{{"at":"{to_iso(at)}",{rest_of(entry)}}}\n'
+def line_of(entry: AuditEntry, at: datetime, name: Naming | None = None) -> str:
+    """Format one JSON line without a chain: `at`, `type`, then the entry's own fields. `name` as for `rest_of`."""
+    return f'{{"at":"{to_iso(at)}",{rest_of(entry, name)}}}\n'
 
 
 def rest_of(entry: LineType, name: Naming | None = None) -> str:

@@ -64,11 +64,6 @@ class AuditLine:
         named = (self.fields.get("grant"), self.fields.get("target"))
         return next((name for name in named if isinstance(name, str) and name.startswith("grant-")), None)
 
-    @property
-    def order(self) -> str:
-        """Return the time as a text that sorts by time, with and without microseconds."""
-        return self.at.removesuffix("Z")
-
     def fits(self, sought: Sought) -> bool:
         if sought.app not in {None, self.fields.get("app")} or sought.type not in {None, self.type}:
             return False

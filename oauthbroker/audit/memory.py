@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Unpack
 
 from oauthbroker.audit import AuditEntry
 from oauthbroker.audit.chain import members
-from oauthbroker.audit.formatting import Naming, rest_of
+from oauthbroker.audit.formatting import Naming, line_of
 from oauthbroker.audit.lines import AuditLine, AuditTrail, Which, line_from, parsed
 from oauthbroker.audit.port import AuditWriter
-from oauthbroker.core.clock import to_iso
 
 
 class AuditList(AuditWriter):
@@ -42,11 +42,7 @@ class ListTrail:
     name: Naming
 
     async def tail(self, n: int, **which: Unpack[Which]) -> list[AuditLine]:
-        found, sought = [], parsed(which)
-        for at, entry in reversed(self.written.lines):
-            line = line_from(members(f'{{"at":"{to_iso(at)}",{rest_of(entry, self.name)}}}'.encode()), genuine=True)
-            if line is not None and line.fits(sought):
-                found.append(line)
-            if len(found) >= n:
-                break
-        return found[:n][::-1]
+        sought = parsed(which)
+        newest_first = (members(line_of(entry, at, self.name).encode()) for at, entry in reversed(self.written.lines))
+        lines = (line_from(each, genuine=True) for each in newest_first)
+        return [*islice((line for line in lines if line is not None and line.fits(sought)), n)][::-1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime
-from typing import Literal
 
 from oauthbroker.audit import AuditEntry, AuditGap
 from oauthbroker.audit.formatting import Naming
@@ -41,10 +40,7 @@ class AuditAnyway(AuditWriter):
         except BrokerError as error:
             if error.code is Code.REQUEST_INVALID:
                 raise
-            code = error.code
-        else:
-            return
-        self._miss(at, code)
+            self._miss(at, error.code)
 
     def settle(self) -> None:
         with suppress(BrokerError):
@@ -75,10 +71,3 @@ class AuditAnyway(AuditWriter):
         if self._told is None or now - self._told >= TELL_EVERY:
             self._told = now
             self._tell("the audit log takes no entries", missing=self._missing, code=code.value)
-
-
-def on_failure(
-    setting: Literal["refuse", "continue"], writer: AuditWriter, clock: Clock, metrics: Metrics, tell: Tell
-) -> AuditWriter:
-    """Return the writer for `audit.onFailure`."""
-    return AuditAnyway(kept=writer, clock=clock, metrics=metrics, tell=tell) if setting == "continue" else writer

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import unlock_descriptor
+
 from oauthbroker.audit.chain import START, AuditKeys, ChainHead, Mac, members
-from oauthbroker.audit.folder import lock, open_to_change, open_to_read, slots_with_lines, sync_names, unlock
+from oauthbroker.audit.folder import lock, open_to_change, open_to_read, slots_with_lines, sync_names
 
 NAME = "audit.anchor"
 HALF = 16 * 1024  # bytes: the text of all slots fits
@@ -85,7 +87,7 @@ def write_roll(root: Path, keys: AuditKeys, known: Anchors, *, slot: int = 0, pa
         roll = Roll(_newest(found.anchors if found is not None else {}, known))
         sync_names(root, slot)  # first: no roll may name a line whose file a power failure takes away
         _put(descriptor, _text(keys, roll))
-        unlock(descriptor)
+        unlock_descriptor(descriptor)  # closing is not enough: a forked child may share the descriptor
         return roll
     finally:
         os.close(descriptor)

@@ -13,6 +13,8 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from filelock import unlock_descriptor
+
 from oauthbroker.audit.chain import (
     START,
     AuditKeys,
@@ -26,18 +28,7 @@ from oauthbroker.audit.chain import (
     Tail,
     next_line,
 )
-from oauthbroker.audit.folder import (
-    NAME,
-    folder_of,
-    is_named,
-    named,
-    numbers,
-    open_locked,
-    open_to_read,
-    read,
-    tail_of,
-    unlock,
-)
+from oauthbroker.audit.folder import NAME, folder_of, is_named, named, numbers, open_locked, open_to_read, read, tail_of
 from oauthbroker.audit.formatting import rest_of
 from oauthbroker.audit.roll import Anchor, Anchors, Roll, read_or_begin, write_roll
 from oauthbroker.core.clock import Spelling
@@ -103,7 +94,7 @@ class Slot:
         """Give the slot to the next process."""
         descriptor, self.descriptor = self.descriptor, -1  # its number may soon name another file
         if descriptor >= 0:
-            unlock(descriptor)
+            unlock_descriptor(descriptor)  # closing is not enough: a forked child may share the descriptor
             os.close(descriptor)
 
     @property
@@ -164,7 +155,7 @@ class Slot:
         if descriptor is None:
             raise SlotLost("another process has taken the slot")
         old, self.descriptor = self.descriptor, descriptor
-        unlock(old)
+        unlock_descriptor(old)
         os.close(old)
 
     def _step_aside(self, tail: Tail) -> None:

@@ -74,9 +74,6 @@ class SlotTrail:
                 if files == self._files():  # else a file was rotated meanwhile
                     return verdict
 
-    def follow(self, *, from_start: bool) -> SlotFollow:
-        return SlotFollow(self, from_start=from_start)
-
     def _files(self) -> list[Path]:
         return files_of(self.folder) if self.folder.is_dir() else []
 

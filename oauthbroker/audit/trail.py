@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from heapq import merge
 from itertools import islice
@@ -43,14 +43,6 @@ class FileTrail:
         """Verify all slots: some seconds for a million lines. `noted`: for a slot, a line that must be there."""
         return await _apart(partial(self._verify, noted or {}))
 
-    def at(self, folder: Path) -> FileTrail:
-        """Return the trail of another host of this store, whose log was collected in a folder."""
-        return replace(self, folder=folder)
-
-    def follow(self) -> Follow:
-        """Follow the log from its end on."""
-        return Follow(self)
-
     def slot(self, number: int) -> SlotTrail:
         return SlotTrail(self.folder, number, self.keys.of_slot(number))
 
@@ -73,7 +65,8 @@ class FileTrail:
 
 
 class Follow:
-    """Yields new lines of all slots, by time within each call. Call `more` at any time, and `close` at the end."""
+    """Yields lines that are written from now on, of all slots and by time within each call. Call `more` at any time,
+    and `close` at the end."""
 
     def __init__(self, trail: FileTrail) -> None:
         self._trail = trail
@@ -96,12 +89,13 @@ class Follow:
     def _look_for_slots(self, *, from_start: bool) -> None:
         for number in existing_slots(self._trail.folder):
             if number not in self._slots:
-                self._slots[number] = self._trail.slot(number).follow(from_start=from_start)
+                self._slots[number] = SlotFollow(self._trail.slot(number), from_start=from_start)
 
 
 def _order(line: AuditLine) -> tuple[str, int]:
-    """Sort by time. The lines of a slot keep their order, even if the clock was set back."""
-    return line.order, line.slot
+    """Sort by time, with and without microseconds. The lines of a slot keep their order, even if the clock was set
+    back."""
+    return line.at.removesuffix("Z"), line.slot
 
 
 async def _apart(work: Callable[[], T]) -> T:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from oauthbroker.audit.chain import ChainHead
+from oauthbroker.audit.chain import START, ChainHead
 
 MOST_BREAKS = 100  # stored with their places; all are counted
 Kind = Literal["changed", "missing", "misplaced", "foreign", "cut", "replaced", "anchor", "told"]
@@ -39,24 +39,30 @@ class Break:
         return words | ({"told": self.told} if self.told is not None else {})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Verdict:
     """The result for one slot. `verified` lines of the chain, numbers `first` to `last`; `moved_away`: the
     log's beginning is in files that are missing here; `unchained` lines precede the chain; `torn` ones were cut off
     by a crash; `unfinished`: bytes after the last line, which the next entry will report; `gaps`: entries that could
     not be written."""
 
-    verified: int
-    first: int
-    head: ChainHead
-    moved_away: bool
-    unchained: int
-    torn: int
-    unfinished: int
-    gaps: int
+    verified: int = 0
+    first: int = 0
+    head: ChainHead = START
+    moved_away: bool = False
+    unchained: int = 0
+    torn: int = 0
+    unfinished: int = 0
+    gaps: int = 0
     anchored: int | None
-    breaks: tuple[Break, ...]
-    broken: int
+    breaks: list[Break] = field(default_factory=list)
+    broken: int = 0
+
+    def add(self, found: Break) -> None:
+        """Count a break, and keep its place within a limit."""
+        self.broken += 1
+        if len(self.breaks) < MOST_BREAKS:
+            self.breaks.append(found)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -80,29 +86,13 @@ class _Sum:
 
 @dataclass(frozen=True)
 class TrailVerdict:
-    """The verdicts of the slots, as one. `first`, `head` and `anchored` are those of slot 0."""
+    """The verdicts of the slots, as one."""
 
     slots: Mapping[int, Verdict]
 
     @property
     def sound(self) -> bool:
         return not self.broken
-
-    @property
-    def first(self) -> int:
-        return self.slots[0].first
-
-    @property
-    def head(self) -> ChainHead:
-        return self.slots[0].head
-
-    @property
-    def anchored(self) -> int | None:
-        return self.slots[0].anchored
-
-    @property
-    def moved_away(self) -> bool:
-        return any(slot.moved_away for slot in self.slots.values())
 
     @property
     def breaks(self) -> tuple[Break, ...]:
@@ -121,7 +111,7 @@ class TrailVerdict:
             "sound": self.sound,
             "verified": self.verified,
             **self.slots[0].to_json(),
-            "earlierFilesMovedAway": self.moved_away,
+            "earlierFilesMovedAway": any(slot.moved_away for slot in self.slots.values()),
             "unchainedLines": self.unchained,
             "tornLines": self.torn,
             "unfinishedBytes": self.unfinished,

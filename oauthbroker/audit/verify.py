@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from oauthbroker.audit.chain import START, AuditKeys, ChainHead, Line, log_words, members, parse
+from oauthbroker.audit.chain import AuditKeys, ChainHead, Line, log_words, members, parse, starts_anew
 from oauthbroker.audit.roll import Anchor
-from oauthbroker.audit.verdict import MOST_BREAKS, Break, Kind, Verdict
+from oauthbroker.audit.verdict import Break, Kind, Verdict
 
 
 def verify(
@@ -20,13 +20,14 @@ def verify(
 
     `anchor` was read before them; `noted` is a line that the caller knows to exist.
     """
-    walk, name = _Walk(keys=keys, anchor=anchor, noted=noted), "audit.jsonl"
+    found = Verdict(anchored=None if anchor is None else anchor.head.seq)
+    walk = _Walk(keys=keys, anchor=anchor, noted=noted, found=found)
     for name, lines in files:
         walk.open(name)
         for raw in lines:
             walk.take(raw)
         walk.shut()
-    return walk.verdict(name)
+    return walk.verdict()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,34 +70,25 @@ class _Odd:
 
 @dataclass(slots=True, kw_only=True)
 class _Walk:
-    """Verifies line by line. `head` is the last proven line, `claimed` the MAC in the line before."""
+    """Verifies line by line. `found` is the verdict so far, `claimed` the MAC in the line before."""
 
     keys: AuditKeys
     anchor: Anchor | None
-    noted: ChainHead | None = None
-    file: str = ""
+    noted: ChainHead | None
+    found: Verdict
+    file: str = "audit.jsonl"
     number: int = 0
-    head: ChainHead | None = None
     claimed: bytes | None = None
     expected: int = 1
-    verified: int = 0
-    first: int = 0
-    moved_away: bool = False
-    unchained: int = 0
-    torn: int = 0
-    unfinished: int = 0
-    gaps: int = 0
     anchor_met: bool = False
     noted_met: bool = False
     old: _Unchained = field(default_factory=_Unchained)
     odd: list[_Odd] = field(default_factory=list)
-    breaks: list[Break] = field(default_factory=list)
-    broken: int = 0
 
     def open(self, name: str) -> None:
-        if self.unfinished:  # allowed in the newest file only
+        if self.found.unfinished:  # allowed in the newest file only
             self._break("foreign")
-        self.file, self.number, self.unfinished, self.old = name, 0, 0, _Unchained()
+        self.file, self.number, self.found.unfinished, self.old = name, 0, 0, _Unchained()
 
     def take(self, raw: bytes) -> None:
         self.number += 1
@@ -105,10 +97,9 @@ class _Walk:
             self._odd(raw)
             return
         words = log_words(line)
-        after = words.get("after")
-        if self.head is not None and self.keys.follows(self.head.mac, line):
+        if self.found.verified and self.keys.follows(self.found.head.mac, line):
             self._good(line, words)
-        elif isinstance(after, str) and self.keys.follows(after.encode(), line):
+        elif starts_anew(self.keys, line):
             self._anew(line, words)
         elif self.claimed is not None and self.keys.follows(self.claimed, line):
             self._good(line, words)
@@ -119,41 +110,29 @@ class _Walk:
     def shut(self) -> None:
         """Close a file: a last piece without a line break was cut by a crash or is being written."""
         if self.odd and self.odd[-1].cut and self.odd[-1].line == self.number:
-            self.unfinished = self.odd.pop().bytes
+            self.found.unfinished = self.odd.pop().bytes
         self._foreign()
-        if self.head is None and self.old.lines:
-            self.unchained += self.old.lines
+        if self.old.lines and not self.found.verified:
+            self.found.unchained += self.old.lines
             if self.old.strange:
                 self._break("foreign")
 
-    def verdict(self, last_file: str) -> Verdict:
-        head, anchor = self.head or START, self.anchor
+    def verdict(self) -> Verdict:
+        found, anchor = self.found, self.anchor
         if anchor is None:
-            if self.verified or not self.unchained:
-                self._break("anchor", line=0, file="audit.anchor")
-        elif anchor.head.seq > head.seq:
-            self._break("cut", lines=(head.seq + 1, anchor.head.seq), file=last_file)
-        elif anchor.head.seq >= self.first > 0 and not self.anchor_met:
-            self._break("replaced", file=last_file)
+            if found.verified or not found.unchained:
+                found.add(Break(file="audit.anchor", line=0, kind="anchor"))
+        elif anchor.head.seq > found.head.seq:
+            self._break("cut", lines=(found.head.seq + 1, anchor.head.seq))
+        elif anchor.head.seq >= found.first > 0 and not self.anchor_met:
+            self._break("replaced")
         if self.noted is not None and not self.noted_met:
-            self._break("replaced", lines=(self.noted.seq, self.noted.seq), file=last_file)
-        return Verdict(
-            verified=self.verified,
-            first=self.first,
-            head=head,
-            moved_away=self.moved_away,
-            unchained=self.unchained,
-            torn=self.torn,
-            unfinished=self.unfinished,
-            gaps=self.gaps,
-            anchored=None if anchor is None else anchor.head.seq,
-            breaks=tuple(self.breaks),
-            broken=self.broken,
-        )
+            self._break("replaced", lines=(self.noted.seq, self.noted.seq))
+        return found
 
     def _odd(self, raw: bytes) -> None:
         """Note a line outside the chain: of an old log, cut (reported by the next line), or foreign."""
-        if self.head is None and self.number == self.old.lines + 1:
+        if not self.found.verified and self.number == self.old.lines + 1:
             self.old.take(raw)
         else:
             digest = hashlib.sha256(raw.removesuffix(b"\n")).hexdigest()
@@ -161,24 +140,25 @@ class _Walk:
         self.claimed = None
 
     def _good(self, line: Line, words: dict[str, Any]) -> None:
+        found = self.found
         if "kind" in words:
-            self._break("told", told=str(words["kind"]))
+            found.add(Break(file=self.file, line=self.number, kind="told", told=str(words["kind"])))
         if words.get("type") == "LogTorn" and self._is_torn(words):
-            self.torn += 1
+            found.torn += 1
             self.odd.clear()
         self._foreign()
-        self.head, self.expected = line.head, line.seq + 1
-        self.first = self.first or line.seq
-        self.verified += 1
+        found.head, self.expected = line.head, line.seq + 1
+        found.first = found.first or line.seq
+        found.verified += 1
         if self.anchor is not None and line.head == self.anchor.head:
             self.anchor_met = True
         self.noted_met = self.noted_met or line.head == self.noted
         if b'"type":"AuditGap"' in line.body:
-            self.gaps += int(members(line.body + b"}").get("missing", 0))
+            found.gaps += int(members(line.body + b"}").get("missing", 0))
 
     def _anew(self, line: Line, words: dict[str, Any]) -> None:
         """Note a genuine line that names another predecessor than the last line."""
-        if self.head is None and not self.broken:
+        if not (self.found.verified or self.found.broken):
             self._begin(words)
         elif line.seq > self.expected:
             self._break("missing", lines=(self.expected, line.seq - 1))
@@ -191,15 +171,15 @@ class _Walk:
         if words["type"] == "LogBegan":
             if not self.old.is_what(words):
                 self._break("changed", line=1)
-            self.unchained += self.old.lines
+            self.found.unchained += self.old.lines
         elif self.number > 1:
             self._break("missing")
         else:
-            self.moved_away = True
+            self.found.moved_away = True
 
     def _bad(self, line: Line) -> None:
         self._foreign()
-        if self.head is None and not self.broken:
+        if not (self.found.verified or self.found.broken):
             self._break("missing", lines=(1, line.seq - 1) if line.seq > 1 else None)
         elif line.seq == self.expected:
             self._break("changed")
@@ -218,23 +198,5 @@ class _Walk:
             self._break("foreign", line=each.line)
         self.odd.clear()
 
-    def _break(
-        self,
-        kind: Kind,
-        *,
-        line: int | None = None,
-        lines: tuple[int, int] | None = None,
-        told: str | None = None,
-        file: str | None = None,
-    ) -> None:
-        self.broken += 1
-        if len(self.breaks) < MOST_BREAKS:
-            self.breaks.append(
-                Break(
-                    file=file or self.file,
-                    line=self.number if line is None else line,
-                    kind=kind,
-                    lines=lines,
-                    told=told,
-                )
-            )
+    def _break(self, kind: Kind, *, line: int | None = None, lines: tuple[int, int] | None = None) -> None:
+        self.found.add(Break(file=self.file, line=line or self.number, kind=kind, lines=lines))

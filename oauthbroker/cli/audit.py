@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,7 +88,7 @@ async def _verdicts(own: FileTrail, folders: Sequence[Path], noted: Mapping[int,
             raise Refused(
                 f"There is no audit.jsonl in {shown(str(folder))}. Name copies of the folder `data` of a host."
             )
-        verdict = verdicts[str(folder)] = await own.at(folder).verify(noted)
+        verdict = verdicts[str(folder)] = await replace(own, folder=folder).verify(noted)
         for slot in _used(verdict).values():
             if (other := ends.setdefault(slot.head, str(folder))) != str(folder):
                 raise Refused(f"{shown(other)} and {shown(str(folder))} have the same log: one is a copy of the other.")
@@ -126,11 +127,12 @@ async def _tail(
     config: Path, count: int, app_name: str | None, entry_type: str | None, *, follow: bool, as_json: bool
 ) -> None:
     from oauthbroker.audit.lines import Sought
+    from oauthbroker.audit.trail import Follow
 
     sought = Sought(app=app_name, type=entry_type)
     async with vault_of(config, upgrading=False) as vault:
         people = GrantNames(vault)
-        coming = vault.audit.follow() if follow else None
+        coming = Follow(vault.audit) if follow else None
         found = await vault.audit.tail(count, app=app_name, type=entry_type)
         if coming is None:
             await people.learn(found)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Literal
 
 from oauthbroker.events.queue_storage import QueueStorage
@@ -13,21 +11,9 @@ from oauthbroker.records.event_queue import Item
 from oauthbroker.repository.repository import Repository
 from oauthbroker.repository.versioned import readable
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MovedEvent:
-    """An event with its place in a queue. One that is done has no body."""
-
-    agent: str
-    event_id: str
-    state: Literal["waiting", "dead", "done"]
-    attempts: int = 0
-    lease: str | None = None
-    due: datetime | None = None
-    event: AgentEvent | None = None
-
-
-Take = Callable[[MovedEvent], Awaitable[None]]
+State = Literal["waiting", "dead", "done"]
+Take = Callable[[str, State, Item, AgentEvent | None], Awaitable[None]]
+"""Takes an agent's event with its place in the queue. One that is done has no address and no body."""
 
 
 class EntryQueues:
@@ -46,19 +32,18 @@ class EntryQueues:
             async with self._storage.changing(agent, has_events=True) as index:
                 for each in index.settled:
                     if each.done:
-                        await take(MovedEvent(agent=agent, event_id=each.id, state="done", lease=each.lease))
+                        await take(agent, "done", Item(id=each.id, address="", lease=each.lease), None)
                 for item in index.dead:
-                    await self._give(agent, item, "dead", take)
+                    await self._give(agent, "dead", item, take)
                 for item in index.waiting:
-                    await self._give(agent, item, "waiting", take)
+                    await self._give(agent, "waiting", item, take)
                 needed = index.needed()
                 for event_id in needed:
                     index.finish(event_id)
                 for event_id in set(event_ids) - needed:  # a crash left it: its outbox still has it
                     await self._repository.events.drop(event_id)
 
-    async def _give(self, agent: str, item: Item, state: Literal["waiting", "dead"], take: Take) -> None:
+    async def _give(self, agent: str, state: State, item: Item, take: Take) -> None:
         event = await readable(self._repository.events.get(item.id))
         if event is not None:
-            place = MovedEvent(agent=agent, event_id=item.id, state=state, attempts=item.attempts, event=event)
-            await take(replace(place, lease=item.lease, due=item.due))
+            await take(agent, state, item, event)

@@ -18,7 +18,6 @@ from oauthbroker.observability.tracing import Span, span
 from oauthbroker.records import AgentEvent, AuthSession, Grant
 from oauthbroker.repository.repository import Conflict, Due, Repository, Versioned
 from oauthbroker.repository.versioned import readable
-from oauthbroker.revocation.bulk import BulkRevocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +51,9 @@ def _in_order(found: Iterable[_Work]) -> list[tuple[AgentEvent, _Work]]:
 class Relay:
     """Moves events from outboxes to queues. Reads only the records marked as due."""
 
-    def __init__(self, *, repository: Repository, queues: Queues, revocations: BulkRevocation, bell: Bell) -> None:
+    def __init__(self, *, repository: Repository, queues: Queues, bell: Bell) -> None:
         self._repository = repository
         self._queues = queues
-        self._revocations = revocations
         self._bell = bell
         self._one_at_a_time = asyncio.Lock()
 
@@ -74,14 +72,6 @@ class Relay:
             settled = await self._settle(found, this_round)
         this_round.over()
         return settled
-
-    async def tidy(self) -> None:
-        """Delete the bodies of acknowledged events that a crash has left."""
-        await self._queues.tidy()
-
-    async def revocations(self) -> None:
-        """Send pending revocations to the providers."""
-        await self._revocations.round()
 
     async def _found(self, this_round: Round) -> tuple[list[_Work], int]:
         """Return the due records, and the number of the last event that may be queued.
@@ -137,53 +127,44 @@ class Relay:
         return settled
 
     async def _settle_one(self, work: _Work) -> bool:
+        """Remove the queued events of a record, and its marker unless work is left. A marker is written before its
+        record, so only under the pair's lease it is certain that the record is missing."""
+        due = work.due
         async with self._repository.pair(*work.pair):
             if work.grant is not None:
-                return await self._settle_grant(work.due, work.grant.record, work.queued)
-            if work.session is not None:
-                return await self._settle_session(work.due, work.session.record)
-            return await self._settle_nothing(work.due)
+                settled = await self._settle_grant(work.grant.record, work.queued)
+            elif work.session is not None:
+                settled = await self._settle_session(work.session.record)
+            else:
+                found = await self._repository.due_grant(due) or await self._repository.due_session(due)
+                settled = found is None
+            if settled:
+                await self._repository.markers.settle(due)
+            return settled
 
-    async def _settle_nothing(self, due: Due) -> bool:
-        """Delete the marker of a missing record. A marker is written before its record, so this is certain only under
-        the pair's lease."""
-        if await self._repository.due_grant(due) is None and await self._repository.due_session(due) is None:
-            await self._repository.markers.settle(due)
-            return True
-        return False
-
-    async def _settle_grant(self, due: Due, grant: Grant, queued: set[str]) -> bool:
-        now_there = await self._repository.grant(grant.app, grant.subject)
-        if now_there is None:
-            await self._repository.markers.settle(due)
-            return True
-        return await self._clear_outbox(due, now_there, queued)
-
-    async def _clear_outbox(self, due: Due, held: Versioned[Grant], queued: set[str]) -> bool:
+    async def _settle_grant(self, grant: Grant, queued: set[str]) -> bool:
         """Remove queued events from the outbox once their session has ended. Until then the event proves that the
         session succeeded."""
-        grant = held.record
-        for event in grant.outbox:
+        held = await self._repository.grant(grant.app, grant.subject)
+        if held is None:
+            return True
+        left = held.record
+        for event in held.record.outbox:
             if event.id in queued and await self._is_over(event.payload.get("authSessionId", "")):
-                grant = grant.sent(event.id)
-        if grant is not held.record:
-            held = await self._repository.save_grant(grant, expect=held.generation)
-        if held.record.unfinished:
-            return False
-        await self._repository.markers.settle(due)
-        return True
+                left = left.sent(event.id)
+        if left is not held.record:
+            left = (await self._repository.save_grant(left, expect=held.generation)).record
+        return not left.unfinished
 
     async def _is_over(self, session_id: str) -> bool:
         """Return whether the session has ended. An unreadable one counts as ended."""
         held = await readable(self._repository.session(session_id.removeprefix("as-")))
         return held is None or not held.record.open
 
-    async def _settle_session(self, due: Due, session: AuthSession) -> bool:
-        now_there = await self._repository.session(session.locator)
-        left = now_there.record.outbox if now_there is not None else None
-        if now_there is not None and left is not None:
-            if left != session.outbox:  # a newer event: the next round queues it
+    async def _settle_session(self, session: AuthSession) -> bool:
+        held = await self._repository.session(session.locator)
+        if held is not None and held.record.outbox is not None:
+            if held.record.outbox != session.outbox:  # a newer event: the next round queues it
                 return False
-            await self._repository.save_session(now_there.record.sent(), expect=now_there.generation)
-        await self._repository.markers.settle(due)
+            await self._repository.save_session(held.record.sent(), expect=held.generation)
         return True

@@ -176,10 +176,6 @@ class Queues(Protocol):
         """Return the depth of every queue that has an event, by agent. Changes nothing and takes no lock."""
         ...
 
-    async def depth(self) -> Depth:
-        """Return the depth of all queues together. Changes nothing and takes no lock."""
-        ...
-
     async def tidy(self) -> int:
         """Delete what a crash has left and no queue needs; return how many events. A queue that cannot be read or is
         locked delays no other one; the store code is raised at the end."""

@@ -14,11 +14,12 @@ from oauthbroker.core.clock import Clock, SystemClock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Bell, to_its_end
 from oauthbroker.events import queue_index
-from oauthbroker.events.entry_queues import EntryQueues, MovedEvent
-from oauthbroker.events.port import BACKOFF_SECONDS, DeadEvent, Depth, EventLease, QueueDepth, QueueFull
+from oauthbroker.events.entry_queues import EntryQueues, State
+from oauthbroker.events.port import BACKOFF_SECONDS, DeadEvent, EventLease, QueueDepth, QueueFull
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.records import AgentEvent
+from oauthbroker.records.event_queue import Item
 from oauthbroker.repository.queue_rows import DAMAGED, QueueRows
 from oauthbroker.repository.repository import Repository
 
@@ -211,9 +212,6 @@ class PostgresQueues:
                 found.append(QueueDepth(agent=agent, waiting=waiting, leased=leased, dead=dead, oldest=oldest))
         return sorted(found, key=lambda depth: depth.agent)
 
-    async def depth(self) -> Depth:
-        return Depth.of(await self.depths())
-
     async def tidy(self) -> int:
         """Take over what a broker of the version before has queued. A crash leaves nothing."""
         await self._took_over()
@@ -240,13 +238,13 @@ class PostgresQueues:
         await self._changed("unread entries", {"version": newest})
         return True
 
-    async def _take_over(self, taken: MovedEvent) -> None:
-        place = self._rows.place(taken.agent, taken.event_id, taken.lease)
-        place |= {"state": taken.state, "attempts": taken.attempts, "due": taken.due}
+    async def _take_over(self, agent: str, state: State, item: Item, event: AgentEvent | None) -> None:
+        place = self._rows.place(agent, item.id, item.lease)
+        place |= {"state": state, "attempts": item.attempts, "due": item.due}
 
         def values() -> dict[str, Any]:
             without_body = {"address": place["agent"], "record": None, "epoch": self._rows.epoch}
-            return without_body if taken.event is None else self._rows.sealed(taken.event)
+            return without_body if event is None else self._rows.sealed(event)
 
         await self._added("take over", place, values, again=self._rows.take_new_epoch)
 

@@ -14,7 +14,6 @@ from oauthbroker.core.lifecycle import Bell, Round
 from oauthbroker.events.port import (
     BACKOFF_SECONDS,
     DeadEvent,
-    Depth,
     EventLease,
     QueueDepth,
     QueueFull,
@@ -84,7 +83,7 @@ class StoreQueues:
         """Lease the next free event in `index`."""
         now = self._clock.now()
         while (item := index.next_free(now)) is not None:
-            event = await self._readable(item.id)
+            event = await readable(self._repository.events.get(item.id))  # a failing store raises
             if event is None or item.attempts >= self._limits.queue_attempts:
                 index.make_dead_letter(item)
                 self._metrics.add(Metric.EVENTS_DEAD)
@@ -157,14 +156,10 @@ class StoreQueues:
         return [await self._dead(item) for index in indexes for item in index.dead[::-1][:most]]
 
     async def _dead(self, item: Item) -> DeadEvent:
+        event: AgentEvent | None = None
         with suppress(BrokerError):
-            return DeadEvent(
-                id=item.id,
-                address=address_parts(item.address),
-                attempts=item.attempts,
-                event=await self._repository.events.get(item.id),
-            )
-        return DeadEvent(id=item.id, address=address_parts(item.address), attempts=item.attempts)
+            event = await self._repository.events.get(item.id)
+        return DeadEvent(id=item.id, address=address_parts(item.address), attempts=item.attempts, event=event)
 
     async def is_dead(self, agent: str, event_id: str) -> bool:
         index = await self._storage.read(agent)
@@ -209,9 +204,6 @@ class StoreQueues:
             found += [depth] if waiting or depth.dead else []
         return sorted(found, key=lambda depth: depth.agent)
 
-    async def depth(self) -> Depth:
-        return Depth.of(await self.depths())
-
     async def tidy(self) -> int:
         """Reads every event."""
         kept: dict[str, list[str]] = {}
@@ -241,10 +233,6 @@ class StoreQueues:
 
     async def wait(self, signal: asyncio.Event, seconds: float) -> None:
         await self._bell.wait(min(seconds, POLL_SECONDS), signal)
-
-    async def _readable(self, event_id: str) -> AgentEvent | None:
-        """Return the event; None if it is deleted or damaged. A failing store raises."""
-        return await readable(self._repository.events.get(event_id))
 
 
 def _check_room(index: Index, item: Item) -> None:

@@ -7,7 +7,6 @@ its segment, and a dead letter waits again before it leaves the dead ones. An ev
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -162,7 +161,7 @@ class Index:
         """Make a waiting item a dead letter. The oldest dead letters leave if all are too many or too large."""
         self.remove(item.id)
         left = (each for each in self.head.dead if each.id != item.id)
-        dead = (*left, dataclasses.replace(item, lease=None, due=None, since=None))
+        dead = (*left, replace(item, lease=None, due=None, since=None))
         kept = _newest_within(dead, MOST_DEAD, MOST_BYTES)
         self.gone.update(each.id for each in dead[: len(dead) - len(kept)])
         self.head = replace(self.head, dead=kept)

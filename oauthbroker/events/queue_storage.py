@@ -7,12 +7,11 @@ A body is stored before its place in a segment, and deleted after it. Parts are 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from oauthbroker.core.bounded_cache import Bounded
@@ -110,20 +109,10 @@ class QueueStorage:
 
     async def _put(self, agent: str, number: int, part: Head | Segment) -> None:
         held, body = self._cache.pop((agent, number)), part.to_plaintext()
-        expect = held.entry.generation if held is not None else await self._generation(agent, number)
+        expect = held.entry.generation if held is not None else await self._parts.generation(agent, number)
         entry = await self._parts.put(agent, number, body, expect=expect)
         self._cache.keep((agent, number), _ParsedPart(part, entry.without_body(), len(body)))
         self._begun.add(agent)
-
-    async def _generation(self, agent: str, number: int) -> int:
-        """Return the generation that the next version must expect: 0 for a part that is missing or damaged."""
-        try:
-            entry = await self._parts.get(agent, number)
-        except BrokerError as error:
-            if error.code not in UNREADABLE:
-                raise
-            return 0
-        return entry.generation if entry is not None else 0
 
     async def read(self, agent: str) -> Index:
         """Return the current index. Takes the lock only for one that is damaged, which is rebuilt, or that others
@@ -215,15 +204,12 @@ class QueueStorage:
 
     async def _opened(self, agent: str, number: int, read: Callable[[bytes], P]) -> _ParsedPart | None:
         self._cache.pop((agent, number))
-        damaged: Code | None = None
         try:
             entry = await self._parts.get(agent, number)
         except BrokerError as error:
             if error.code not in UNREADABLE:
                 raise
-            damaged = error.code
-        if damaged is not None:
-            raise _Damaged(damaged)
+            raise _Damaged(error.code) from None
         if entry is None:
             return None
         part = opened(read, entry)
@@ -248,7 +234,7 @@ class QueueStorage:
             if code is not None or number != begun:  # a crash leaves a part without its first version
                 self._parts.report(agent, number, code or Code.RECORD_CORRUPT)
         items = _in_order([*segments.values(), None], kept, lost)
-        return Index.rebuilt(agent, dataclasses.replace(head, settled=settled), segments, items)
+        return Index.rebuilt(agent, replace(head, settled=settled), segments, items)
 
     async def _left(self, agent: str) -> tuple[Head, dict[int, Segment | None], dict[int, Code | None]]:
         """Return the head, empty if it cannot be read, the segments that it lists, or all, and the fault of each

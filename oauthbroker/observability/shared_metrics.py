@@ -8,7 +8,6 @@ however it ends. There is nothing secret in the folder.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 import select
@@ -18,6 +17,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from filelock import lock_descriptor
 
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.lifecycle import on_thread
@@ -59,7 +60,7 @@ class MetricsFolder:
         fresh = folder / f"{name}.fresh"
         held = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(held, fcntl.LOCK_EX)
+            lock_descriptor(held)
             fresh.rename(folder / f"{name}.live")
         except OSError:
             os.close(held)
@@ -182,7 +183,7 @@ def _is_held(lock: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        return not _took(tried)
+        return not lock_descriptor(tried, blocking=False)
     finally:
         os.close(tried)
 
@@ -194,7 +195,7 @@ def _locked(folder: Path) -> Iterator[None]:
     held = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         for pause in _PAUSES:
-            if _took(held):
+            if lock_descriptor(held, blocking=False):
                 break
             select.select((), (), (), pause)
         else:
@@ -202,14 +203,6 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(held)
-
-
-def _took(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.version import VERSION
-from oauthbroker.events.port import Queues
+from oauthbroker.events.port import Depth, Queues
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.observability.metrics import Gauge, Now
 from oauthbroker.operations.health import HealthCheck
@@ -74,7 +74,7 @@ class Gauges:
 
     async def _look(self) -> Now:
         try:
-            depth = await self.queues.depth()
+            depth = Depth.of(await self.queues.depths())
             leases = await self.shared.leases() if self.shared is not None else None
         except BrokerError:
             return {}

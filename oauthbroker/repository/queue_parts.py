@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 
 from oauthbroker.core.errors import Code
 from oauthbroker.repository import event_order
-from oauthbroker.repository.versioned import drop, place, write_over
+from oauthbroker.repository.versioned import drop, place, replaceable, write_over
 from oauthbroker.store.port import Damage, Entry, Key, Store
 
 KIND, LEASE = "queues", "queue"
@@ -50,6 +50,11 @@ class QueueParts:
     async def drop(self, agent: str, number: int) -> None:
         """Delete a part in any state. Idempotent."""
         await drop(self._store, self.key(agent, number), self._on_damage)
+
+    async def generation(self, agent: str, number: int) -> int:
+        """Return the generation that a change of the part must expect: 0 if it is missing or damaged."""
+        _, found = await replaceable(self._store, self.key(agent, number), lambda entry: entry, self._on_damage)
+        return found
 
     def report(self, agent: str, number: int, code: Code) -> None:
         """Report a part that cannot be read."""

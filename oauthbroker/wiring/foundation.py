@@ -8,7 +8,7 @@ from functools import cached_property
 
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.lines import AuditTrail
-from oauthbroker.audit.on_failure import on_failure
+from oauthbroker.audit.on_failure import AuditAnyway
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import CertainTime, Clock
@@ -95,13 +95,9 @@ class Foundation:
     @cached_property
     def audit(self) -> AuditWriter:
         """The audit log, with the setting for a log that cannot be written."""
-        return on_failure(
-            self.settings.audit_on_failure,
-            writer=self.audit_log,
-            clock=self.clock,
-            metrics=self.metrics,
-            tell=self.log.warning,
-        )
+        if self.settings.audit_on_failure == "refuse":
+            return self.audit_log
+        return AuditAnyway(kept=self.audit_log, clock=self.clock, metrics=self.metrics, tell=self.log.warning)
 
     @cached_property
     def audit_trail(self) -> AuditTrail:

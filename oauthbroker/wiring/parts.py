@@ -111,7 +111,7 @@ class Parts(Flows):
 
     @cached_property
     def relay(self) -> Relay:
-        return Relay(repository=self.repository, queues=self.queues, revocations=self.bulk_revocation, bell=self.moved)
+        return Relay(repository=self.repository, queues=self.queues, bell=self.moved)
 
     @cached_property
     def events(self) -> Events:

@@ -156,7 +156,7 @@ class Running:
 
     async def _sweep_for_ever(self, recovered: asyncio.Event) -> None:
         await self._tend()
-        await self._try("tidying", self.parts.relay.tidy)
+        await self._try("tidying", self.parts.queues.tidy)
         recovered.set()
         while True:
             await asyncio.sleep(self.parts.limits.sweep_seconds)
@@ -170,7 +170,7 @@ class Running:
         ahead = {"refreshes left open": refresh.recover, "refreshes ahead": refresh.ahead}
         soon = min(UPKEEP_SECONDS, seconds)  # a provider may forgive a second use for seconds only
         rounds = [
-            self._repeat(0, seconds, {"revocations": parts.relay.revocations}),
+            self._repeat(0, seconds, {"revocations": parts.bulk_revocation.round}),
             self._repeat(0, soon, ahead),
             self._repeat(seconds, seconds, {"markers": refresh.mend}),
             self._repeat(UPKEEP_SECONDS, UPKEEP_SECONDS, {"anchor of the audit log": parts.audit.keep_anchor}),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.events.port import BACKOFF_SECONDS, EventLease, Queues
+from oauthbroker.events.port import BACKOFF_SECONDS, Depth, EventLease, Queues
 from oauthbroker.model.settings import Limits
 from oauthbroker.testing import TestClock
 from tests.unit.records.kit import event
@@ -139,7 +139,7 @@ class QueueContract:
             assert attempt == (await leased(here.queues)).attempt
             here.clock.advance(LIMITS.queue_lease_seconds)
         assert await here.queues.lease(AGENT) is None
-        assert 1 == (await here.other.depth()).dead
+        assert 1 == Depth.of(await here.other.depths()).dead
 
     async def test_an_event_that_is_given_back_is_free_and_uncounted(self, here: Setting) -> None:
         await put(here.queues, "a")
@@ -186,7 +186,7 @@ class QueueContract:
         assert not await here.queues.enqueue(event(2, "instance 2"))
         assert [] == await here.queues.dead(AGENT)
         assert gone.isdisjoint(await drained(here.queues))
-        assert 0 == (await here.queues.depth()).waiting
+        assert 0 == Depth.of(await here.queues.depths()).waiting
 
     async def test_what_many_tasks_put_and_take_is_there_once_and_in_order(self, here: Setting) -> None:
         found = list[str]()

@@ -53,7 +53,7 @@ async def tended(side: Side) -> None:
     await parts.background_refresh.recover()
     await parts.polling.once()
     await parts.sweep.once()
-    await parts.relay.revocations()
+    await parts.bulk_revocation.round()
     await parts.relay.once()
 
 

@@ -320,7 +320,7 @@ def operations(here: World) -> dict[str, Callable[[], Awaitable[Any]]]:
         "doctor's secrets": look.repository.secrets.all,
         "relay": parts.relay.once,
         "consumer": here.process.drain,
-        "tidying": parts.relay.tidy,
+        "tidying": parts.queues.tidy,
         "sweep": parts.sweep.once,
         "sweep of turns": broker.turns.sweep,
         "sweep of visits": here.parts.browser_sessions.sweep,
@@ -335,7 +335,7 @@ def operations(here: World) -> dict[str, Callable[[], Awaitable[Any]]]:
         "API key removed": lambda: broker.api_keys.remove(f"key-{here.keyed[ALICE].reveal().split('.')[1]}"),
         "cancelled": lambda: broker.cancel(session),
         "revoked": lambda: broker.revoke("files", subject=ALICE),
-        "revocations": parts.relay.revocations,
+        "revocations": parts.bulk_revocation.round,
         "relay at the end": parts.relay.once,
         "erased": lambda: broker.erase(ALICE),
     }

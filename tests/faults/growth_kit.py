@@ -82,8 +82,8 @@ class Kept(HasRunning):
         """One round of everything that the background does."""
         running, parts = self.running, self.parts
         await running._tend()
-        await parts.relay.tidy()
-        for work in (parts.relay.revocations, parts.background_refresh.recover, parts.background_refresh.ahead,
+        await parts.queues.tidy()
+        for work in (parts.bulk_revocation.round, parts.background_refresh.recover, parts.background_refresh.ahead,
                      parts.background_refresh.mend, parts.polling.once, parts.relay.once):  # fmt: skip
             await running._try("", work)
 

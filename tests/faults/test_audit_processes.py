@@ -70,7 +70,7 @@ async def test_four_processes_write_one_sound_trail_over_many_files(tmp_path: Pa
         _, complaint = worker.communicate(timeout=60)
         assert 0 == worker.returncode, complaint
     found = await verdict(tmp_path)
-    assert (True, 0, 0, 1) == (found.sound, found.torn, found.unfinished, found.first)
+    assert (True, 0, 0, 1) == (found.sound, found.torn, found.unfinished, found.slots[0].first)
     assert len([*tmp_path.rglob("audit-*.jsonl")]) > 10
     assert {0, 1, 2, 3} == {*found.slots}
     assert {(f"writer-{who}", f"Tool/{number}"): 1 for who in range(4) for number in range(400)} == await written(

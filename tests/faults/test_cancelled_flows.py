@@ -84,7 +84,7 @@ async def test_a_cancelled_revocation_leaves_no_orphaned_record(process, identit
         assert [] == await unmarked(process), steps
         assert [] == list((tmp_path / "store").rglob("*.tmp"))
         await process.broker.revoke("mail", subject=ALICE)
-        await process.parts.relay.revocations()
+        await process.parts.bulk_revocation.round()
         await process.tend()
         await process.drain()
         assert 1 == process.heard.received.count(f"evt-{asked.auth_session_id}-auth.revoked"), steps

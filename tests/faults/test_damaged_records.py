@@ -260,5 +260,5 @@ async def test_a_queue_that_must_stay_keeps_no_other_from_being_tidied(here: Wor
         await repository.events.keep(replace(event, id=event_id))
     await damaged(here, "queues", form)
     with pytest.raises(BrokerError):
-        await here.parts.relay.tidy()
+        await here.parts.queues.tidy()
     assert [await repository.events.get(event_id) for event_id in left] == [None] * len(left)

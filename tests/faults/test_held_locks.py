@@ -167,7 +167,7 @@ LOCKING = {
 
 def test_every_lease_and_every_lock_of_the_source_is_in_the_tables() -> None:
     assert {*LEASES} < ROWS.keys()
-    locks = re.compile(r"\b(flock|try_lock|lockf|FileLock)\(")
+    locks = re.compile(r"\b(flock|try_lock|lock_descriptor|lockf|FileLock)\(")
     sources = [path for path in SOURCE.rglob("*.py") if "testing" not in path.parts]
     assert LOCKING.keys() == {str(path.relative_to(SOURCE)) for path in sources if locks.search(path.read_text())}
 
@@ -253,7 +253,7 @@ async def recover(world: World) -> Any:
 
 
 async def revocations(world: World) -> Any:
-    await tried(world.process.parts.relay.revocations())
+    await tried(world.process.parts.bulk_revocation.round())
     held = await world.repository.grant("notes", BOB)
     return held is not None and not held.record.to_be_told
 
@@ -264,7 +264,7 @@ async def mend(world: World) -> Any:
 
 
 async def tidy(world: World) -> Any:
-    await tried(world.process.parts.relay.tidy())
+    await tried(world.process.parts.queues.tidy())
     return True
 
 
@@ -300,7 +300,7 @@ async def test_a_process_that_was_stopped_holds_up_nothing_of_others(world: Worl
     async with asyncio.timeout(60):
         while await world.process.store.count("due"):  # skipped work is done in a later round
             for chore in (
-                world.process.parts.relay.revocations,
+                world.process.parts.bulk_revocation.round,
                 world.process.parts.background_refresh.recover,
                 world.process.tend,
             ):

@@ -48,11 +48,8 @@ async def contents(store: FileStore) -> tuple[list[str], list[str], Depth]:
     by_tag = sorted([held.record.app async for held in repository.grants_with("acme:user:1")])
     assert ["calendar", "mail"] == by_tag
     sessions = [held.record.id async for held in repository.sessions()]
-    return (
-        grants,
-        sessions,
-        await StoreQueues(repository=repository, clock=TestClock(MADE_AT), limits=Limits(), metrics=Metrics()).depth(),
-    )
+    queues = StoreQueues(repository=repository, clock=TestClock(MADE_AT), limits=Limits(), metrics=Metrics())
+    return grants, sessions, Depth.of(await queues.depths())
 
 
 async def upgraded(root: Path, key_file: Path) -> tuple[list[str], list[str], Depth]:

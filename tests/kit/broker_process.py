@@ -72,7 +72,7 @@ class Process(HasRunning):
         self.clock.advance(after)
         await self.parts.sweep.once()
         await self.parts.relay.once()
-        await self.parts.relay.tidy()
+        await self.parts.queues.tidy()
 
     async def drain(self, agent: str = "planner") -> None:
         """Receives every event there is and acknowledges one by one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from oauthbroker.events.port import Queues
+from oauthbroker.events.port import Depth, Queues
 from oauthbroker.events.queue_index import Index
 from oauthbroker.events.queue_storage import QueueStorage
 from oauthbroker.records.event_queue import Head, Item
@@ -36,7 +36,7 @@ async def queued(repository: Repository, agent: str = "planner") -> list[tuple[i
 async def until_queued(queues: Queues, count: int = 1) -> None:
     """Return when so many events wait or are leased. A relay of the background brings them."""
     async with asyncio.timeout(60):
-        while (await queues.depth()).waiting < count:
+        while Depth.of(await queues.depths()).waiting < count:
             await asyncio.sleep(0.01)
 
 

@@ -30,7 +30,7 @@ Make = Callable[[Process, str, datetime], Grant]
 
 ROUNDS: dict[str, Round] = {
     "relay": lambda process: process.parts.relay.once(),
-    "revocations": lambda process: process.parts.relay.revocations(),
+    "revocations": lambda process: process.parts.bulk_revocation.round(),
     "open refreshes": lambda process: process.parts.background_refresh.recover(),
 }
 
@@ -118,7 +118,7 @@ async def test_what_becomes_due_is_opened_in_that_round(process: Process, identi
     """The clock moves on, the provider takes note; and nothing is left."""
     await settled(process, refused)
     process.clock.advance(3601)
-    await process.parts.relay.revocations()
+    await process.parts.bulk_revocation.round()
     assert 2 * MANY == identity_provider.count("revoke")
     await process.parts.relay.once()
     assert 0 == await process.store.count("due")
@@ -130,7 +130,7 @@ async def test_what_another_process_changes_is_opened_again(process: Process, st
     held = await Repository(start_other.store).grant("mail", "slack:user:T1:U7")
     assert held is not None
     await Repository(start_other.store).save_grant(replace(held.record, tell_after=None), expect=held.generation)
-    await process.parts.relay.revocations()
+    await process.parts.bulk_revocation.round()
     changed = await repository.grant("mail", "slack:user:T1:U7")
     assert changed is not None
     assert not changed.record.to_be_told

@@ -137,7 +137,7 @@ async def test_a_provider_that_refused_before_is_asked_again(
     identity_provider.script.revoke.answer(401, {"error": "invalid_client"})
     assert "refused" == await process.broker.grants.revoke("mail", ALICE)
     set_back(process)
-    await process.parts.relay.revocations()
+    await process.parts.bulk_revocation.round()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
 
 

@@ -16,7 +16,7 @@ import pytest
 from oauthbroker.audit import GrantEnded, GrantErased, GrantRevoked
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.events.port import EventLease
+from oauthbroker.events.port import Depth, EventLease
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.operations.room_state import RoomState
 from oauthbroker.records import AgentEvent, Retired
@@ -166,9 +166,9 @@ async def test_a_dead_letter_goes_and_its_conversation_with_it(harness: Harness)
         harness.clock.advance(3600)
     await planted_records.dead_letter(harness)
     queues = harness.parts.queues
-    assert 2 == (await queues.depth()).dead
+    assert 2 == Depth.of(await queues.depths()).dead
     assert (await harness.broker.erase(ALICE)).done
-    assert (1, []) == ((await queues.depth()).dead, await records_that_name(harness, ALICE))
+    assert (1, []) == (Depth.of(await queues.depths()).dead, await records_that_name(harness, ALICE))
 
 
 async def test_an_event_that_was_erased_is_not_queued_by_a_relay_that_had_read_it(harness: Harness) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.events.port import BACKOFF_SECONDS, EventLease
+from oauthbroker.events.port import BACKOFF_SECONDS, Depth, EventLease
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.forwarders import Forwarder, Webhook
 from oauthbroker.model.settings import Limits, Settings
@@ -66,7 +66,7 @@ async def test_a_grant_wakes_the_agent_by_a_signed_webhook(
 
 
 async def is_empty(harness: Harness) -> bool:
-    depth = await harness.parts.queues.depth()
+    depth = Depth.of(await harness.parts.queues.depths())
     return depth.waiting == 0
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.events.port import Depth
 from oauthbroker.model.forwarders import Forwarder, Nats
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.metrics import Metric
@@ -63,7 +64,7 @@ async def logged(harness: Harness, why: str) -> bool:
 
 
 async def is_empty(harness: Harness) -> bool:
-    return (await harness.parts.queues.depth()).waiting == 0
+    return Depth.of(await harness.parts.queues.depths()).waiting == 0
 
 
 async def test_events_come_once_and_in_the_order_of_their_instance(

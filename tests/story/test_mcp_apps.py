@@ -108,7 +108,7 @@ async def test_a_process_that_asked_no_server_ends_tokens_and_links_with_the_cli
         await one.connected()
         async with world(site, test_clock, store=store) as third:
             assert await third.broker.revoke("mail", subject=ALICE)
-            await third.running.parts.relay.revocations()
+            await third.running.parts.bulk_revocation.round()
             assert site.idp.revocations
 
 

@@ -10,6 +10,7 @@ import pytest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.foreign_events import MAX_PAYLOAD_BYTES
+from oauthbroker.events.port import Depth
 from oauthbroker.observability.metrics import Metric
 from tests.kit.running_broker import ALICE, Harness, turn
 
@@ -113,4 +114,4 @@ async def refused(harness: Harness, **changed: Any) -> None:
     with pytest.raises(BrokerError) as error:
         await harness.broker.events.enqueue(said.pop("agent"), said.pop("kind"), said.pop("payload"), **said)
     assert Code.REQUEST_INVALID is error.value.code
-    assert 0 == (await harness.parts.queues.depth()).waiting
+    assert 0 == Depth.of(await harness.parts.queues.depths()).waiting

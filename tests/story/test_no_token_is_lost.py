@@ -190,7 +190,7 @@ async def test_a_token_stays_or_is_told_or_its_loss_is_audited(start, identity_p
         known = set[str]() if path in FAILS else told(identity_provider)
         gone = {*OWN, *WAITING, *OTHERS} - await kept(process) - known
         check(w, gone, state, may_give_up=path in GIVES_UP or (reach == "grant" and broker == "same registration"))
-        await process.parts.relay.revocations()
+        await process.parts.bulk_revocation.round()
 
 
 def ended(grant: Grant, process: Process) -> Grant:

@@ -75,7 +75,7 @@ async def test_a_late_token_outlives_neither_a_busy_provider_nor_the_process_tha
     assert 4 == secret_count(await grant_of(process))
     assert 1 == identity_provider.living_tokens("client-mail", "alice")
     second = start([user_app(identity_provider)])
-    await second.parts.relay.revocations()
+    await second.parts.bulk_revocation.round()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
     assert 0 == secret_count(await grant_of(second))
 
@@ -97,7 +97,7 @@ async def test_a_late_token_that_cannot_be_kept_is_told_at_once(start, identity_
     await ended(process)
     hold.release()
     await asyncio.gather(asking, revoking)
-    await process.parts.relay.revocations()
+    await process.parts.bulk_revocation.round()
     assert 0 == identity_provider.living_tokens("client-mail", "alice")
     assert 0 == secret_count(await grant_of(process))
 
@@ -226,7 +226,7 @@ async def test_a_new_login_during_a_refresh_wins_and_late_tokens_are_left_alone(
     assert identity_provider.is_alive(new.access_token)
     assert 0 == identity_provider.count("revoke")
     identity_provider.script.revoke.reset()
-    await process.parts.relay.revocations()
+    await process.parts.bulk_revocation.round()
     assert identity_provider.is_alive(new.access_token)
     grant = await grant_of(process)
     assert (False, 2) == (grant.revoked, secret_count(grant))

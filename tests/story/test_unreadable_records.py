@@ -344,7 +344,7 @@ async def test_an_unreadable_record_keeps_no_other_event_back(ordered, identity_
     else:
         with pytest.raises(BrokerError, match="recordCorrupt"):
             await ordered.parts.relay.once()
-    await ordered.parts.relay.tidy()
+    await ordered.parts.queues.tidy()
     await ordered.drain()
     assert granted_event_ids(*others) == ordered.heard.received
 
@@ -363,9 +363,9 @@ async def test_one_unreadable_tombstone_does_not_stop_the_other_revocations(orde
     await of_another_version(ordered.store, kind)
     if kind == "grants":
         with pytest.raises(BrokerError, match="recordCorrupt"):
-            await ordered.parts.relay.revocations()
+            await ordered.parts.bulk_revocation.round()
     else:
-        await ordered.parts.relay.revocations()
+        await ordered.parts.bulk_revocation.round()
     assert [1, 0, 0] == [identity_provider.living_tokens(f"client-{app}") for app in APPS]
 
 

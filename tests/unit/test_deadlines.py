@@ -289,7 +289,7 @@ SHOWN = {
     "tokens.grant_uses.Uses._noted",
     "records.grant_view.GrantView.until", "records.grant_summary.GrantSummary.created_at", "operations.import_lines.Incoming.expires_at",
     "operations.import_lines.Incoming.granted_at", "protocol.messages.ProviderResponse.date",
-    "events.entry_queues.MovedEvent.due", "events.port.EventLease.until", "events.port.Depth.oldest", "events.port.QueueDepth.oldest", "records.event.AgentEvent.created_at",
+    "events.port.EventLease.until", "events.port.Depth.oldest", "events.port.QueueDepth.oldest", "records.event.AgentEvent.created_at",
     "records.grant.Grant.created_at", "records.use.GrantUse.first_at", "model.token_results.Ready.expires_at",
     "model.token_results.AuthorizationRequired.expires_at", "model.turn_token.BegunTurn.expires_at",
     "web.api.streaming.EventStream._open", "web.connections_html.Desk.now",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from filelock import lock_descriptor
 
 from oauthbroker.core.refused import Refused
 
@@ -24,7 +25,7 @@ def fresh(folder: Path) -> Iterator[tuple[Path, Path]]:
     folder = folder.absolute()
     marker = _marked(folder)
     try:
-        if not _taken(marker):
+        if not lock_descriptor(marker, blocking=False):
             raise Refused(f"Another demo is running in {folder}. Stop it, or start this one in another folder.")
         for child in folder.iterdir():
             if child.name != MARKER:
@@ -52,14 +53,6 @@ def _marked(folder: Path) -> int:
 def _ours(folder: Path) -> bool:
     """Return whether the folder has our marker or is empty."""
     return folder.is_dir() and ((folder / MARKER).is_file() or not any(folder.iterdir()))
-
-
-def _taken(marker: int) -> bool:
-    try:
-        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _remove(path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 from oauthbroker.core.lifecycle import Life
 from oauthbroker.events.forwarding.agent_forwarder import AgentForwarder, ForwardingParts
-from oauthbroker.events.forwarding.senders import sender_of
+from oauthbroker.events.forwarding.senders import Sender, sender_of
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.forwarders import Forwarder
 
@@ -19,18 +19,15 @@ class _Running:
     def __init__(self, forwarder: Forwarder, parts: ForwardingParts, *, plain_http: bool) -> None:
         self.forwarder, self.life = forwarder, Life()
         sender = sender_of(forwarder, plain_http=plain_http, clock=parts.clock)
-        self._agents = [
-            AgentForwarder(parts, sender, name=forwarder.name, agent=agent, life=self.life)
-            for agent in forwarder.agents
-        ]
-        self._sender = sender
-        self.task = asyncio.create_task(self._run())
+        self.task = asyncio.create_task(self._run(sender, parts))
 
-    async def _run(self) -> None:
+    async def _run(self, sender: Sender, parts: ForwardingParts) -> None:
+        name, life = self.forwarder.name, self.life
+        agents = [AgentForwarder(parts, sender, name=name, agent=agent, life=life) for agent in self.forwarder.agents]
         try:
-            await asyncio.gather(*(each.run() for each in self._agents))
+            await asyncio.gather(*(each.run() for each in agents))
         finally:
-            await self._sender.close()
+            await sender.close()
 
 
 class Forwarding:

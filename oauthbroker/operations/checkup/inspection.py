@@ -50,7 +50,7 @@ class Inspection:
         return Sessions(waiting, stuck)
 
     async def depth(self) -> Depth:
-        return await queues_of(self.repository, clock=self.clock, limits=self.limits).depth()
+        return Depth.of(await queues_of(self.repository, clock=self.clock, limits=self.limits).depths())
 
     async def database(self) -> tuple[Leases, bool] | None:
         """Return the leases of a store that hosts share, and whether its feed hears a heartbeat."""

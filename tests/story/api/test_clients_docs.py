@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.client import AuthorizationRequired, OAuth, Ready, Runtime
+from oauthbroker.events.port import Depth
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.settings import Settings
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
@@ -113,7 +114,7 @@ async def test_only_a_grant_starts_a_turn_and_every_event_is_settled(
 
 async def _until_waiting(harness: Harness, count: int) -> None:
     async with asyncio.timeout(60):
-        while (await harness.parts.queues.depth()).waiting != count:
+        while Depth.of(await harness.parts.queues.depths()).waiting != count:
             await asyncio.sleep(0.01)
 
 

@@ -78,7 +78,7 @@ async def test_an_entry_that_is_not_kept_is_an_error_that_can_be_tried_again(
     assert log.trouble is None
     log.close()
     found = await verdict(tmp_path)
-    assert (True, 4, 0, 0) == (found.sound, found.head.seq, found.torn, found.unfinished)
+    assert (True, 4, 0, 0) == (found.sound, found.slots[0].head.seq, found.torn, found.unfinished)
 
 
 async def test_half_a_line_that_cannot_be_taken_back_is_told_of(
@@ -98,7 +98,7 @@ async def test_half_a_line_that_cannot_be_taken_back_is_told_of(
     log.write(ENTRY, AT)
     log.close()
     found = await verdict(tmp_path)
-    assert (True, 1, 4) == (found.sound, found.torn, found.head.seq)
+    assert (True, 1, 4) == (found.sound, found.torn, found.slots[0].head.seq)
 
 
 @pytest.mark.parametrize(
@@ -109,13 +109,13 @@ async def test_a_line_that_a_crash_has_torn_is_told_of_by_the_next_writer(tmp_pa
     with active(tmp_path).open("ab") as file:
         file.write(half)
     found = await verdict(tmp_path)
-    assert (True, 2, len(half)) == (found.sound, found.head.seq, found.unfinished)
+    assert (True, 2, len(half)) == (found.sound, found.slots[0].head.seq, found.unfinished)
     told: list[tuple[str, dict[str, object]]] = []
     log = AuditFile(tmp_path, KEYS, tell=lambda event, **words: told.append((event, words)))
     log.write(ENTRY, AT)
     log.close()
     found = await verdict(tmp_path)
-    assert (True, 4, 1, 0) == (found.sound, found.head.seq, found.torn, found.unfinished)
+    assert (True, 4, 1, 0) == (found.sound, found.slots[0].head.seq, found.torn, found.unfinished)
     assert [("the audit log had half a line", {"bytes": len(half)})] == told
 
 
@@ -127,16 +127,16 @@ async def test_a_full_file_gets_a_number_and_the_chain_goes_on_in_the_next(tmp_p
     assert [*rotated, "audit.jsonl"] == [path.name for path in files]
     assert all(path.stat().st_size < 2600 for path in files)
     found = await verdict(tmp_path)
-    assert (True, False, 30 + len(files) + len(rotated)) == (found.sound, found.moved_away, found.verified)
+    assert (True, False, 30 + len(files) + len(rotated)) == (found.sound, found.slots[0].moved_away, found.verified)
     files[0].unlink()
     found = await verdict(tmp_path)
-    assert (True, True) == (found.sound, found.moved_away)
-    assert found.first > 1
+    assert (True, True) == (found.sound, found.slots[0].moved_away)
+    assert found.slots[0].first > 1
     for path in audit_folder.files_of(tmp_path)[:-1]:
         path.unlink()
     write(tmp_path, 20, most_bytes=2000)
     found = await verdict(tmp_path)
-    assert (True, True) == (found.sound, found.moved_away)
+    assert (True, True) == (found.sound, found.slots[0].moved_away)
     assert f"audit-{len(files):06}.jsonl" in {path.name for path in audit_folder.files_of(tmp_path)}
 
 

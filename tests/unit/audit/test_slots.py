@@ -16,7 +16,7 @@ from oauthbroker.audit.chain import ChainHead
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.roll import NAME as ROLL
 from oauthbroker.audit.roll import read_roll
-from oauthbroker.audit.trail import FileTrail
+from oauthbroker.audit.trail import FileTrail, Follow
 from oauthbroker.core.errors import BrokerError, Code
 from tests.kit.audit import AT, ENTRY, KEYS, active, anchor_of_an_older_version, die, kinds, verdict, write
 
@@ -49,7 +49,7 @@ async def test_the_tail_has_the_entries_of_all_slots_by_time_and_each_slot_in_it
 async def test_following_meets_the_lines_of_all_slots_also_of_one_that_is_taken_meanwhile(tmp_path: Path) -> None:
     one, other = AuditFile(tmp_path, KEYS), AuditFile(tmp_path, KEYS)
     one.write(ENTRY, AT)
-    follow = FileTrail(tmp_path, KEYS).follow()
+    follow = Follow(FileTrail(tmp_path, KEYS))
     other.write(ENTRY, AT + timedelta(seconds=2))
     one.write(ENTRY, AT + timedelta(seconds=1))
     assert [(0, 3), (1, 1), (1, 2)] == [(line.slot, line.seq) for line in await follow.more()]
@@ -170,7 +170,7 @@ async def test_a_log_of_a_version_with_one_chain_is_slot_0_from_now_on(tmp_path:
     anchor_of_an_older_version(tmp_path)
     before = {path.name: path.read_bytes() for path in audit_folder.files_of(tmp_path)}
     found = await verdict(tmp_path)
-    assert (True, found.head.seq) == (found.sound, found.anchored)
+    assert (True, found.slots[0].head.seq) == (found.sound, found.slots[0].anchored)
     write_in_two(tmp_path)
     after = await verdict(tmp_path)
     assert (True, {0, 1}) == (after.sound, {*after.slots})

@@ -171,7 +171,7 @@ async def test_the_oldest_files_may_be_archived_and_the_rest_says_where_it_begin
     found = await verdict(tmp_path)
     count = kept.count(b"\n")
     assert (True, True, count + 1, whole.verified - count) == (
-        found.sound, found.moved_away, found.first, found.verified,
+        found.sound, found.slots[0].moved_away, found.slots[0].first, found.verified,
     )  # fmt: skip
     (tmp_path / FIRST).write_bytes(flipped(kept, 300))
     assert not (await verdict(tmp_path)).sound
@@ -185,15 +185,16 @@ async def test_an_old_copy_of_log_and_anchor_is_noticed_with_a_line_number_noted
     write(tmp_path, 5)
     shutil.copytree(tmp_path, tmp_path / "copy")
     write(tmp_path, 5)
-    noted = (await verdict(tmp_path)).head
+    noted = (await verdict(tmp_path)).slots[0].head
     anchor, log = (tmp_path / "copy" / "audit.anchor"), active(tmp_path / "copy")
     shutil.copy(anchor, tmp_path / "audit.anchor")
     shutil.copy(log, active(tmp_path))
     found = await verdict(tmp_path)
     assert found.sound
-    again = verify([("audit.jsonl", lines_of(tmp_path))], KEYS, Anchor(found.head, 1), noted)
+    head = found.slots[0].head
+    again = verify([("audit.jsonl", lines_of(tmp_path))], KEYS, Anchor(head, 1), noted)
     assert [("replaced", (noted.seq, noted.seq))] == [(each.kind, each.lines) for each in again.breaks]
-    assert not verify([("audit.jsonl", lines_of(tmp_path))], KEYS, Anchor(found.head, 1), found.head).broken
+    assert not verify([("audit.jsonl", lines_of(tmp_path))], KEYS, Anchor(head, 1), head).broken
 
 
 @pytest.mark.parametrize("at", [0, 31, 32, 33, 60, 110])
@@ -217,7 +218,7 @@ async def test_no_older_anchor_is_left_on_the_disk_to_be_put_back(tmp_path: Path
     for length in range(5, 20, 5):
         write(tmp_path, 5)
         text = anchor.read_bytes()
-        assert (2, 2) == (text.count(b'"mac"'), text.count((await verdict(tmp_path)).head.mac)), length
+        assert (2, 2) == (text.count(b'"mac"'), text.count((await verdict(tmp_path)).slots[0].head.mac)), length
 
 
 @given(st.binary(max_size=64), st.binary(max_size=300))

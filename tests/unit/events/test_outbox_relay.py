@@ -112,10 +112,7 @@ class World:
     def __post_init__(self) -> None:
         self.repositories = [Repository(self.store) for _ in range(4)]
         self.queues = StoreQueues(repository=self.repositories[0], clock=self.clock, limits=Limits(), metrics=Metrics())
-        none: Any = None
-        self.relays = [
-            Relay(repository=each, queues=self.queues, revocations=none, bell=Bell()) for each in self.repositories[:2]
-        ]
+        self.relays = [Relay(repository=each, queues=self.queues, bell=Bell()) for each in self.repositories[:2]]
 
     async def run(self) -> None:
         for _ in range(MOST_ROUNDS):
