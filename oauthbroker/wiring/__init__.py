@@ -1,19 +1,12 @@
-"""Build a broker. `open_broker` (`opening`) reads the configuration and opens the store (`storage`); `Parts` is
-every part, in three layers (`foundation`, `flows`, `parts`); `web_parts` serves them; `running` starts and stops the
-whole. `offline_store` opens the store without a broker."""
+"""Build a broker. `open_broker` (`opening`) reads the configuration and opens the store (`storage`) with its key
+(`key_sources`); `Parts` is every part, in three layers (`foundation`, `flows`, `parts`); `web_parts` serves them;
+`running` starts and stops the whole. `offline_store` opens the store without a broker."""
 
 from oauthbroker.config.key_file import with_keys
+from oauthbroker.wiring.key_sources import KEY_ENV, key_origin
 from oauthbroker.wiring.offline_store import look_into, open_vault
 from oauthbroker.wiring.opening import open_broker
-from oauthbroker.wiring.storage import (
-    KEY_ENV,
-    init_store,
-    key_origin,
-    migrate_store,
-    store_url,
-    unlocked,
-    upgrade_state,
-)
+from oauthbroker.wiring.storage import init_store, migrate_store, store_url, unlocked, upgrade_state
 
 __all__ = [
     "KEY_ENV",

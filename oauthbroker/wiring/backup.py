@@ -23,8 +23,9 @@ from oauthbroker.store.move_mark import MoveMark, MoveState
 from oauthbroker.store.moving.archive import ArchiveReader, Export, Import
 from oauthbroker.store.moving.copying import CopiedKind
 from oauthbroker.store.upgrade import is_behind, left_of
+from oauthbroker.wiring.key_sources import key_providers
 from oauthbroker.wiring.moving import opened_ring, raw_store, word_of
-from oauthbroker.wiring.storage import audit_file, data_of, key_providers
+from oauthbroker.wiring.storage import audit_file, data_of
 
 
 def export_store(

@@ -21,7 +21,8 @@ from oauthbroker.store.moving.copying import Copied, Move, reopen
 from oauthbroker.store.moving.raw import RawStore
 from oauthbroker.store.moving.verifying import VerifiedStore, verify
 from oauthbroker.store.upgrade import is_behind
-from oauthbroker.wiring.storage import check_driver, key_providers, url_in
+from oauthbroker.wiring.key_sources import key_providers
+from oauthbroker.wiring.storage import check_driver, url_in
 
 _VARIABLE: Final = "env:"
 _SCHEMES: Final = ("postgresql://", "postgres://")

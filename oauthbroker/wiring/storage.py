@@ -17,7 +17,7 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import on_thread
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.settings import KeySource, Settings
+from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
@@ -25,18 +25,15 @@ from oauthbroker.repository.store_age import StoreAge
 from oauthbroker.repository.upgrade_steps import STEPS
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.system_calls import Fs, at_border
-from oauthbroker.store.key_encryption_keys import EnvKek, FileKek, KeyProvider
+from oauthbroker.store.key_encryption_keys import FileKek, KeyProvider
 from oauthbroker.store.keyring import Keyring
 from oauthbroker.store.keyring_home import KeyringFile, KeyringHome
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Store
 from oauthbroker.store.rotation import KeyRotation, SealedStore
 from oauthbroker.store.upgrade import LEASE_KIND, is_behind, left_of, names_of, upgrade
+from oauthbroker.wiring.key_sources import key_free, key_origin, key_providers, provider_of
 
-KEY_ENV = "OAUTHBROKER_KEY"
-CREDENTIALS_ENV = "CREDENTIALS_DIRECTORY"
-CREDENTIAL = "oauthbroker.kek"
-_SPELLED = {"tokenFile": "token_file"}
 _LEASES = (*LEASES, LEASE_KIND)
 
 
@@ -208,9 +205,9 @@ def init_store(settings: Settings, env: Mapping[str, str], clock: Clock) -> NewS
 
 def _key_of_new_store(settings: Settings, env: Mapping[str, str], url: Secret | None) -> tuple[KeyProvider, str, bool]:
     if settings.key_service is not None:
-        kek = provider_of(settings.key_service, env, _key_free(settings))
+        kek = provider_of(settings.key_service, env, key_free(settings))
         return kek, kek.id(), False
-    path, outside = Path(settings.key_file), _key_free(settings)
+    path, outside = Path(settings.key_file), key_free(settings)
     at_border(lambda: Fs().make_root(path.parent))
     is_new = not path.exists()
     if is_new and _has_keyring(settings, url):
@@ -232,55 +229,6 @@ def _has_keyring(settings: Settings, url: Secret | None) -> bool:
     from oauthbroker.store.postgres.schema import read_keyring
 
     return read_keyring(url) is not None
-
-
-def key_providers(settings: Settings, env: Mapping[str, str], log: Log) -> tuple[KeyProvider, ...]:
-    """Return the key of the configuration and the further ones. The key is a key service, or comes from the environment
-    (with a warning), a systemd credential, or the key file. No key service is asked yet."""
-    outside = _key_free(settings)
-    others = (provider_of(each, env, outside) for each in settings.other_keys)
-    if settings.key_service is not None:
-        return (provider_of(settings.key_service, env, outside), *others)
-    if env.get(KEY_ENV):
-        log.warning("the key comes from the environment, which keeps it readable; use a key file")
-        return (EnvKek(env[KEY_ENV]), *others)
-    return (FileKek.open(Path(key_origin(settings, env)), outside=outside), *others)
-
-
-def provider_of(source: KeySource, env: Mapping[str, str], outside: tuple[Path, ...]) -> KeyProvider:
-    """Return the key that a source names. Raises `keyUnknown` and as `FileKek.open` does."""
-    name, options = source.name, source.options
-    match source.kind:
-        case "file":
-            return FileKek.open(Path(name), outside=outside)
-        case "vault":
-            from oauthbroker.key_services.vault import VaultTransit
-
-            given = {_SPELLED.get(option, option): value for option, value in options.items() if option != "tokenEnv"}
-            token = env.get(options.get("tokenEnv", ""), "")
-            return VaultTransit(key=name, token=Secret(token) if token else None, **given)
-        case "awsKms":
-            from oauthbroker.key_services.aws_kms import AwsKms
-
-            return AwsKms(key_arn=name, **options)
-    from oauthbroker.key_services.installed import installed_provider
-
-    return installed_provider(name, options)
-
-
-def key_origin(settings: Settings, env: Mapping[str, str]) -> str:
-    """Return the key service, the variable, or the path of the file that the key is read from."""
-    if settings.key_service is not None:
-        return f"{settings.key_service.kind} {settings.key_service.name}"
-    if env.get(KEY_ENV):
-        return KEY_ENV
-    credential = Path(env[CREDENTIALS_ENV], CREDENTIAL) if env.get(CREDENTIALS_ENV) else None
-    return str(credential) if credential is not None and credential.exists() else settings.key_file
-
-
-def _key_free(settings: Settings) -> tuple[Path, ...]:
-    """Return the folders that are copied together with what the key protects: no key may lie there."""
-    return tuple(Path(each) for each in (settings.store_root, settings.bundle_root) if each)
 
 
 def default_audit(settings: Settings, store: Store, log: Log) -> AuditWriter:

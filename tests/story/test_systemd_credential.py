@@ -15,7 +15,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Settings
 from oauthbroker.store.key_encryption_keys import FileKek, _check_key_file
 from oauthbroker.wiring import init_store, open_vault
-from oauthbroker.wiring.storage import CREDENTIAL, KEY_ENV, key_origin
+from oauthbroker.wiring.key_sources import CREDENTIAL, KEY_ENV, key_origin
 
 ROOT, SERVICE, OTHER = 0, 990, 991  # user ids
 

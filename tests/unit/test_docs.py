@@ -39,7 +39,7 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
 from oauthbroker.wiring import KEY_ENV, open_broker
-from oauthbroker.wiring.storage import CREDENTIAL
+from oauthbroker.wiring.key_sources import CREDENTIAL
 from tests.kit.case_numbers import RULES
 from tests.kit.docs import ROOT, code_blocks, page_text
 from tests.kit.running_broker import BASE, Harness, global_app, running

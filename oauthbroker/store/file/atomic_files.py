@@ -66,7 +66,7 @@ def create_whole(fs: Fs, folder: int, name: str, data: bytes) -> None:
 @contextmanager
 def replacing(fs: Fs, folder: int, name: str) -> Iterator[int]:
     """Give a name to the temporary file that the body writes. The caller syncs the folder. If the body fails, the name
-    has what it had before."""
+    keeps its file."""
     temp, fd = new_temp(fs, folder, name)
     try:
         yield fd

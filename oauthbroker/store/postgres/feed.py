@@ -149,7 +149,7 @@ class Feed:
 
     async def _subscribe(self, connection: psycopg.AsyncConnection) -> None:
         await connection.execute(f"listen {_CHANNEL}")
-        self._forget()  # what was read before may have changed since, and nothing told us
+        self._forget()  # versions that were read before may have changed, and no notification said so
         if self._trusted:
             rows = await (await connection.execute(_BEGIN)).fetchall()
             age = float(rows[0][0]) if rows else 0.0

@@ -1,0 +1,65 @@
+"""The key that opens the store: a key service, the environment, a systemd credential, or the key file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.settings import KeySource, Settings
+from oauthbroker.observability.logging import Log
+from oauthbroker.store.key_encryption_keys import EnvKek, FileKek, KeyProvider
+
+KEY_ENV = "OAUTHBROKER_KEY"
+_CREDENTIALS_ENV = "CREDENTIALS_DIRECTORY"
+CREDENTIAL = "oauthbroker.kek"
+_SPELLED = {"tokenFile": "token_file"}
+
+
+def key_providers(settings: Settings, env: Mapping[str, str], log: Log) -> tuple[KeyProvider, ...]:
+    """Return the key of the configuration and the further ones. The key is a key service, or comes from the environment
+    (with a warning), a systemd credential, or the key file. No key service is asked yet."""
+    outside = key_free(settings)
+    others = (provider_of(each, env, outside) for each in settings.other_keys)
+    if settings.key_service is not None:
+        return (provider_of(settings.key_service, env, outside), *others)
+    if env.get(KEY_ENV):
+        log.warning("the key comes from the environment, which keeps it readable; use a key file")
+        return (EnvKek(env[KEY_ENV]), *others)
+    return (FileKek.open(Path(key_origin(settings, env)), outside=outside), *others)
+
+
+def provider_of(source: KeySource, env: Mapping[str, str], outside: tuple[Path, ...]) -> KeyProvider:
+    """Return the key that a source names. Raises `keyUnknown` and as `FileKek.open` does."""
+    name, options = source.name, source.options
+    match source.kind:
+        case "file":
+            return FileKek.open(Path(name), outside=outside)
+        case "vault":
+            from oauthbroker.key_services.vault import VaultTransit
+
+            given = {_SPELLED.get(option, option): value for option, value in options.items() if option != "tokenEnv"}
+            token = env.get(options.get("tokenEnv", ""), "")
+            return VaultTransit(key=name, token=Secret(token) if token else None, **given)
+        case "awsKms":
+            from oauthbroker.key_services.aws_kms import AwsKms
+
+            return AwsKms(key_arn=name, **options)
+    from oauthbroker.key_services.installed import installed_provider
+
+    return installed_provider(name, options)
+
+
+def key_origin(settings: Settings, env: Mapping[str, str]) -> str:
+    """Return the key service, the variable, or the path of the file that the key is read from."""
+    if settings.key_service is not None:
+        return f"{settings.key_service.kind} {settings.key_service.name}"
+    if env.get(KEY_ENV):
+        return KEY_ENV
+    credential = Path(env[_CREDENTIALS_ENV], CREDENTIAL) if env.get(_CREDENTIALS_ENV) else None
+    return str(credential) if credential is not None and credential.exists() else settings.key_file
+
+
+def key_free(settings: Settings) -> tuple[Path, ...]:
+    """Return the folders that are copied together with what the key protects: no key may lie there."""
+    return tuple(Path(each) for each in (settings.store_root, settings.bundle_root) if each)
