@@ -49,11 +49,11 @@ class QueueParts:
 
     async def drop(self, agent: str, number: int) -> None:
         """Delete a part in any state. Idempotent."""
-        await drop(self._store, self.key(agent, number), self._on_damage)
+        await drop(self._store, self.key(agent, number), _reported_before)
 
     async def generation(self, agent: str, number: int) -> int:
         """Return the generation that a change of the part must expect: 0 if it is missing or damaged."""
-        _, found = await replaceable(self._store, self.key(agent, number), lambda entry: entry, self._on_damage)
+        _, found = await replaceable(self._store, self.key(agent, number), lambda entry: entry, _reported_before)
         return found
 
     def report(self, agent: str, number: int, code: Code) -> None:
@@ -68,3 +68,7 @@ class QueueParts:
     async def sync(self) -> None:
         """Make earlier writes durable, whose own sync may have failed."""
         await self._store.sync(KIND)
+
+
+def _reported_before(_place: str, _code: Code) -> None:
+    """Say nothing: a queue with a damaged part is rebuilt before the part is changed, and that reports it."""
