@@ -312,7 +312,7 @@ async def test_without_a_reporter_of_its_own_a_repository_tells_the_logger(caplo
     store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=TestClock())
     await store.put(store.key("due", "x"), b"{}", expect=0)
     assert [] == await due(Repository(store))
-    (record,) = [record for record in caplog.records if record.name == "oauthbroker.repository"]
+    (record,) = [record for record in caplog.records if record.name == "oauthbroker.store"]
     assert (logging.WARNING, True) == (record.levelno, record.getMessage().endswith(": recordCorrupt"))
 
 
