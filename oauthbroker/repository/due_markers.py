@@ -67,7 +67,7 @@ class Markers:
         """Remove the marker of a record that is being deleted. A marker that cannot be removed is harmless."""
         marker = Key(KIND, key.name)
         with reported(marker, self._on_damage):
-            await drop(self._store, marker, self._on_damage)
+            await drop(self._store, marker, self._on_damage, due_in)
 
     async def settle(self, due: Due) -> None:
         """Remove this version of a marker. One that another process removed or rewrote meanwhile is kept."""

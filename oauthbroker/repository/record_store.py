@@ -208,7 +208,7 @@ class RecordStore(Generic[R]):
     async def discard(self, locator: str) -> None:
         """Remove a record in any state. Only for records on which no other state depends."""
         self._cache.pop(locator)
-        await drop(self._store, self._store.key(self._kind, locator), self._on_damage)
+        await drop(self._store, self._store.key(self._kind, locator), self._on_damage, self._open)
 
     async def all(self) -> AsyncIterator[R]:
         """Yield every readable record as stored, unordered. A damaged one hides no other. Only `get` checks tombstones.

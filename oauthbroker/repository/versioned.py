@@ -173,9 +173,21 @@ async def remove_over(store: Store, key: Key, *, expect: int) -> None:
     await store.set_aside(key)
 
 
-async def drop(store: Store, key: Key, on_damage: Damage) -> None:
-    """Remove a rebuilt record in any state. Idempotent."""
-    _, generation = await replaceable(store, key, lambda entry: entry, on_damage)
+async def drop(
+    store: Store, key: Key, on_damage: Damage, read: Callable[[Entry], object] = lambda entry: entry
+) -> None:
+    """Remove a record in any state, for those on which no other state depends. One that `read` refuses is reported."""
+    generation = 0  # of an unreadable record
+    try:
+        entry = await store.get(key)
+        if entry is None:
+            return
+        generation = entry.generation
+        read(entry)
+    except BrokerError as error:
+        if error.code not in UNREADABLE:
+            raise
+        on_damage(place(key), error.code)
     with suppress(Conflict):  # it was deleted or rewritten meanwhile
         await remove_over(store, key, expect=generation)
 

@@ -95,9 +95,9 @@ class Foundation:
     @cached_property
     def audit(self) -> AuditWriter:
         """The audit log, with the setting for a log that cannot be written."""
-        if self.settings.audit_on_failure == "refuse":
-            return self.audit_log
-        return AuditAnyway(kept=self.audit_log, clock=self.clock, metrics=self.metrics, tell=self.log.warning)
+        if self.settings.audit_on_failure == "continue":
+            return AuditAnyway(kept=self.audit_log, clock=self.clock, metrics=self.metrics, tell=self.log.warning)
+        return self.audit_log
 
     @cached_property
     def audit_trail(self) -> AuditTrail:

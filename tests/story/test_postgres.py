@@ -396,6 +396,29 @@ async def test_a_version_that_was_read_before_the_feed_listens_is_not_vouched_fo
         await two.close()
 
 
+async def test_a_version_that_a_write_from_before_the_first_feed_replaces_is_not_vouched_for(
+    url: Secret, tmp_path: Path
+) -> None:
+    """Such a write tells nothing. The feed waits until it is over."""
+    feed = Feed(url, trusted=True, settling=2)
+    store = postgres.open_postgres_store(url, tmp_path, feed=feed)
+    try:
+        key = store.key("grants", "mail", ALICE)
+        await store.put(key, b"old", expect=0)
+        async with await psycopg.AsyncConnection.connect(url.reveal()) as slow:
+            await slow.execute("update oauthbroker.entry set version = nextval('oauthbroker.version')")
+            assert await feed.heard()
+            read = await store.get(key)
+        assert read is not None
+        await until(lambda: feed.live and time.monotonic() >= feed._settled_at)
+        assert not store.unchanged(read)
+        newest = await store.get(key)
+        assert newest is not None
+        assert store.unchanged(newest)
+    finally:
+        await store.close()
+
+
 async def test_a_pooler_that_keeps_notifications_back_leaves_the_feed_untrusted(
     prepared: postgres.Server, url: Secret, tmp_path: Path, identity_provider: IdentityProvider
 ) -> None:

@@ -73,7 +73,7 @@ class _Following:
             text = "The FlowService has changed since the start, and the old one still serves."
             found.append(RoomFinding(code="restartNeeded", text=text, todo="Restart the broker."))
         if self._broker.bundle.forwards(AGENT):
-            text = f"The events of {AGENT} are forwarded, and runs that wait for a user go on late."
+            text = f"The events of {AGENT} are forwarded, and runs that wait for a user may not go on."
             found.append(RoomFinding(code="agentForwarded", text=text, todo=f"Take {AGENT} out of the Forwarder."))
         return found
 

@@ -65,8 +65,8 @@ def create_whole(fs: Fs, folder: int, name: str, data: bytes) -> None:
 
 @contextmanager
 def replacing(fs: Fs, folder: int, name: str) -> Iterator[int]:
-    """Give a name to the temporary file that the body writes. The caller syncs the folder. If the body fails, the name
-    keeps its file."""
+    """Give a name to the temporary file that the body writes and syncs. The caller syncs the folder. If the body fails,
+    the name keeps its file."""
     temp, fd = new_temp(fs, folder, name)
     try:
         yield fd

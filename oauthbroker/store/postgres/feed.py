@@ -88,8 +88,10 @@ class Feed:
         return self._count
 
     def learn(self, key: Key, stamp: object, mark: int) -> None:
-        """Note the newest version of an entry, unless a change was heard since `mark`."""
-        if self._trusted and mark >= self._forgotten and self._changed.get(key, 0) <= mark:
+        """Note the newest version of an entry, unless a change was heard since `mark`, or writes that tell nothing may
+        still be under way."""
+        settled = self._trusted and self._monotonic() >= self._settled_at
+        if settled and mark >= self._forgotten and self._changed.get(key, 0) <= mark:
             self._known.keep(key, stamp)
 
     def vouches_for(self, entry: Entry) -> bool:
@@ -149,11 +151,11 @@ class Feed:
 
     async def _subscribe(self, connection: psycopg.AsyncConnection) -> None:
         await connection.execute(f"listen {_CHANNEL}")
-        self._forget()  # versions that were read before may have changed, and no notification said so
         if self._trusted:
             rows = await (await connection.execute(_BEGIN)).fetchall()
             age = float(rows[0][0]) if rows else 0.0
             self._settled_at = self._monotonic() + max(0.0, self._settling - age)
+        self._forget()  # versions that were read before may have changed, and no notification said so
 
     async def _beats(self, connection: psycopg.AsyncConnection) -> None:
         """Send heartbeats and read notifications. Raises TimeoutError when no heartbeat comes back."""

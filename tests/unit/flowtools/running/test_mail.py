@@ -170,3 +170,12 @@ def test_a_flow_sends_its_mail_and_a_lost_answer_is_never_sent_again(tmp_path):
         flow = world.flow({"m": ("email", node)}, [], idempotencyKey="input.id")
         first, again = (world.runs.call(flow, {"id": "a"}, STAFF) for _ in range(2))
     assert ("unknown", "unknown", 1) == (first.state, again.state, len(server.messages))
+
+
+@pytest.mark.parametrize(("declared", "messages"), [({}, 0), ({"mostRecipients": 2}, 1)])
+def test_a_tool_declares_how_many_recipients_its_mail_may_have(tmp_path: Path, declared: dict[str, int], messages: int):
+    with mail_stand_in() as server:
+        world = world_in(tmp_path, ports=Ports(email=adapter(server.port)))
+        node = {"to": f"'{TWO}'", "subject": "'Paid'", "body": "'b'", **declared}
+        result = world.runs.call(world.flow({"m": ("email", node)}, []), {"id": "a"}, STAFF)
+    assert (("failed", "succeeded")[messages], messages) == (result.state, len(server.messages))
