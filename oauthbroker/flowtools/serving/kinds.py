@@ -31,9 +31,9 @@ OWN_IDS: Final = ("key:{name}", "service:{name}")  # of callers with API keys, a
 
 
 class IssuerSpec(Strict):
-    """An issuer of JWTs. In `id` and `subjects`, `{claim}` stands for a claim's text. `roles` names the claim with the
-    roles, also one inside another one: `realm_access.roles`. `types` are the values of `typ` that its access tokens
-    have (RFC 9068); `JWT` also takes tokens without one."""
+    """An issuer of JWTs. In `id` and `subjects`, `{claim}` stands for a claim's text. `roles` is the path
+    of the claim with the roles, such as `realm_access.roles`, or a URL, which names one claim. `types` are the values
+    of `typ` that its access tokens have (RFC 9068); `JWT` also takes tokens without one."""
 
     issuer: Url
     audience: Annotated[str, Field(min_length=1, max_length=1024)]
