@@ -260,17 +260,20 @@ class ConnectionsOpened(AuditEntry):
 
 
 class OperatorEntered(AuditEntry):
-    """An operator opened the admin pages; `name` is the API key's, or `loopback`."""
+    """An operator opened the admin pages; `name` is the subject that the broker's login told, the API key's name, or
+    `loopback`."""
 
     name: str
     visit: str
 
 
 class PageAction(AuditEntry):
-    """A person pressed a button on one of the broker's pages; `target` is a grant's, session's or event's id."""
+    """A person pressed a button on one of the broker's pages; `target` is a grant's, session's or event's id.
+    `operator` is as in `OperatorEntered`, None for a user."""
 
     app: str
     visit: str
+    operator: str | None
     action: str
     target: str
 

@@ -14,6 +14,7 @@ from oauthbroker.audit import LoginRefused
 from oauthbroker.authorization.callback import CookieJar
 from oauthbroker.authorization.code_exchange import Exchange
 from oauthbroker.authorization.finish import Finish
+from oauthbroker.authorization.login_claims import LoginClaims
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
@@ -28,11 +29,8 @@ from oauthbroker.protocol.callback_checks import (
     cookie_fits,
     parse_callback,
 )
-from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.id_token import EXPIRY_LEEWAY_SECONDS, VerifiedClaims
-from oauthbroker.protocol.identity import OwnerReader, render
-from oauthbroker.protocol.token_endpoint import code_request, token_response
+from oauthbroker.protocol.identity import render
 from oauthbroker.records import AuthSession, Login
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
 
@@ -55,7 +53,7 @@ class Logins:
     repository: Repository
     discovery: Discovery
     way_out: AuthorizationUrls
-    owners: OwnerReader
+    claims: LoginClaims
     finish: Finish
     exchange: Exchange
     config: CurrentConfig
@@ -160,17 +158,10 @@ class Logins:
 
         Raises the errors of the exchange and the ID token checks, `subjectUnverifiable`, `appMisconfigured`.
         """
-        verifier, nonce, rule = under_way.attempt.verifier, under_way.attempt.nonce, login.app.owner.user_identity
-        if verifier is None or nonce is None or rule is None:
+        rule = login.app.owner.user_identity
+        if rule is None:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the login has no way to tell people apart")
-        sent_at = self.clock.now()
-        endpoints = await self.discovery.endpoints(login.app)
-        answer = await self.way_out.asker.ask(
-            login.app, lambda known: code_request(known, endpoints, code, verifier, clock=self.clock), kind="code"
-        )
-        tokens = token_response(login.app, answer)
-        claims = await self.owners.claims(login.app, tokens, nonce, sent_at)
-        _check_recent(claims, login.max_age_seconds)
+        claims = await self.claims.redeem(login.app, under_way.attempt, code, max_age_seconds=login.max_age_seconds)
         return render(rule.template, claims)
 
     async def _let_through(self, app: OAuthApp, held: Versioned[AuthSession]) -> LoggedIn:
@@ -209,15 +200,3 @@ def _check_same(came: str, expected: str) -> None:
     """Compare subjects byte for byte."""
     if came != expected:
         raise BrokerError(Code.SUBJECT_MISMATCH, note="another person logged in")
-
-
-@judge(Code.ID_TOKEN_INVALID)
-def _check_recent(claims: VerifiedClaims, max_age_seconds: int | None) -> None:
-    """Check `auth_time` if a maximum age was requested (OpenID Connect Core 1.0 section 3.1.3.7, 13)."""
-    if max_age_seconds is None:
-        return
-    at, issued = claims.get("auth_time"), claims["iat"]  # both by the provider's clock
-    if isinstance(at, bool) or not isinstance(at, int | float) or not isinstance(issued, int | float):
-        raise BrokerError(Code.ID_TOKEN_INVALID, note="auth_time")
-    if at < issued - max_age_seconds - EXPIRY_LEEWAY_SECONDS:  # compared: arithmetic with it may overflow
-        raise BrokerError(Code.ID_TOKEN_INVALID, note="auth_time")

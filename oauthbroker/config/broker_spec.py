@@ -111,8 +111,19 @@ class ApiSpec(Strict):
     socket: SocketSpec | None = None
 
 
+class OperatorsSpec(Strict):
+    """The operators who sign in to `/admin` by the broker's login."""
+
+    subjects: Texts | None = None
+    claims: dict[Text, Text] | None = None
+    acr: Texts | None = None
+    amr: Texts | None = None
+    confirm_seconds: Annotated[int, Field(ge=60, le=86_400)] | None = None
+
+
 class AdminSpec(Strict):
     loopback: bool | None = None
+    operators: OperatorsSpec | None = None
 
 
 class AuditSpec(Strict):
@@ -121,7 +132,7 @@ class AuditSpec(Strict):
 
 
 class LoginSpec(Strict):
-    """Our client at a team's OpenID provider, for apps with `binding: brokerLogin`."""
+    """Our client at a team's OpenID provider, for apps with `binding: brokerLogin` and for operators."""
 
     client: ClientSpec | None = None
     endpoints: LoginEndpointsSpec | None = None

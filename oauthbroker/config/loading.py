@@ -27,7 +27,7 @@ from oauthbroker.config.checks_owner import check_binding, check_identity
 from oauthbroker.config.checks_tools import connector_draft, declared_auths
 from oauthbroker.config.client_spec import ClientSpec, ValueSource
 from oauthbroker.config.files import documents_of, read_files
-from oauthbroker.config.login_spec import as_app, check_login
+from oauthbroker.config.login_spec import as_app, check_login, operators_of
 from oauthbroker.config.named_rooms import read_bundle
 from oauthbroker.config.preset_merge import MCP, Merged, merge
 from oauthbroker.config.problems import Keys, Problems, SourcePlace
@@ -183,13 +183,13 @@ def _reach(settings: Settings) -> ProviderNetworks:
 
 
 def _login(broker: Written[BrokerSpec], settings: Settings, ca: str) -> LoginDraft | None:
-    login = broker.spec.login
+    login, operators = broker.spec.login, operators_of(broker)
     if login is None:
         return None
     app = as_app(broker, login, settings.public_base_url)
     check_login(app, _reach(settings))
     draft = _draft(app, ca, _plain_todo(broker))
-    return LoginDraft(draft, login.prompt, login.max_age_seconds) if draft is not None else None
+    return LoginDraft(draft, login.prompt, login.max_age_seconds, operators=operators) if draft is not None else None
 
 
 def _check_callbacks(apps: list[Merged]) -> None:

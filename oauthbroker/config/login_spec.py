@@ -11,7 +11,7 @@ from oauthbroker.config.client_spec import EndpointsSpec
 from oauthbroker.config.preset_merge import Merged, merge
 from oauthbroker.config.resource_specs import IdentitiesSpec, IdentitySpec, OAuthAppSpec, OwnerSpec, RedirectSpec
 from oauthbroker.config.shape import Written
-from oauthbroker.model.apps import LOGIN_NAME
+from oauthbroker.model.apps import CONFIRM_SECONDS, LOGIN_NAME, Operators
 from oauthbroker.model.provider_networks import ProviderNetworks
 
 CALLBACK_PATH: Final = "/login/callback"
@@ -45,6 +45,31 @@ def check_login(login: Merged, reach: ProviderNetworks) -> None:
         written.missing(("subject",), 'write how the runtime spells its people, such as "acme:user:{sub}"')
     elif trouble := template_flaw(template):
         written.refuse(("subject",), *trouble)
+
+
+def operators_of(broker: Written[BrokerSpec]) -> Operators | None:
+    """Return the operators who sign in by the login. Notes a problem for operators without a login, or without a
+    name."""
+    said = broker.spec.admin.operators if broker.spec.admin is not None else None
+    if said is None:
+        return None
+    place, subjects = ("admin", "operators"), tuple(said.subjects or ())
+    if broker.spec.login is None:
+        broker.refuse(place, "there is no login to sign in at", "write spec.login, or use an API key without operators")
+    elif not subjects and not said.claims:
+        broker.refuse(place, "names no operator", 'write subjects: ["acme:user:7"], or claims: {groups: operators}')
+    prefix = ((broker.spec.login and broker.spec.login.subject) or "").partition("{")[0]
+    for number, subject in enumerate(subjects):
+        if not subject.startswith(prefix):
+            what = "a subject that is never made by spec.login.subject"
+            broker.refuse((*place, "subjects", number), what, f"write one that begins as that does: {prefix}...")
+    return Operators(
+        subjects=subjects,
+        claims=tuple(sorted((said.claims or {}).items())),
+        acr=tuple(said.acr or ()),
+        amr=tuple(said.amr or ()),
+        confirm_seconds=said.confirm_seconds or CONFIRM_SECONDS,
+    )
 
 
 def _app_spec(login: LoginSpec) -> OAuthAppSpec:

@@ -45,7 +45,9 @@ def resolve(
     }
     login = None
     if loaded.login is not None:
-        login = BrokerLogin(_app(loaded.login.draft, read, problems), loaded.login.prompt, loaded.login.max_age_seconds)
+        draft = loaded.login
+        app = _app(draft.draft, read, problems)
+        login = BrokerLogin(app, draft.prompt, draft.max_age_seconds, operators=draft.operators)
     rooms = {
         room: RoomResources(tuple(_room(draft, read) for draft in drafts), loaded.folder)
         for room, drafts in loaded.rooms.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from oauthbroker.config.checks_forwarder import ForwarderDraft
@@ -12,7 +12,7 @@ from oauthbroker.config.problems import ConfigProblem, SourcePlace
 from oauthbroker.config.room_resources import RoomDraft
 from oauthbroker.config.skipped import LeftAlone
 from oauthbroker.config.value_sources import SecretKey, Source
-from oauthbroker.model.apps import OAuthApp, Prompt, ToolAuth
+from oauthbroker.model.apps import OAuthApp, Operators, Prompt, ToolAuth
 from oauthbroker.model.settings import Settings
 
 
@@ -41,6 +41,8 @@ class LoginDraft:
     draft: AppDraft
     prompt: Prompt | None = None
     max_age_seconds: int | None = None
+    _: KW_ONLY
+    operators: Operators | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, astuple, dataclass, field, replace
 from typing import Any, Literal
 
 from oauthbroker.core.secret import Secret
@@ -196,17 +196,39 @@ class OAuthApp:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
+CONFIRM_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operators:
+    """Who may sign in to `/admin` by the broker's login: `subjects`, or each person whose ID token has one of `claims`
+    (the claim is that text, or a list with it).
+
+    `acr`: one of them is demanded; `amr`: all of them are. A change needs a sign-in that is at most `confirm_seconds`
+    old.
+    """
+
+    subjects: tuple[str, ...] = ()
+    claims: tuple[tuple[str, str], ...] = ()
+    acr: tuple[str, ...] = ()
+    amr: tuple[str, ...] = ()
+    confirm_seconds: int = CONFIRM_SECONDS
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerLogin:
-    """The broker's own login, for `brokerLogin`. `app` is our client at a team's OpenID provider. It asks for an ID
-    token only; its `owner.user_identity` says how a subject is read out of one.
+    """The broker's own login, for `brokerLogin` and for operators. `app` is our client at a team's OpenID provider. It
+    asks for an ID token only; its `owner.user_identity` says how a subject is read out of one.
 
-    `max_age_seconds`: how long ago the user may have signed in there; None leaves it to the provider.
+    `max_age_seconds`: how long ago the user may have signed in there; None leaves it to the provider. Without
+    `operators`, those come with an API key.
     """
 
     app: OAuthApp
     prompt: Prompt | None = None
     max_age_seconds: int | None = None
+    _: KW_ONLY
+    operators: Operators | None = None
 
     def asking(self, *, again: bool) -> OAuthApp:
         """Return the client with its parameters for the provider's page (OpenID Connect Core 1.0 section 3.1.2.1).
@@ -223,6 +245,11 @@ class BrokerLogin:
         rule = self.app.owner.user_identity
         facts = [self.app.digest(), rule and rule.template, self.prompt, self.max_age_seconds]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+    def operators_digest(self) -> str:
+        """Changes when anything changes that an operator's visit relies on."""
+        named = None if self.operators is None else astuple(self.operators)
+        return hashlib.sha256(json.dumps([self.digest(), named]).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.audit import CallRefused, OperatorEntered, PageAction
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.authorization.connect import Connect
-from oauthbroker.core.clock import Clock
+from oauthbroker.core.clock import Clock, has_passed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.operations.browser_sessions import BrowserSessions, NewBrowserSession
 from oauthbroker.operations.dead_letters import DeadLetters
 from oauthbroker.operations.grants import Grants
+from oauthbroker.operations.operator_login import OperatorLogin, SignedIn
 from oauthbroker.operations.overview import Survey
 from oauthbroker.records.browser_session import BrowserSession
 from oauthbroker.revocation.pending_revocations import Told
@@ -31,11 +33,15 @@ class Admin:
     connect: Connect
     visits: BrowserSessions
     api_keys: ApiKeys
+    login: OperatorLogin
     clock: Clock
     audit: AuditWriter
 
     async def enter(self, key: str) -> NewBrowserSession:
-        """Enter with an API key that has the role `operator`. Raises `unauthenticated`, `notAllowed`."""
+        """Enter with an API key that has the role `operator`. Raises `unauthenticated`, `notAllowed`, also where
+        operators have the login."""
+        if self.login.operators is not None:
+            raise BrokerError(Code.NOT_ALLOWED, note="operators sign in by the broker's login")
         found = await self.api_keys.check(key.strip())
         if "operator" not in found.roles:
             raise BrokerError(Code.NOT_ALLOWED, note="the key is no operator's")
@@ -45,6 +51,10 @@ class Admin:
         """Enter from this machine. The caller has made sure of that, and that the settings allow it."""
         return await self._enter(LOOPBACK, "")
 
+    async def enter_as(self, person: SignedIn) -> NewBrowserSession:
+        """Enter as the person that the broker's login told."""
+        return await self._enter(person.subject, person.digest, person.proved_at)
+
     async def turned_away(self, route: str, code: Code) -> None:
         """Audit a refused sign-in. Nothing that the visitor said can be trusted."""
         self.audit.write(
@@ -52,17 +62,29 @@ class Admin:
         )
 
     async def is_welcome(self, visit: BrowserSession) -> bool:
-        """Return whether the key that a visit began with is still an operator's: a removed key ends it at once."""
+        """Return whether the key or the login that a visit began with still makes an operator: a removed key ends it at
+        once, and so does a change of the login or of its operators."""
         if not visit.key:
             return True
+        if self.login.operators is not None:
+            return visit.key == self.login.digest
         key = await self.api_keys.shelf.get(visit.key.removeprefix("key-"))
         return key is not None and "operator" in key.roles and key.alive_at(self.clock.now())
 
-    async def _enter(self, operator: str, key: str) -> NewBrowserSession:
+    async def _enter(self, operator: str, key: str, proved_at: datetime | None = None) -> NewBrowserSession:
         async def noted(visit_id: str) -> None:
             self.audit.write(OperatorEntered(name=operator, visit=visit_id), self.clock.now())
 
-        return await self.visits.enter(operator, key, noted)
+        return await self.visits.enter(operator, key, noted, proved_at=proved_at)
+
+    def needs_confirmation(self, visit: BrowserSession) -> bool:
+        """Return whether the operator has to sign in again before a change."""
+        operators, proved = self.login.operators, visit.proved_at
+        if operators is None or not visit.key:
+            return False
+        return proved is None or has_passed(
+            proved + timedelta(seconds=operators.confirm_seconds), proved, self.clock.now()
+        )
 
     async def revoke(self, visit: BrowserSession, grant_id: str) -> Told | None:
         """Ends a grant, here at once. Raises `grantNotFound`, also for one that has ended."""
@@ -92,4 +114,5 @@ class Admin:
         return await self.letters.drop(agent, event_id, lambda: self._note(visit, "", "dropEvent", event_id))
 
     async def _note(self, visit: BrowserSession, app: str, action: str, target: str) -> None:
-        self.audit.write(PageAction(app=app, visit=visit.id, action=action, target=target), self.clock.now())
+        entry = PageAction(app=app, visit=visit.id, operator=visit.operator, action=action, target=target)
+        self.audit.write(entry, self.clock.now())

@@ -96,9 +96,11 @@ class BrowserSessions:
             raise BrokerError(Code.STATE_UNKNOWN)
         return NewBrowserSession(changed, Secret(changed.locator + cookie))
 
-    async def enter(self, operator: str, key: str, noted: Noted | None = None) -> NewBrowserSession:
-        """Begin the visit of an operator who was checked, by the API key of that id (empty: a loopback peer). `noted`
-        gets the visit's id first: if it raises, there is no visit."""
+    async def enter(
+        self, operator: str, key: str, noted: Noted | None = None, *, proved_at: datetime | None = None
+    ) -> NewBrowserSession:
+        """Begin the visit of an operator who was checked, by the API key of that id or the login of that digest (empty:
+        a loopback peer). `noted` gets the visit's id first: if it raises, there is no visit."""
         now, cookie = self.clock.now(), random_text(self.clock, 256)
         visit = BrowserSession(
             locator=random_text(self.clock, 128),
@@ -108,6 +110,7 @@ class BrowserSessions:
             operator=operator,
             key=key,
             cookie_hash=digest_of(cookie),
+            proved_at=proved_at,
         )
         if noted is not None:
             await noted(visit.id)

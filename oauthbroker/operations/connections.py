@@ -129,9 +129,8 @@ class Connections:
     async def disconnect(self, visit: BrowserSession, grant_id: str) -> Told | None:
         """Ends one of this visit's own, here at once. Raises `grantNotFound`."""
         grant = await self._own(visit, grant_id)
-        self.audit.write(
-            PageAction(app=grant.app, visit=visit.id, action="disconnect", target=grant.id), self.clock.now()
-        )
+        entry = PageAction(app=grant.app, visit=visit.id, operator=None, action="disconnect", target=grant.id)
+        self.audit.write(entry, self.clock.now())
         return await self.grants.revoke(grant.app, grant.subject)
 
     async def reconnect(self, visit: BrowserSession, grant_id: str, *, switch: bool) -> str:
@@ -150,7 +149,8 @@ class Connections:
             switch_account=switch,
         )
         action = "switchAccount" if switch else "agreeAgain"
-        self.audit.write(PageAction(app=app.name, visit=visit.id, action=action, target=grant.id), self.clock.now())
+        entry = PageAction(app=app.name, visit=visit.id, operator=None, action=action, target=grant.id)
+        self.audit.write(entry, self.clock.now())
         session = await self.opening.open(app, wish, lambda _: True)
         if session is None:
             raise BrokerError(Code.STORE_LOCKED)

@@ -48,7 +48,7 @@ def render(template: str, facts: Json | Mapping[str, Json]) -> str:
     starred = any(name.startswith("*") for name in names)
     if _RUN_TOGETHER.search(template) or (starred and not _WITH_COLONS.fullmatch(template)):
         raise BrokerError(Code.APP_MISCONFIGURED, note="the identity template could not tell accounts apart")
-    parts = {name: _part(_lookup(facts, name.lstrip("*")), colons=name.startswith("*")) for name in names}
+    parts = {name: _part(fact_at(facts, name.lstrip("*")), colons=name.startswith("*")) for name in names}
     return _PLACEHOLDER.sub(lambda match: parts[match[1]], template)
 
 
@@ -223,7 +223,7 @@ def _repeated(rule: IdentityRule | None, known: Mapping[IdentitySource, Mapping[
 def _read(rule: IdentityRule, facts: Json | Mapping[str, Json]) -> str:
     """Render the account if the rule's other requirements hold. Raises `subjectUnverifiable`."""
     for name, wanted in rule.requires:
-        found = _lookup(facts, name)
+        found = fact_at(facts, name)
         if type(found) is not type(wanted) or found != wanted:
             raise BrokerError(Code.SUBJECT_UNVERIFIABLE, note="the account is of another kind than the app is for")
     return render(rule.template, facts)
@@ -250,7 +250,9 @@ def _account(claims: VerifiedClaims | None) -> Account | None:
     return None if claims is None else (claims["iss"], claims["sub"])
 
 
-def _lookup(facts: Json | Mapping[str, Json], name: str) -> Json:
+def fact_at(facts: Json | Mapping[str, Json], name: str) -> Json:
+    """Return the fact at a dotted path, or of a name that is a URL; None if there is none. Raises
+    `subjectUnverifiable` for a path through a list of several elements."""
     if "://" in name:
         return facts.get(name) if isinstance(facts, Mapping) else None
     found: Any = facts

@@ -10,7 +10,7 @@ from typing import Literal
 from oauthbroker.core.clock import has_passed
 from oauthbroker.core.secret import digest_of, has_digest
 from oauthbroker.records import codec
-from oauthbroker.records.codec import APART
+from oauthbroker.records.codec import APART, OPTIONAL
 
 Pages = Literal["connections", "admin"]
 
@@ -18,7 +18,8 @@ Pages = Literal["connections", "admin"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserSession:
     """One browser session. `subjects` are those of a user on `connections`; `operator` is the person on `admin`,
-    `key` the API key that proved it, empty for a loopback peer. It stores the hash of a ticket until the link is
+    `key` the API key or the digest of the login that proved it, empty for a loopback peer; `proved_at` is when that
+    person last signed in at the login. It stores the hash of a ticket until the link is
     opened, then the hash of a cookie; never both, and never the ticket or the cookie itself."""
 
     locator: str = field(metadata=APART)
@@ -30,6 +31,7 @@ class BrowserSession:
     key: str = ""
     ticket_hash: str | None = None
     cookie_hash: str | None = None
+    proved_at: datetime | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def id(self) -> str:

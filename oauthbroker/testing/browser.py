@@ -24,7 +24,7 @@ from oauthbroker.testing.html import Document, Form, parse
 Fields = Mapping[str, str | Sequence[str]] | Sequence[tuple[str, str]]
 App = Callable[..., Any]
 
-_STOPOVER = "/login/callback"  # callback of the broker's own login, which leads on to a provider
+_STOPOVER = ("/login/callback", "/admin/sign-in")
 _ANOTHER_TRY = re.compile(r"/next/as-[^/]+/again$")
 _LONG = 16  # shorter cookies and path parts are names, not secrets
 _ONE_REQUEST = httpx2.Limits(max_keepalive_connections=0)

@@ -11,6 +11,7 @@ from oauthbroker.audit import AuditEntry
 from oauthbroker.audit.lines import AuditLine
 from oauthbroker.audit.room_entry import RoomEntry
 from oauthbroker.core.clock import from_iso
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.events.port import QueueDepth
 from oauthbroker.operations.dead_letters import DeadLetter
 from oauthbroker.operations.grant_pages import Found, GrantFilter
@@ -25,7 +26,7 @@ from oauthbroker.web.readable_times import field_of, stamp_element
 from oauthbroker.web.rendering import Page
 from oauthbroker.web.room_pages import PagesOfRoom
 from oauthbroker.web.scope_sentences import scope_line
-from oauthbroker.web.shown_names import plain_phrase, shown
+from oauthbroker.web.shown_names import host_of, plain_phrase, shown
 from oauthbroker.web.words import ADMIN, Words
 
 HOME = "/admin"
@@ -65,10 +66,25 @@ class Office(Desk):
         return getattr(self.text, f"done_{self.done}") if self.done in known else ""
 
 
-def render_login(office: Office, *, from_here: bool, wrong: str = "", status: int = 200) -> Page:
-    """`from_here`: the visitor may come in without a key. `wrong` says why the last key was refused."""
-    title = office.text.login_title
-    return office.page("login", title, kind="login", from_here=from_here, wrong=wrong, status=status)
+def render_login(office: Office, host: str = "", *, from_here: bool, wrong: str = "", status: int = 200) -> Page:
+    """`host` is the address of the login's page; without one, operators come with a key. `from_here`: the visitor may
+    come in without either. `wrong` says why the last try was refused."""
+    title, login = office.text.login_title, host and host_of(host)
+    return office.page("login", title, kind="login", host=login, from_here=from_here, wrong=wrong, status=status)
+
+
+def render_again(office: Office, host: str, to: str) -> Page:
+    return office.page("again", office.text.again_title, host=host_of(host), to=to)
+
+
+def wrong_words(office: Office, refused: BrokerError, host: str) -> str:
+    """Return the sentence for a refused sign-in."""
+    text = office.text
+    if not host:
+        return text.login_role if refused.code is Code.NOT_ALLOWED else text.login_wrong
+    if refused.code is Code.NOT_ALLOWED:
+        return text.login_not_operator if refused.note == "operator" else text.login_too_weak
+    return text.login_failed
 
 
 def render_left(office: Office) -> Page:

@@ -89,6 +89,7 @@ def _application(
                 log=log,
                 proxies=Proxies(settings.trusted_proxies),
                 seconds=settings.limits.request_seconds,
+                https=settings.public_base_url.startswith("https:"),
             ),
         ],
         exception_handlers=error_responses.handlers(settings.locale),

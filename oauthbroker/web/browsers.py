@@ -111,3 +111,9 @@ class Browsers:
             return None
         left = int(until) - self.clock.now().timestamp()  # more than any had: the clock was set back since
         return locator if 0 < left <= ARRIVAL_SECONDS + SET_BACK.total_seconds() else None
+
+
+def is_prefetch(request: Request) -> bool:
+    """Return whether a browser fetches ahead of its user (Fetch standard, `Sec-Purpose`)."""
+    said = " ".join(request.headers.get(name, "") for name in ("sec-purpose", "purpose", "x-moz"))
+    return "prefetch" in said.lower() or "prerender" in said.lower()

@@ -25,7 +25,7 @@ from oauthbroker.model.connect_links import locator_of
 from oauthbroker.web import consent_html as views
 from oauthbroker.web import error_responses
 from oauthbroker.web.access_log import note_refusal
-from oauthbroker.web.browsers import Browsers
+from oauthbroker.web.browsers import Browsers, is_prefetch
 from oauthbroker.web.consent_html import (
     CANCEL,
     CONTINUE,
@@ -141,7 +141,7 @@ class ConsentPages:
 
     async def _came_back(self, request: Request, answer: Callable[[Request, bytes], Awaitable[Response]]) -> Response:
         """Answer a browser that was sent back with a query. Raises `callbackMalformed` for a prefetch."""
-        if _is_prefetch(request):
+        if is_prefetch(request):
             raise BrokerError(Code.CALLBACK_MALFORMED, note="prefetch")
         query = request.scope["query_string"]
         return await self._truthfully(request, lambda: locator_of_callback(query), answer(request, query))
@@ -230,9 +230,3 @@ class ConsentPages:
 
     def _cookies_of(self, request: Request) -> Callable[[str], str | None]:
         return partial(self.browsers.session, request)
-
-
-def _is_prefetch(request: Request) -> bool:
-    """Return whether a browser fetches ahead of its user (Fetch standard, `Sec-Purpose`)."""
-    said = " ".join(request.headers.get(name, "") for name in ("sec-purpose", "purpose", "x-moz"))
-    return "prefetch" in said.lower() or "prerender" in said.lower()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
@@ -83,8 +83,10 @@ class Guard:
         log: Log,
         proxies: Proxies | None = None,
         seconds: float | None = None,
+        https: bool = False,
     ) -> None:
         self.app, self.hosts, self.locale, self.log = app, hosts, locale, log
+        self.security_headers = raw_security_headers(https=https)
         self.proxies = proxies or Proxies()
         self.seconds = seconds
 
@@ -102,7 +104,8 @@ class Guard:
         scope["headers"] = [(name, value) for name, value in scope["headers"] if not name.startswith(HEARSAY)]
         announced = [value for name, value in scope["headers"] if name == b"content-length"]
         coded, most = b"transfer-encoding" in dict(scope["headers"]), _body_limit(scope)
-        exchange = _Exchange(receive, send, bodiless=not coded and announced in ([], [b"0"]), most=most)
+        bodiless = not coded and announced in ([], [b"0"])
+        exchange = _Exchange(receive, send, bodiless=bodiless, most=most, headers=self.security_headers)
         response = self._refusal(scope, announced, coded=coded, most=most)
         if response is None:
             response = await self._run(scope, exchange)
@@ -160,9 +163,12 @@ class Guard:
 
 
 class _Exchange:
-    """One request's two ends: counts what comes in, dresses what goes out."""
+    """One request's two ends: counts what comes in, adds the security headers to what goes out."""
 
-    def __init__(self, receive: Receive, send: Send, *, bodiless: bool, most: int) -> None:
+    def __init__(
+        self, receive: Receive, send: Send, *, bodiless: bool, most: int, headers: Sequence[tuple[bytes, bytes]]
+    ) -> None:
+        self._headers = headers
         self._receive, self._send, self._most = receive, send, most
         self.started = False
         self.received_all = bodiless
@@ -183,7 +189,7 @@ class _Exchange:
             if self.limit is not None and not self.limit.expired():
                 self.limit.reschedule(None)
             said = {name.lower() for name, _ in message["headers"]}
-            ours = [pair for pair in raw_security_headers() if pair[0] not in said]
+            ours = [pair for pair in self._headers if pair[0] not in said]
             message = {**message, "headers": [*message["headers"], *ours]}
             if self._received > self._most:
                 MutableHeaders(scope=message)["connection"] = "close"

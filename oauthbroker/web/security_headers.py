@@ -48,6 +48,9 @@ def security_headers() -> Mapping[str, str]:
 
 
 @cache
-def raw_security_headers() -> tuple[tuple[bytes, bytes], ...]:
-    """Return the same headers in ASGI's form: they are added to every answer there is."""
-    return tuple((name.encode("ascii"), value.encode("ascii")) for name, value in security_headers().items())
+def raw_security_headers(*, https: bool) -> tuple[tuple[bytes, bytes], ...]:
+    """Return the same headers in ASGI's form: they are added to every answer there is. `https`: that of
+    `publicBaseUrl`; then browsers come by https alone for a year. Subdomains are not ours to bind."""
+    more = {"strict-transport-security": "max-age=31536000"} if https else {}
+    every = {**security_headers(), **more}
+    return tuple((name.encode("ascii"), value.encode("ascii")) for name, value in every.items())

@@ -48,9 +48,10 @@ class Visitors(Browsers):
         """Return the cookie that speaks for a visitor; None from a browser without one."""
         return self.session(request, self.pages)
 
-    def enter(self, home: str, arrival: NewBrowserSession) -> Response:
-        """Redirect to the first page, with the new visitor's cookie."""
-        return self.see_other(home, self.session_cookie(self.pages, arrival.cookie.reveal(), VISIT_SECONDS))
+    def enter(self, home: str, arrival: NewBrowserSession, *cookies: str) -> Response:
+        """Redirect to the first page, with the new visitor's cookie and others of ours."""
+        mine = self.session_cookie(self.pages, arrival.cookie.reveal(), VISIT_SECONDS)
+        return self.see_other(home, mine, *cookies)
 
     async def leave(self, request: Request, visitor: Visitor, home: str) -> Response:
         """End the visit, and remove the cookie."""

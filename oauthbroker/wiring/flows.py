@@ -11,6 +11,7 @@ from oauthbroker.authorization.connect import Connect
 from oauthbroker.authorization.device_codes import DeviceCodes
 from oauthbroker.authorization.device_polling import Polling
 from oauthbroker.authorization.finish import Finish
+from oauthbroker.authorization.login_claims import LoginClaims
 from oauthbroker.authorization.parked_codes import ParkedCodes
 from oauthbroker.authorization.session_opening import Opening
 from oauthbroker.authorization.session_sweep import Sweep
@@ -77,12 +78,17 @@ class Flows(Foundation):
         )
 
     @cached_property
+    def login_claims(self) -> LoginClaims:
+        asker = self.authorization_urls.asker
+        return LoginClaims(discovery=self.discovery, asker=asker, owners=self.owners, clock=self.clock)
+
+    @cached_property
     def logins(self) -> Logins:
         return Logins(
             repository=self.repository,
             discovery=self.discovery,
             way_out=self.authorization_urls,
-            owners=self.owners,
+            claims=self.login_claims,
             finish=self.finish,
             exchange=self.exchange,
             config=self.config,

@@ -30,6 +30,7 @@ from oauthbroker.operations.grants import Grants, Secrets, SessionList
 from oauthbroker.operations.health import HealthCheck
 from oauthbroker.operations.importing import Importing
 from oauthbroker.operations.open_circuits import Left, Troubles
+from oauthbroker.operations.operator_login import OperatorLogin
 from oauthbroker.operations.overview import Survey
 from oauthbroker.operations.services import Services
 from oauthbroker.protocol.api_transport import ApiLimits
@@ -258,8 +259,18 @@ class Parts(Flows):
             connect=self.connect,
             visits=self.browser_sessions,
             api_keys=self.api_keys,
+            login=self.operator_login,
             clock=self.clock,
             audit=self.audit,
+        )
+
+    @cached_property
+    def operator_login(self) -> OperatorLogin:
+        return OperatorLogin(
+            config=self.config,
+            discovery=self.discovery,
+            way_out=self.authorization_urls,
+            claims=self.login_claims,
         )
 
     @cached_property

@@ -59,6 +59,7 @@ class WebParts:
         parts = self._parts
         return WarmTokens(
             hosts=hosts,
+            https=parts.settings.public_base_url.startswith("https:"),
             turns=parts.turns,
             issuer=parts.token_issuer,
             limits=self._limits,

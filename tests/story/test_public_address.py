@@ -18,6 +18,7 @@ from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from tests.kit.callback_pages import assert_error_page, assert_leads_to_connected
 from tests.kit.running_broker import BASE, Harness, at, file_store, public, running, user_app
 from tests.story.hostile_web import PREFIXED_BASE, mounted
+from tests.unit.web import kit
 
 HTTPS = "https://broker.test"
 
@@ -48,6 +49,16 @@ async def test_below_a_path_prefix_links_forms_cookies_callback_and_redirect_all
         sent = parse_qs(urlsplit(next(each.url for each in person.history if "/authorize?" in each.url)).query)
         assert [f"{PREFIXED_BASE}/oauth/callback/mail"] == sent["redirect_uri"]
         assert isinstance(await harness.ask(), Ready)
+
+
+@pytest.mark.parametrize(("base", "said"), [(HTTPS, "max-age=31536000"), (BASE, None)])
+@pytest.mark.parametrize("path", ["/admin/login", "/nothing", "/v1/tokens", "/healthz"])
+async def test_browsers_come_back_by_https_alone_where_the_address_is_https(
+    identity_provider: IdentityProvider, test_clock: TestClock, base: str, said: str | None, path: str
+) -> None:
+    async with running(identity_provider, [], clock=test_clock, settings=public(base)) as harness:
+        answer = await kit.ask(harness.broker.web, path, host=urlsplit(base).netloc)
+        assert said == answer.headers.get("strict-transport-security")
 
 
 async def test_below_a_path_prefix_a_no_leads_to_a_page_of_ours_too(

@@ -264,6 +264,10 @@ BY_ANOTHER_TEST = {
     "records.registered_client.RegisteredClient.looked_at": "story/test_mcp_apps.py::"
     "test_the_server_is_asked_again_after_a_day_and_after_the_clock_was_set_back",
     "records.use.GrantUse.at": "unit/operations/test_people.py::test_a_use_after_the_clock_was_set_back_is_the_last_one",
+    "records.browser_session.BrowserSession.proved_at": "story/test_operator_login.py::"
+    "test_after_the_clock_was_set_back_a_sign_in_counts_no_longer",
+    "operations.operator_login.SignedIn.proved_at": "story/test_operator_login.py::"
+    "test_after_the_clock_was_set_back_a_sign_in_counts_no_longer",
     "tokens.issuance.Issuance.since": "unit/tokens/test_issuance.py::test_the_clock_ends_it_also_when_it_was_set_back",
     "tokens.issuance.Issuance.until": "unit/tokens/test_issuance.py::test_the_clock_ends_it_also_when_it_was_set_back",
     "model.turn_token.Caveat.expires_at": "story/test_clock_set_back.py::test_a_turn_that_was_begun_before_is_over",

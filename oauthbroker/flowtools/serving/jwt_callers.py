@@ -142,8 +142,8 @@ def actor_of(caller: str, roles: Any, subjects: Mapping[Any, str]) -> Actor:
 
 
 def _roles(claims: Mapping[str, Any], path: str) -> list[str]:
-    """Return the roles: a list of texts, or words of one text. A URL is the name of one claim (RFC 7519
-    section 4.2), as in identity templates. Any other name is a path: a claim that has its dots in its own name, which
+    """Return the roles: a list of texts, or words of one text. A URL is the name of one claim, as in identity
+    templates. Any other name is a path: a claim that has its dots in its own name, which
     a user may be able to set, gives no role."""
     found: Any = claims
     for step in [path] if "://" in path else path.split("."):

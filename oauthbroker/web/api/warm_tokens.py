@@ -46,11 +46,18 @@ class WarmTokens:
     """The warm calls of one application. `hosts` are those that it answers for; `limits` are those of its API."""
 
     def __init__(
-        self, *, hosts: frozenset[str], turns: Turns, issuer: TokenIssuer, limits: RequestLimits, log: RequestLog
+        self,
+        *,
+        hosts: frozenset[str],
+        https: bool,
+        turns: Turns,
+        issuer: TokenIssuer,
+        limits: RequestLimits,
+        log: RequestLog,
     ) -> None:
         self._hosts, self._turns, self._issuer, self._limits, self._log = hosts, turns, issuer, limits, log
         self._bodies = Bounded[bytes, Words](MOST_BODIES)
-        fixed = [(b"content-type", b"application/json"), *raw_security_headers()]
+        fixed = [(b"content-type", b"application/json"), *raw_security_headers(https=https)]
         self._fixed = b"".join(b"\r\n%b: %b" % pair for pair in fixed) + b"\r\nx-request-id: "
 
     def head(self, headers: Headers, *, judge_host: bool) -> WarmHead | None:

@@ -26,7 +26,7 @@ from tests.kit.running_broker import Harness, running, turn, user_app
 KNOWN_FIELDS = {
     "app", "grant", "agent", "tool", "degraded", "forced", "session", "reason", "code", "revoked", "provider", "name", "action",
     "connector", "turn", "key", "instance", "missing", "since", "epoch",
-    "visit", "target", "event", "how", "route", "caller", "replaced",
+    "visit", "operator", "target", "event", "how", "route", "caller", "replaced",
     "method", "host", "status", "sent", "received",
 }  # fmt: skip
 
@@ -48,7 +48,7 @@ def test_an_entry_is_one_line_of_json_with_time_and_type() -> None:
     } == json.loads(line)
 
 
-def test_no_entry_has_a_field_for_a_person_or_a_secret() -> None:
+def test_no_entry_has_a_field_for_a_user_or_a_secret() -> None:
     entries = audit.AuditEntry.types()
     assert len(entries) >= 8
     assert {field.name for entry in entries for field in fields(entry)} <= KNOWN_FIELDS

@@ -276,6 +276,9 @@ LOGINS = [
     login("a subject that can be divided in two ways", ".subject", "without a :", ('"corp:user:{sub}"', '@@"corp:{tid}-{sub}"')),
     login("a scope that is none", ".scopes[0]", "not a scope", ("    subject", "    scopes: [@@'a b']\n    subject")),
     login("a prompt that is none", ".prompt", "not one of the words", ("    subject", "    prompt: @@none\n    subject")),
+    broker("operators without a login", "spec.admin.operators", "there is no login to sign in at", ("spec:\n", 'spec:\n  admin: {operators: @@{subjects: ["corp:user:7"]}}\n')),
+    broker("operators without a name", "spec.admin.operators", "names no operator", ("spec:\n", "spec:\n" + LOGIN + "  admin: {operators: @@{acr: [phr]}}\n")),
+    broker("an operator whom the login cannot tell", "spec.admin.operators.subjects[0]", "never made by spec.login.subject", ("spec:\n", "spec:\n" + LOGIN + f"  admin: {{operators: {{subjects: [@@'{CANARY}:7']}}}}\n")),
     login("an age of no time", ".maxAgeSeconds", "too small", ("    subject", "    maxAgeSeconds: @@0\n    subject")),
 ]
 OWNERS = [

@@ -8,7 +8,7 @@ import pytest
 
 from oauthbroker.config import ConfigRefused, load, resolve
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import IdentityRule
+from oauthbroker.model.apps import IdentityRule, Operators
 from tests.unit.config.bundles import APP, BROKER, GLOBAL, edited, problems_in, write
 from tests.unit.config.refusals import LOGIN
 
@@ -73,6 +73,20 @@ def test_a_login_is_a_client_like_an_apps(tmp_path: Path) -> None:
     assert "https://broker.example/login/callback" == login.app.redirect.uri
     assert (("openid",), ()) == (login.app.habits.always_scopes, login.app.scopes)
     assert ("select_account", 3600) == (login.prompt, login.max_age_seconds)
+
+
+def test_operators_of_a_login_are_named_by_subject_or_claim(tmp_path: Path) -> None:
+    more = (
+        '  admin: {operators: {subjects: ["corp:user:7"], claims: {groups: ops, "https://a.example/r": x}, acr: [phr],'
+        " amr: [mfa], confirmSeconds: 60}}\n"
+    )
+    loaded = load(write(tmp_path / "b", app=APP, broker=BROKER + LOGIN + more))
+    login = resolve(loaded, {"LOGIN_SECRET": "a", "ACME_SECRET": "b"}, {}).login
+    assert login is not None
+    claims = (("groups", "ops"), ("https://a.example/r", "x"))
+    assert login.operators == Operators(
+        subjects=("corp:user:7",), claims=claims, acr=("phr",), amr=("mfa",), confirm_seconds=60
+    )
 
 
 def test_a_login_whose_secret_is_not_there_is_a_problem_with_a_place(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from joserfc import jws
 
-from oauthbroker.authorization.broker_login import _check_recent
+from oauthbroker.authorization.login_claims import _check_recent
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
