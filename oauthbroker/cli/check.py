@@ -80,6 +80,8 @@ def _tell(path: Path, loaded: Loaded | None, problems: list[ConfigProblem], warn
         return
     for name in sorted(loaded.settings.weaken):
         typer.echo(f"warning: a check is off: {name}", err=True)
+    for notice in (draft.notice for draft in loaded.apps.values() if draft.notice is not None):
+        typer.echo(f"warning: {notice}", err=True)
     console = Console(highlight=False, markup=False, emoji=False)
     for draft in loaded.apps.values():
         console.print(_describe(draft), soft_wrap=True)
@@ -198,6 +200,7 @@ def _app_json(draft: AppDraft) -> dict[str, Any]:
         "identity": {mode: {"from": it.source, "template": it.template} for mode, it in rules.items() if it},
         "unverified": list(draft.doubts),
         "unusualFlow": draft.unusual_flow,
+        "dropped": list(draft.dropped),
     }
 
 

@@ -177,6 +177,7 @@ class Doctor:
             except ConfigRefused as refused:
                 found += self._missing(name, refused.problems)
             doubts += [*_misplaced(draft.app), *_doubts(draft)]
+            doubts += [_of_problem("configuration", "ok", draft.notice, about=name)] if draft.notice else []
         self.login = self.loaded.login.draft.app if self.loaded.login is not None else None
         for name, sources in self.loaded.sources_beside_apps:
             lacking = Problems()

@@ -31,7 +31,7 @@ PLAIN_HTTP: Final = (
 def api_of(app: Merged) -> ApiAccess:
     """Return the API of an app, with its own hosts or else its preset's. Hosts with flaws are left out."""
     said = app.spec.api or ProviderApiSpec()
-    hosts: Sequence[ApiHost | AccountHost | None] = [*map(written_host, _of_preset(app)), *host_of_server(app)]
+    hosts: Sequence[ApiHost | AccountHost | None] = [*map(written_host, app.place.api_hosts), *host_of_server(app)]
     if said.hosts is not None:
         hosts = [_host(each) for each in said.hosts]
     methods = METHODS if said.methods is None else tuple(said.methods)
@@ -62,12 +62,8 @@ def check_api(app: Merged, reach: ProviderNetworks) -> None:
     for name, items in (("hosts", said.hosts), ("methods", said.methods)):
         if items == []:
             app.written.refuse(("api", name), "an empty list", "write at least one, or remove the field")
-    if said.delivery is not None and not (said.hosts or _of_preset(app) or host_of_server(app)):
+    if said.delivery is not None and not (said.hosts or app.place.api_hosts or host_of_server(app)):
         app.written.missing(("api", "hosts"), "write the hosts of the provider's API: a token leaves in no other way")
-
-
-def _of_preset(app: Merged) -> list[str]:
-    return app.preset.api_hosts if app.preset is not None else []
 
 
 def _host(written: ApiHostSpec) -> ApiHost | AccountHost | None:

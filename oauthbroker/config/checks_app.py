@@ -9,8 +9,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 from oauthbroker.config import url_checks
 from oauthbroker.config.client_spec import ENDPOINT_NAMES, ClientSpec
-from oauthbroker.config.preset_merge import MCP, Merged, params_in, provider_options
+from oauthbroker.config.preset_endpoints import params_in, params_of_host, sentence
+from oauthbroker.config.preset_merge import MCP, Merged, provider_options
 from oauthbroker.config.spelling import nearest
+from oauthbroker.model.provider_api import is_address, is_host_name
 from oauthbroker.model.provider_networks import ProviderNetworks, is_loopback
 from oauthbroker.providers import presets
 from oauthbroker.providers.quirks import SCOPE
@@ -24,6 +26,7 @@ RESERVED_OPTIONS: Final = frozenset(
      "nonce", "password", "redirect_uri", "refresh_token", "request", "request_uri", "resource", "response_mode",
      "response_type", "scope", "state", "token", "username"}
 )  # fmt: skip
+_CLIENT_ID = re.compile(r"(?<=[^/]/)\{client_id\}(?=/|$)")  # a segment of the path
 _CALLBACK = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
 # First segments of the broker's own paths.
 OWN_PATHS: Final = frozenset(
@@ -115,26 +118,50 @@ def check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
     written = app.spec.endpoints
     for slot, name in ENDPOINT_NAMES.items():
         said = getattr(written, slot) if written else None
-        if said is None:
-            continue
-        if slot != "authorization_url":
-            trouble = fetched_flaw(said, reach, query=False)
-        else:  # browsers go there
-            trouble = url_checks.flaw(said) or _plain_http(said, allowed=reach.loopback)
-        if trouble is None and RESERVED_OPTIONS & _query_names(said):
-            trouble = "a query that names a parameter of ours", "remove it from the URL"
-        if trouble:
+        if said is not None and (trouble := _endpoint_flaw(slot, said, reach)):
             app.written.refuse(("endpoints", name), *trouble)
+    _check_named_hosts(app, reach)
     if app.endpoints.issuer or app.spec.provider == MCP:
         return
     todo = "write it, or an issuer that has discovery"
-    if app.preset is None and app.spec.provider is not None:
+    if app.preset is not None and app.place.dropped:
+        todo = f"{todo}: {sentence(app.place.dropped, app.preset)[0]}"
+    elif app.preset is None and app.spec.provider is not None:
         close = nearest(app.spec.provider, presets())
         todo += f"; if you meant the provider {close}, write that" if close else ""
     needed = ("authorization_url", "token_url") if app.spec.flow in {None, "authorizationCode"} else ("token_url",)
     for slot in needed:
         if not getattr(app.endpoints, slot) and app.spec.provider is not None:
             app.written.missing(("endpoints", ENDPOINT_NAMES[slot]), todo)
+
+
+def _endpoint_flaw(slot: str, said: str, reach: ProviderNetworks) -> tuple[str, str] | None:
+    """Return (flaw, remedy) for an endpoint in any form that presets have, else None."""
+    if slot == "revoke_url":
+        said = _CLIENT_ID.sub("client", said)
+    if slot == "authorization_url":  # browsers go there
+        trouble = url_checks.flaw(said) or _plain_http(said, allowed=reach.loopback)
+    else:
+        trouble = fetched_flaw(said, reach, query=slot == "user_info_url")
+    if trouble is None and RESERVED_OPTIONS & _query_names(said):
+        return "a query that names a parameter of ours", "remove it from the URL"
+    return trouble
+
+
+def _check_named_hosts(app: Merged, reach: ProviderNetworks) -> None:
+    """Check the hosts that an app's parameters make out of a preset's endpoints, as those of its own endpoints."""
+    if app.preset is None or app.place.is_elsewhere:
+        return
+    for name, slot in params_of_host(app.preset).items():
+        url = getattr(app.endpoints, slot)
+        if name not in (app.spec.params or {}) or "{" in url:
+            continue
+        trouble = fetched_flaw(url, reach, query=True)
+        host = url_checks.host_of(url) if trouble is None else ""
+        if trouble is None and not is_host_name(host) and not is_address(host):
+            trouble = "not the name of a host", f"write {app.preset.params[name].description}"
+        if trouble is not None:
+            app.written.refuse(("params", name), *trouble)
 
 
 def fetched_flaw(url: str, reach: ProviderNetworks, *, query: bool) -> tuple[str, str] | None:

@@ -40,7 +40,8 @@ def _may_have_device_endpoint(app: Merged) -> bool:
     """Return whether it is named, or left to discovery. A preset that names its endpoints would name this one too."""
     if app.endpoints.device_authorization_url:
         return True
-    return bool(app.endpoints.issuer) and not (app.preset is not None and app.preset.endpoints.token_url)
+    names_its_own = app.preset is not None and bool(app.preset.endpoints.token_url) and not app.place.is_elsewhere
+    return bool(app.endpoints.issuer) and not names_its_own
 
 
 def _check_client_credentials(app: Merged) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from oauthbroker.config.preset_merge import MCP, Identity, Merged, params_in
+from oauthbroker.config.preset_endpoints import params_in, sentence
+from oauthbroker.config.preset_merge import MCP, Identity, Merged
 from oauthbroker.config.settings_from_spec import is_local, page_flaw
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import ANYONE, IdentitySource
@@ -114,6 +115,8 @@ def _check_source(app: Merged, mode: SubjectMode, source: IdentitySource) -> Non
     path = ("owner", "identity", mode, "from")
     ends = app.endpoints
     what = f"{_ANSWERS[source]} is not to be had here"
+    if app.preset is not None and app.place.dropped:
+        what = f"{what}, because of {sentence(app.place.dropped, app.preset)[0]}"
     if app.spec.provider == MCP:  # the server's metadata tells
         return
     if source == "idToken" and not (ends.issuer or (app.habits.issuer_template and ends.jwks_url)):

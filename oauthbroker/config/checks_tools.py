@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from oauthbroker.config.preset_endpoints import place_of
 from oauthbroker.config.preset_merge import preset_of
 from oauthbroker.config.problems import Keys
 from oauthbroker.config.references import referred
@@ -104,8 +105,7 @@ def _may_carry(app: Written[OAuthAppSpec]) -> bool:
     """Return whether requests to a host may carry the app's token. True for an `api` that is refused by itself."""
     if app.spec.api is not None and app.spec.api.hosts is not None:
         return True
-    preset = preset_of(app.spec)
-    return not app.whole("api") or (preset is not None and bool(preset.api_hosts))
+    return not app.whole("api") or bool(place_of(app.spec, preset_of(app.spec)).api_hosts)
 
 
 def _check_scopes(resource: Written[Any], path: Keys, scopes: list[str], allowed: Any, what: str) -> None:

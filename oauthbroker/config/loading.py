@@ -29,8 +29,9 @@ from oauthbroker.config.client_spec import ClientSpec, ValueSource
 from oauthbroker.config.files import documents_of, read_files
 from oauthbroker.config.login_spec import as_app, check_login, operators_of
 from oauthbroker.config.named_rooms import read_bundle
+from oauthbroker.config.preset_endpoints import sentence
 from oauthbroker.config.preset_merge import MCP, Merged, merge
-from oauthbroker.config.problems import Keys, Problems, SourcePlace
+from oauthbroker.config.problems import ConfigProblem, Keys, Problems, SourcePlace
 from oauthbroker.config.provider_ca import trusted_ca
 from oauthbroker.config.resource_specs import PARTS, OAuthAppSpec
 from oauthbroker.config.room_resources import room_drafts
@@ -223,7 +224,18 @@ def _draft(app: Merged, ca: str, plain_todo: str) -> AppDraft | None:
         client_secrets=tuple(it for it in secrets if it),
         doubts=doubts(app),
         unusual_flow=is_unusual(app),
+        dropped=app.place.dropped,
+        notice=_notice(app),
     )
+
+
+def _notice(app: Merged) -> ConfigProblem | None:
+    """Return what to say of an app whose own endpoints replace more of its preset than they name."""
+    if app.preset is None or not app.place.dropped:
+        return None
+    what, todo = sentence(app.place.dropped, app.preset)
+    place = app.written.document.key_at((*app.written.base, "endpoints"))
+    return ConfigProblem.at(place, app.written.path("endpoints"), what, todo)
 
 
 def _secret_sources(client: ClientSpec) -> Iterator[tuple[Keys, ValueSource]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from oauthbroker.config.preset_endpoints import ProviderPlace, place_of
 from oauthbroker.config.resource_specs import IdentitySpec, OAuthAppSpec, OwnerSpec, RedirectSpec
 from oauthbroker.config.shape import Written
 from oauthbroker.model.apps import (
@@ -25,7 +25,6 @@ from oauthbroker.providers import Preset, PresetIdentity, presets
 from oauthbroker.providers.quirks import Quirks
 
 MCP: Final = "mcp"  # the provider of apps whose issuer and client are learnt from an MCP server
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Merged:
     mode: SubjectMode
     auth_method: AuthMethod
     assertion_audience: AssertionAudience
-    endpoints: Endpoints
+    place: ProviderPlace
     scopes: tuple[str, ...]
     redirect: Redirect
     binding: Binding
@@ -62,6 +61,10 @@ class Merged:
     @property
     def spec(self) -> OAuthAppSpec:
         return self.written.spec
+
+    @property
+    def endpoints(self) -> Endpoints:
+        return self.place.endpoints
 
     @property
     def identities_used(self) -> tuple[SubjectMode, ...]:
@@ -78,6 +81,7 @@ def merge(written: Written[OAuthAppSpec], public_base_url: str) -> Merged:
     """Merge without judging. The checks report missing and unsuitable settings."""
     spec = written.spec
     preset = preset_of(spec)
+    place = place_of(spec, preset)
     redirect, owner = spec.redirect or RedirectSpec(), spec.owner or OwnerSpec()
     merged = Merged(
         written=written,
@@ -85,7 +89,7 @@ def merge(written: Written[OAuthAppSpec], public_base_url: str) -> Merged:
         mode=spec.subject_mode or "user",
         auth_method=_auth_method(spec, preset),
         assertion_audience=_assertion_audience(spec, preset),
-        endpoints=_endpoints(spec, preset),
+        place=place,
         scopes=tuple(spec.scopes or ()),
         redirect=Redirect(
             callback_path=redirect.callback_path or f"/oauth/callback/{written.name}",
@@ -95,7 +99,7 @@ def merge(written: Written[OAuthAppSpec], public_base_url: str) -> Merged:
         binding=owner.binding or "providerIdentity",
         identities={mode: _identity(spec, preset, mode) for mode in ("global", "user")},
         authorizers=tuple(owner.authorizers or ()),
-        habits=_known_habits(spec, preset),
+        habits=_known_habits(spec, preset, place),
         revocation=_revocation(spec, preset),
     )
     return dataclasses.replace(merged, habits=_habits(merged))
@@ -103,11 +107,6 @@ def merge(written: Written[OAuthAppSpec], public_base_url: str) -> Merged:
 
 def provider_options(spec: OAuthAppSpec) -> Mapping[str, str]:
     return (spec.options or {}).get(spec.provider or "", {})
-
-
-def params_in(text: str) -> list[str]:
-    """Return the names of the `{placeholders}` of a preset's endpoint or of a template."""
-    return _PLACEHOLDER.findall(text)
 
 
 def preset_of(spec: OAuthAppSpec) -> Preset | None:
@@ -133,19 +132,6 @@ def _assertion_audience(spec: OAuthAppSpec, preset: Preset | None) -> AssertionA
     return said or (preset.assertion_audience if preset else "issuer")
 
 
-def _endpoints(spec: OAuthAppSpec, preset: Preset | None) -> Endpoints:
-    params = {name: param.default for name, param in (preset.params if preset else {}).items() if param.default}
-    params |= spec.params or {}
-    known = {name: _fill(url, params) for name, url in (preset.endpoints if preset else ())}
-    said = {name: url for name, url in (spec.endpoints or ()) if url is not None}
-    return Endpoints(**{**known, **said})
-
-
-def _fill(url: str, params: Mapping[str, str]) -> str:
-    """Fill in the parameters. A missing one leaves its `{name}`: the checks refuse the app for it."""
-    return _PLACEHOLDER.sub(lambda found: params.get(found[1], found[0]), url)
-
-
 def _identity(spec: OAuthAppSpec, preset: Preset | None, mode: SubjectMode) -> Identity:
     written = spec.owner.identity if spec.owner else None
     said: IdentitySpec | None = None
@@ -160,9 +146,11 @@ def _identity(spec: OAuthAppSpec, preset: Preset | None, mode: SubjectMode) -> I
     return Identity(source, template, requires)
 
 
-def _known_habits(spec: OAuthAppSpec, preset: Preset | None) -> Habits:
-    """Return the preset's habits; the app's own quirks win."""
+def _known_habits(spec: OAuthAppSpec, preset: Preset | None, place: ProviderPlace) -> Habits:
+    """Return the preset's habits; the app's own quirks win. What a preset knows of its issuer is true of no other."""
     habits = preset.habits() if preset else Habits()
+    if place.is_elsewhere:
+        habits = dataclasses.replace(habits, issuer_template="", issuer_promised=False)
     return spec.quirks.over(habits) if spec.quirks else habits
 
 

@@ -21,6 +21,7 @@ class AppDraft:
     """An app that is complete but for its client's values.
 
     `doubts` are the unverified facts of its preset that it relies on; `unusual_flow`: not known to its preset.
+    `dropped` are the parts of its preset that its own endpoints replace, and `notice` says so.
     """
 
     app: OAuthApp
@@ -28,6 +29,8 @@ class AppDraft:
     client_secrets: tuple[Source, ...]
     doubts: tuple[str, ...] = ()
     unusual_flow: bool = False
+    dropped: tuple[str, ...] = ()
+    notice: ConfigProblem | None = None
 
     @property
     def sources(self) -> tuple[Source, ...]:

@@ -28,6 +28,8 @@ _UNUSED: Mapping[Flow, frozenset[str]] = {
     },
 }  # fmt: skip
 
+_OF_A_HOST = frozenset({"params", "derived", "endpoints", "apiHosts", "issuerTemplate", "issuerPromised"})
+
 
 def doubts(app: Merged) -> tuple[str, ...]:
     """Return the paths of those facts, as in the preset's file: `endpoints.issuer`, `revoke.reach`."""
@@ -44,7 +46,7 @@ def _matters(app: Merged, path: str) -> bool:
     """Return whether it is no note, not for another flow, and not set by the app."""
     name, _, inner = path.partition(".")
     spec = app.spec
-    if _is_unused(app, path):
+    if _is_unused(app, path) or (app.place.is_elsewhere and name in _OF_A_HOST):
         return False
     match name:
         case "notes" | "refreshTokenIdleDays" | "refreshTokenDays":  # a forecast's business, no flow's

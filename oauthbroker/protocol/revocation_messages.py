@@ -39,7 +39,7 @@ def revoke_request(app: OAuthApp, endpoints: Endpoints, token: Secret, hint: Hin
     if app.revocation.kind == "own":
         return _own_request(app, endpoints, token, clock)
     form: dict[str, Value] = {"token": token, "token_type_hint": hint}
-    return authenticated_post(app, endpoints, endpoints.revoke_url, form, clock)
+    return authenticated_post(app, endpoints, _address(app, endpoints.revoke_url), form, clock)
 
 
 @judge(Code.APP_MISCONFIGURED)

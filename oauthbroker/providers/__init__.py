@@ -7,6 +7,7 @@ write one.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Annotated, Any, Final, Literal
@@ -28,8 +29,8 @@ Evidence = Annotated[str, Field(pattern=rf"^({_READ}|package \S+ \S+ \(.+\)|unve
 Parameters = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")], str], Field(max_length=20)]
 _NO_FACTS: Final = {"name", "title", "documentation", "sampleScopes", "modes", "evidence"}
 _NESTED: Final = {
-    "params", "endpoints", "identity", "global", "user", "revoke", "authorizeParams", "tokenParams", "refreshParams",
-    "errorWords",
+    "params", "derived", "endpoints", "identity", "global", "user", "revoke", "authorizeParams", "tokenParams",
+    "refreshParams", "errorWords",
 }  # fmt: skip
 _MERGED: Final = {"endpoints", "identity"}
 
@@ -40,6 +41,18 @@ class Param(Data):
     description: str
     pattern: str = HOST_WORD
     default: str = ""
+
+
+class Derived(Data):
+    """A `{name}` whose text follows from a parameter: the first of `values` whose pattern matches all of it. The text
+    may name the parameter."""
+
+    of: str
+    values: Annotated[dict[str, str], Field(min_length=1, max_length=5)]
+
+    def text_for(self, value: str) -> str | None:
+        """Return the text for a parameter's value. None if no pattern matches."""
+        return next((text for pattern, text in self.values.items() if re.fullmatch(pattern, value)), None)
 
 
 class PresetEndpoints(Data):
@@ -105,6 +118,7 @@ class Preset(Quirks):
     documentation: Annotated[str, Field(pattern=r"^[a-z0-9.-]+(/\S*)?$")] = ""
     sample_scopes: Annotated[list[str], Field(max_length=2)] = Field(default_factory=list)
     params: dict[str, Param] = Field(default_factory=dict)
+    derived: dict[str, Derived] = Field(default_factory=dict)
     endpoints: PresetEndpoints = PresetEndpoints()
     auth_method: AuthMethod = "client_secret_basic"
     assertion_audience: AssertionAudience = "issuer"

@@ -71,7 +71,7 @@ def flows(preset: Preset) -> tuple[str, bool]:
 
 def _unit(path: str) -> str:
     steps = path.split(".")
-    return ".".join(steps[: 2 if steps[0] in {"endpoints", "identity", "notes", "params"} else 1])
+    return ".".join(steps[: 2 if steps[0] in {"derived", "endpoints", "identity", "notes", "params"} else 1])
 
 
 def _fact(preset: Preset, unit: str, paths: list[str]) -> Fact:
@@ -103,6 +103,10 @@ def _told(unit: str, value: Any) -> tuple[str, str]:
         case "params":
             usual = f"; {value['default']} if left out" if value.get("default") else ""
             return f"{label} {inner}", value["description"] + usual
+        case "derived":
+            where = {pattern: f"where {value['of']} is {pattern}" for pattern in value["values"]} | {".+": "otherwise"}
+            cases = [f"{said or 'nothing'} {where[pattern]}" for pattern, said in value["values"].items()]
+            return f"{label} {inner}", "; ".join(cases)
         case "identity":
             return "a person is" if inner == "user" else "a team is", _identity(text, values, value)
         case "tokenLimit":

@@ -101,7 +101,7 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
             store, _, rotation, age = await open_store(with_keys(loaded.settings, env), env, clock, log)
         repository = Repository(store=store, on_damage=reporting(log))
         stack.push_async_callback(repository.close)
-        source = ConfigSource(config=config, env=env, repository=repository, only=only, workers=workers)
+        source = ConfigSource(config=config, env=env, repository=repository, only=only, workers=workers, log=log)
         bundle = await source.resolved(loaded)
         audit = audit or default_audit(bundle.settings, store, log)
         stack.callback(audit.close)
@@ -140,6 +140,7 @@ class ConfigSource:
     repository: Repository
     only: Collection[str] | None
     workers: int
+    log: Log
 
     async def read(self, given: Source) -> Bundle:
         given = self.config if given is None else given
@@ -154,6 +155,9 @@ class ConfigSource:
 
             secrets = await self.repository.secrets.all() if loaded.secret_keys else {}
             bundle = resolve(loaded, self.env, secrets, only=self.only)
+            for name, draft in loaded.apps.items():
+                if draft.dropped and self.only is None:
+                    self.log.warning("an app's own endpoints replace its preset's", app=name, dropped=draft.dropped)
         if any(isinstance(each.to, Nats) for each in bundle.forwarders) and find_spec("nats") is None:
             raise BrokerError(Code.CONFIG_INVALID, note=INSTALL)
         limits = bundle.settings.limits.shared_by(self.workers)

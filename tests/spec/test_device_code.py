@@ -67,7 +67,8 @@ def test_must_an_app_whose_binding_needs_a_browser_does_not_load(binding: str, s
     said = f"binding: {binding}" + (", confirmUrl: https://acme.example/me" if binding == "runtimeConfirm" else "")
     if shared:
         owner = ("  owner: {", f"  owner: {{{said}, ")
-        bundle = edited(GLOBAL, FLOW, owner, ("  scopes:", f"  {ENDPOINT[1].strip()}\n  scopes:"))
+        ends = ENDPOINT[1].strip().replace("acme.example", "slack.com")
+        bundle = edited(GLOBAL, FLOW, owner, ("  scopes:", f"  {ends}\n  scopes:"))
     else:
         bundle = edited(APP, FLOW, ENDPOINT, ("  owner:\n", "  owner:\n    " + said.replace(", ", "\n    ") + "\n"))
     [problem] = problems_in(write(tmp_path / "b", app=bundle))

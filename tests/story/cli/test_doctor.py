@@ -296,6 +296,15 @@ def test_a_scope_that_is_no_right_is_told_where_it_belongs(harness: Desk):
     assert "offline_access stands in `scopes`" in told
 
 
+def test_parts_of_a_preset_that_an_app_replaces_are_told(harness: Desk, idp: IdentityProvider):
+    text = APP.format(issuer=idp.issuer).replace("metadata: {name: mail}", "metadata: {name: own}")
+    harness.write("own", text.replace("provider: oidc", "provider: google"))
+    (told,) = [words for _, words in findings(examined(harness, "--offline"), "ok") if "of the preset google" in words]
+    assert told.startswith("own: Endpoints of the app's own, so these of the preset google are not used")
+    assert "endpoints.revokeUrl" in told
+    assert "Write those that your installation has." in told
+
+
 def test_a_broken_app_does_not_hide_the_store(harness: Desk):
     harness.write("mail", "apiVersion: agents.example.io/v1alpha1\nkind: OAuthApp\nmetadata: {name: mail}\nspec: {}\n")
     told = examined(harness, "--offline")

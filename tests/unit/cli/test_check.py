@@ -213,3 +213,17 @@ def test_a_reference_that_nothing_reads_is_a_warning_and_with_strict_a_problem(t
     said = f"{folder}/agent.yaml:3:15 spec.auth.oauthAppRef: an oauthAppRef that nothing reads"
     assert (0, True) == (lenient.exit_code, f"warning: {said}" in lenient.stderr)
     assert (2, True) == (strict.exit_code, said in strict.stderr)
+
+
+def test_parts_of_a_preset_that_an_app_replaces_are_named(tmp_path: Path):
+    """On stderr with what to write, in `--json` by name; `--strict` refuses nothing for it."""
+    own = edited(APP, ("provider: acme", "provider: google"))
+    folder = write(tmp_path / "b", app=own)
+    result = check(folder, "--strict", ACME_SECRET="x")
+    assert 0 == result.exit_code
+    [line] = [it for it in result.stderr.splitlines() if "these of the preset google are not used" in it]
+    assert line.startswith(f"warning: {folder}/app.yaml:11:3 spec.endpoints: endpoints of the app's own, so")
+    assert "write those that your installation has" in line
+    [app] = json.loads(check(folder, "--json").stdout)["apps"]
+    assert {"endpoints.issuer", "endpoints.jwksUrl", "endpoints.revokeUrl", "endpoints.userInfoUrl", "endpoints.deviceAuthorizationUrl"} == set(app["dropped"])  # fmt: skip
+    assert all(name in line for name in app["dropped"])

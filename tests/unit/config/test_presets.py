@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from oauthbroker.config import load, url_checks
 from oauthbroker.config.checks_app import RESERVED_OPTIONS
 from oauthbroker.config.checks_owner import template_flaw
+from oauthbroker.config.preset_endpoints import fill
 from oauthbroker.model.apps import IdentityRule, OAuthApp
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, is_host_name
 from oauthbroker.providers import Preset, presets
@@ -88,7 +89,7 @@ def test_every_fact_says_where_it_was_learnt(preset: Preset):
 @pytest.mark.parametrize("preset", ALL)
 def test_every_preset_keeps_the_rules_that_apps_have_to_keep(preset: Preset):
     for name, url in preset.endpoints:
-        filled = url.format(**dict.fromkeys([*preset.params, "client_id"], "word"))
+        filled = url.format(**dict.fromkeys([*preset.params, *preset.derived, "client_id"], "word"))
         assert not url or (url_checks.flaw(filled) is None and filled.startswith("https://")), name
     for rule in (preset.identity.global_, preset.identity.user):
         assert rule is None or not rule.template or template_flaw(rule.template) is None
@@ -107,7 +108,9 @@ def test_every_preset_keeps_the_rules_that_apps_have_to_keep(preset: Preset):
 def test_a_preset_has_exactly_the_parameters_its_endpoints_need(preset: Preset):
     used = {name for _, url in preset.endpoints for _, name, _, _ in Formatter().parse(url) if name}
     used -= {"client_id"}  # of the app's client, where a revocation endpoint names it
-    assert used == set(preset.params)
+    assert used == {*preset.params, *preset.derived}
+    assert {each.of for each in preset.derived.values()} <= set(preset.params)
+    assert all(list(each.values)[-1] == ".+" for each in preset.derived.values()), "a value without a text"
 
 
 def test_a_preset_with_an_unknown_field_or_without_a_source_is_no_preset():
@@ -131,10 +134,7 @@ def test_what_the_app_writes_wins_over_the_preset(tmp_path: Any):
         ),
         ("    clientSecret:", "    authMethod: client_secret_basic\n    clientSecret:"),
     )
-    assert ("https://acme.example/token", "https://oauth2.googleapis.com/revoke") == (
-        app.endpoints.token_url,
-        app.endpoints.revoke_url,
-    )
+    assert ("https://acme.example/token", "") == (app.endpoints.token_url, app.endpoints.revoke_url)
     assert {"access_type": "offline", "prompt": "select_account", "hd": "acme.example"} == app.habits.authorize_params
     assert {"x": "y"} == app.habits.token_params
     assert ("Ours", "client_secret_basic") == (app.display_name, app.client.auth_method)
@@ -358,4 +358,7 @@ def test_a_host_that_differs_by_account_is_one_that_tools_are_told(tmp_path: Any
 
 @pytest.mark.parametrize("preset", ALL)
 def test_a_host_in_a_preset_is_a_name_of_its_own(preset: Preset):
-    assert all(is_host_name(host) and "." in host for host in preset.api_hosts)
+    usual = {name: param.default for name, param in preset.params.items()}
+    usual |= {name: each.text_for(usual[each.of]) or "" for name, each in preset.derived.items()}
+    hosts = [fill(host, usual) for host in preset.api_hosts]
+    assert all(is_host_name(host) and "." in host for host in hosts)

@@ -68,6 +68,12 @@ def test_a_client_may_have_to_prove_itself_otherwise_than_at_the_token_endpoint(
     assert {"Authorization": basic("client+1", "s3cret")} == headers(request)
 
 
+def test_the_address_of_a_standard_revocation_may_name_the_client_too():
+    app = own("https://id.example/clients/{client_id}/revoke")
+    standard = dataclasses.replace(app, revocation=Revocation())
+    assert "https://id.example/clients/client%201/revoke" == asked(standard).url
+
+
 @pytest.mark.parametrize(
     "method, members",
     [

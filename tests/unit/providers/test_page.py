@@ -19,7 +19,7 @@ Written by `make providers` from the files in `oauthbroker/providers/`; a test r
 
 A preset supplies the fields that an OAuthApp leaves out: a provider's endpoints, its deviations from the standards, and the
 spelling of its accounts. `oauthbroker providers show NAME` prints one with an OAuthApp to start from. An app's own fields
-override the preset. Presets are data, not code.
+override the preset; [its own endpoints replace the preset's as a whole](configuration.md#providers). Presets are data, not code.
 
 **Sources.** Every fact names its source. *documentation* is a page that we read; the date is
 the day of reading, in a stored copy that may be older, unless it says otherwise. *package* is a maintained library of that
