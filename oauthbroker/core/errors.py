@@ -52,6 +52,7 @@ class Code(StrEnum):
     EXCHANGE_FAILED = "exchangeFailed", 502
     EXCHANGE_UNCERTAIN = "exchangeUncertain", 504
     TOKEN_RESPONSE_INVALID = "tokenResponseInvalid", 502
+    TOKEN_UNCHANGED = "tokenUnchanged", 502
     ID_TOKEN_INVALID = "idTokenInvalid", 502
     SUBJECT_MISMATCH = "subjectMismatch", 403
     SUBJECT_UNVERIFIABLE = "subjectUnverifiable", 502

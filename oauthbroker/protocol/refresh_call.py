@@ -50,7 +50,7 @@ class Redeemer:
         None as soon as `may_send`, which is asked before each request, forbids it.
 
         Raises `RefreshRefused` and nothing else: what `refresh_response` raises; `providerUnreachable` without an
-        answer; `subjectMismatch`, `idTokenInvalid`, `scopeExceeded`, `tokenResponseInvalid` for what `_judge` refuses.
+        answer; `subjectMismatch`, `idTokenInvalid`, `scopeExceeded`, `tokenUnchanged` for what `_judge` refuses.
         """
         sent_at = self.clock.now()
         refused = RefreshRefused(Code.REAUTH_REQUIRED, spent=False)
@@ -83,7 +83,7 @@ class Redeemer:
     async def _judge(
         self, app: OAuthApp, grant: Grant, tokens: TokenResponse, sent: Secret, sent_at: datetime
     ) -> Redeemed:
-        """Validate the answer: (1) the same owner (2) no scope beyond the app's (3) another token than the ended one.
+        """Validate the answer: (1) the same owner (2) no scope beyond the app's (3) no ended token without a new end.
 
         Values that the answer does not repeat are kept: refresh token (RFC 6749 section 6), lifetime, scopes.
         """
@@ -92,7 +92,7 @@ class Redeemer:
             facts = await self.owners.read_again(app, tokens, sent_at)
             check_same_owner(app, grant.subject, grant.account, grant.authorized_by, facts)  # (1)
             scopes, _ = granted_scopes(app, grant.scopes, tokens.scopes)  # (2)
-            _check_not_ended(old, tokens.access_token, sent_at)  # (3)
+            _check_not_ended(old, tokens, sent_at)  # (3)
         except BrokerError as error:
             refused = _refused(tokens, error)
         except Exception as error:  # noqa: BLE001 - the tokens that came along must not be lost with it
@@ -111,6 +111,10 @@ def _refused(tokens: TokenResponse, error: BrokerError) -> RefreshRefused:
     return RefreshRefused(error.code, spent=True, note=error.note, spare=spare, access=access)
 
 
-def _check_not_ended(old: Token | None, came: Secret, now: datetime) -> None:
-    if old is not None and came == old.access_token and not old.lives(0, now):
-        raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="the token that has ended came back")
+def _check_not_ended(old: Token | None, came: TokenResponse, now: datetime) -> None:
+    """Refuse the token that has ended, by the provider's own statement, and that comes back without a new end. Where we
+    only assumed that end, the provider's answer overrules it, and we assume the next one."""
+    if old is None or came.access_token != old.access_token or old.lives(0, now):
+        return
+    if came.lifetime_seconds == 0 if came.end_stated else old.end_stated:
+        raise BrokerError(Code.TOKEN_UNCHANGED, note="the token that has ended came back, without a new end")

@@ -25,6 +25,7 @@ from oauthbroker.protocol.token_fields import (
     optional_token,
     refusal_word,
     scopes_of,
+    states_lifetime,
     tells_error,
     text_of,
     token_members,
@@ -50,7 +51,7 @@ class TokenResponse:
     """A valid token response.
 
     `token_type` is always "bearer". `lifetime_seconds` counts from the sending of the request; 0 is "expired now", None
-    is "unknown". `scopes` is None when the provider did not send any. `facts` is the rest of the answer without members
+    is "unknown"; `end_stated` tells that the answer itself states it. `scopes` is None when the provider did not send any. `facts` is the rest of the answer without members
     that look like secrets, for identity templates and `keeps`.
     """
 
@@ -61,6 +62,7 @@ class TokenResponse:
     scopes: tuple[str, ...] | None
     id_token: Secret | None
     facts: Mapping[str, Json] = field(default_factory=dict)
+    end_stated: bool = False
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
@@ -76,6 +78,7 @@ class TokenResponse:
             refresh_token=refresh_token,
             expires_at=None if lifetime is None else sent_at + timedelta(seconds=lifetime),
             lifetime_seconds=lifetime,
+            end_stated=self.end_stated,
         )
 
     def __repr__(self) -> str:
@@ -182,6 +185,7 @@ def token_response(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool =
             scopes=scopes,
             id_token=id_token,
             facts=facts,
+            end_stated=states_lifetime(app, found),
         )
     raise RefusedTokens(refused.code, tuple(usable), note=refused.note)
 

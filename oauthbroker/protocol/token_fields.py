@@ -111,6 +111,11 @@ def text_of(members: Mapping[str, Json], name: str) -> str | None:
     return value or None
 
 
+def states_lifetime(app: OAuthApp, members: Mapping[str, Json]) -> bool:
+    """Tell whether the answer itself states when the token ends. The app's default is our assumption."""
+    return members.get(app.habits.lifetime_field) is not None and app.habits.lifetime_form != "none"
+
+
 def lifetime_of(app: OAuthApp, members: Mapping[str, Json], date: datetime | None = None) -> int | None:
     """Return `expires_in` in whole seconds, 0..one year; the app's default when absent (case 28).
 
@@ -119,7 +124,7 @@ def lifetime_of(app: OAuthApp, members: Mapping[str, Json], date: datetime | Non
     figure, such as 0 for tokens that never expire.
     """
     value, form = members.get(app.habits.lifetime_field), app.habits.lifetime_form
-    if value is None or form == "none":
+    if not states_lifetime(app, members):
         return app.habits.default_lifetime_seconds
     seconds = _moment(value) if form == "iso" else _number(value)
     if form in {"milliseconds", "epochMilliseconds"}:

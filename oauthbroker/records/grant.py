@@ -38,13 +38,15 @@ def grant_id(app: str, subject: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
     """An issued access token. `lifetime_seconds` is its lifetime at issue; None means it never expires. `expires_at`
-    LONG_AGO means that its end is unknown, so it counts as expired."""
+    LONG_AGO means that its end is unknown, so it counts as expired. `end_stated`: the provider itself stated that end;
+    otherwise we assumed it, or do not know who said so."""
 
     access_token: Secret
     token_type: str
     refresh_token: Secret | None = field(default=None, metadata=OPTIONAL)
     expires_at: datetime | None = field(default=None, metadata=OPTIONAL)
     lifetime_seconds: int | None = field(default=None, metadata=APART)
+    end_stated: bool = field(default=False, metadata=OPTIONAL)
 
     @property
     def end_is_unknown(self) -> bool:

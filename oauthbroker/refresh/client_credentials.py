@@ -39,7 +39,7 @@ class ClientCredentials:
         (1) Reserve room on the disk, so that no token is fetched in vain. (2) Count a forced refresh, also if it fails.
         (3) Ask the provider. (4) Store the new grant.
 
-        Raises the codes of `client_credentials_response`, `scopeExceeded`, and store codes.
+        Raises the codes of `client_credentials_response`, `scopeExceeded`, `tokenUnchanged`, and store codes.
         """
         app, repository = job.app, self.repository
         endpoints = await self.discovery.endpoints(app)
@@ -75,7 +75,7 @@ class ClientCredentials:
         tokens = client_credentials_response(app, answer)
         scopes, _ = granted_scopes(app, app.scopes, tokens.scopes)
         if job.rejected == tokens.access_token:
-            raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="the rejected token came back")
+            raise BrokerError(Code.TOKEN_UNCHANGED, note="the rejected token came back")
         now = self.clock.now()
         grant = Grant(
             app=app.name,

@@ -25,6 +25,9 @@ from oauthbroker.refresh.retry_store import RetryStore, Write
 from oauthbroker.repository.repository import Repository, Reservation, Versioned
 
 
+_LOGGED = frozenset({Code.TOKEN_RESPONSE_INVALID, Code.TOKEN_UNCHANGED, Code.APP_MISCONFIGURED})
+
+
 class Dropper(Protocol):
     """Revokes unneeded tokens at the provider. True if the provider has accepted all of them."""
 
@@ -126,7 +129,7 @@ class Writeback:
         trouble = _trouble(refused, refresh_state)
         code = trouble.code.value
         await self.note(RenewalFailed(app=begun.app, grant=begun.id, code=code), Metric.RENEWAL_FAILURES, code)
-        if refresh_state.ended or came or refused.code in {Code.TOKEN_RESPONSE_INVALID, Code.APP_MISCONFIGURED}:
+        if refresh_state.ended or came or refused.code in _LOGGED:
             self.log.warning(
                 "a refresh was refused",
                 app=begun.app, grant=begun.id[:15], code=code, note=refused.note, ended=refresh_state.ended,

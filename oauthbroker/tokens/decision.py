@@ -76,7 +76,7 @@ def decide(grant: Grant | None, need: Need, now: datetime) -> Decision:
         return AskPerson("scopes" if need.scopes.isdisjoint(grant.declined) else "scopesDeclined")
     if token.lives(need.enough(token), now) and not token.is_from_the_future(now, grant.updated_at):
         return _USE
-    if _is_too_much(token, need):
+    if _is_too_much(token, need) and not (grant.refresh_tokens and not token.lives(0, now)):
         return Refuse(Code.MIN_TTL_UNSATISFIABLE)
     if grant.refresh_tokens:
         return RefreshToken()
@@ -95,7 +95,7 @@ def _decide_alone(grant: Grant | None, need: Need, now: datetime) -> Decision:
         return Refuse(Code.SCOPE_INSUFFICIENT) if need.scopes.issubset(grant.refresh_state.asked) else RefreshToken()
     if token.lives(need.enough(token), now) and not token.is_from_the_future(now, grant.updated_at):
         return _USE
-    return Refuse(Code.MIN_TTL_UNSATISFIABLE) if _is_too_much(token, need) else RefreshToken()
+    return Refuse(Code.MIN_TTL_UNSATISFIABLE) if _is_too_much(token, need) and token.lives(0, now) else RefreshToken()
 
 
 def _is_too_much(token: Token, need: Need) -> bool:

@@ -183,7 +183,7 @@ class OAuthManager:
                 refreshed = await self.refresh.refresh(job)
                 grant, decision = refreshed.grant, settle(refreshed, call.need, self.clock.now())
                 if isinstance(decision, UseToken) and self._is_rejected(call, grant):
-                    raise refreshed.trouble or BrokerError(Code.PROVIDER_UNREACHABLE)
+                    raise refreshed.trouble or BrokerError(Code.TOKEN_UNCHANGED)
                 is_checked = False
             if not is_checked:
                 await caller.check_turn()
