@@ -11,7 +11,9 @@ from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.records import Grant, Token
 from oauthbroker.refresh.circuit import Circuits
 
-_REFUSED_BY_US = frozenset({Code.TOKEN_RESPONSE_INVALID, Code.SCOPE_EXCEEDED, Code.ID_TOKEN_INVALID, Code.TOKEN_UNCHANGED})
+_REFUSED_BY_US = frozenset(
+    {Code.TOKEN_RESPONSE_INVALID, Code.SCOPE_EXCEEDED, Code.ID_TOKEN_INVALID, Code.TOKEN_UNCHANGED}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,6 +179,13 @@ async def reported_too_often(harness: Harness) -> list[TokenResult]:
     return [answer]
 
 
+@shows("a token is reported, and the provider gives the same token again")
+async def reported_and_given_again(harness: Harness) -> list[TokenResult]:
+    first = await harness.connected()
+    harness.idp.script.refresh.fields(access_token=first.access_token.reveal(), id_token=None)
+    return [await report(harness, first)]
+
+
 @shows("a token is reported, and the provider is down")
 async def reported_while_it_is_down(harness: Harness) -> list[TokenResult]:
     first = await harness.connected()

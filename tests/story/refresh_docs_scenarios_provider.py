@@ -86,6 +86,34 @@ async def junk(harness: Harness) -> list[TokenResult]:
     return [first, await harness.ask()]
 
 
+def given_again(*, stated: bool, again: bool) -> Scenario:
+    """The provider `stated` the end of its token at first, or does so when it gives it `again`."""
+
+    async def scenario(harness: Harness) -> list[TokenResult]:
+        if not stated:
+            harness.idp.script.token.fields(expires_in=None)
+        first = await harness.connected()
+        harness.clock.advance(HOUR)
+        refresh = harness.idp.script.refresh
+        life = HOUR if again else None
+        refresh.fields(access_token=first.access_token.reveal(), id_token=None, expires_in=life)
+        answers = [await harness.ask()]
+        if isinstance(answers[0], Ready):
+            return answers
+        harness.clock.advance(2)
+        return [*answers, await harness.ask()]
+
+    return scenario
+
+
+AGAIN = "the provider gives the token that has ended once more, with a new end, or never states when its tokens end"
+shows(AGAIN)(given_again(stated=True, again=True))
+shows(AGAIN)(given_again(stated=False, again=False))
+shows("the provider gives the token that has ended, by its own earlier answer, without a new end")(
+    given_again(stated=True, again=False)
+)
+
+
 @shows("the provider says that the refresh token is dead")
 async def dead(harness: Harness) -> list[TokenResult]:
     await ended(harness)

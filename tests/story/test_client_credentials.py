@@ -277,7 +277,12 @@ async def test_a_report_counts_with_any_outcome(
         else:
             token.close_after_accept(times=FOREVER)
         tool = harness.broker.oauth(team_turn())
-        for _ in range(40):
+        codes = {"the same token": Code.TOKEN_UNCHANGED, "an error": Code.TOKEN_RESPONSE_INVALID}
+        test_clock.advance(61)
+        reported = await tool.report_rejected(MACHINE, first.access_token)
+        assert isinstance(reported, Failed)
+        assert codes.get(again, Code.PROVIDER_UNREACHABLE) is reported.code
+        for _ in range(39):
             test_clock.advance(61)
             reported = await tool.report_rejected(MACHINE, first.access_token)
         assert isinstance(reported, Failed)
