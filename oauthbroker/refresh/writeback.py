@@ -24,7 +24,6 @@ from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.retry_store import RetryStore, Write
 from oauthbroker.repository.repository import Repository, Reservation, Versioned
 
-
 _LOGGED = frozenset({Code.TOKEN_RESPONSE_INVALID, Code.TOKEN_UNCHANGED, Code.APP_MISCONFIGURED})
 
 
