@@ -79,7 +79,7 @@ class Logins:
             assert held is not None  # noqa: S101  (_judge refuses None)
             return await self.exchange.see_through(self._log_in(app, login, held, valid))
         if held is not None and _is_of(held.record, params):
-            await self._end_refused(held, refused.code)
+            await self._end_refused(held, refused, params)
         if refused.code in SILENT and (held is None or not _fits(held.record, cookie)):
             raise BrokerError(Code.STATE_UNKNOWN, note=refused.code.value)
         raise refused
@@ -105,7 +105,8 @@ class Logins:
         and login are unchanged (3) the browser is the one that started (4) the issuer is the login's (RFC 9207) (5) the
         user logged in
 
-        Raises stateUnknown, stateUsed, stateExpired, ownerBindingFailed, issuerMismatch, providerDenied.
+        Raises stateUnknown, stateUsed, stateExpired, ownerBindingFailed, issuerMismatch, and what
+        `check_response` raises.
         """
         if held is None or not _is_of(held.record, params):  # (1)
             raise BrokerError(Code.STATE_UNKNOWN)
@@ -121,15 +122,15 @@ class Logins:
         promised = params.code is not None and await self.discovery.issuer_promised(login.app)
         return check_response(params, login.app.endpoints.issuer, promised=promised)  # (4) (5)
 
-    async def _end_refused(self, held: Versioned[AuthSession], code: Code) -> None:
+    async def _end_refused(self, held: Versioned[AuthSession], refused: BrokerError, params: CallbackParams) -> None:
         """Fail the session when its state arrives from another browser or issuer, as at the app's own callback. A
-        cancelled login is only marked as used: the link stays valid for its user."""
-        login = held.record.login
+        refused login is only marked as used: the link stays valid for its user."""
+        login, code = held.record.login, refused.code
         if not held.record.open or held.record.taken or login is None or login.used:
             return
         if code in {Code.OWNER_BINDING_FAILED, Code.ISSUER_MISMATCH}:
             await self.finish.fail(held, code)
-        elif code is Code.PROVIDER_DENIED:
+        elif refused is params.refused:
             await self._spend(held, login)
             await self._note_refused(held.record, code)
 

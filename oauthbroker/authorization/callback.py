@@ -14,6 +14,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp, Vouching
 from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.callback_checks import (
     CallbackParams,
     ValidCallback,
@@ -43,6 +44,7 @@ class Callback:
     exchange: Exchange
     config: CurrentConfig
     clock: Clock
+    log: Log
 
     async def receive(self, app: OAuthApp, query: bytes, cookie_of: CookieJar) -> AuthSession:
         """Handle one callback on `app`'s own path (RFC 6749 section 4.1.2).
@@ -65,7 +67,7 @@ class Callback:
                 return await self.exchange.see_through(self.exchange.redeem(app, held, valid, vouching))
             return await self.exchange.see_through(self._park(held, valid, vouching))
         if held is not None:
-            await self._end_refused(held, refused.code, params)
+            await self._end_refused(held, refused, params)
         if refused.code in SILENT and (held is None or not cookie_fits(held.record.attempt, cookie)):
             raise BrokerError(Code.STATE_UNKNOWN, note=refused.code.value)
         raise refused
@@ -114,13 +116,16 @@ class Callback:
             return False
         return session.login.counts(login.digest(), self.clock.now())
 
-    async def _end_refused(self, held: Versioned[AuthSession], code: Code, params: CallbackParams) -> None:
+    async def _end_refused(self, held: Versioned[AuthSession], refused: BrokerError, params: CallbackParams) -> None:
         """Fail or expire the session of a refused callback. A callback with another session's state changes nothing."""
-        session = held.record
+        session, code = held.record, refused.code
         if not session.open or session.taken or not session.attempt.state.matches(params.state.reveal()):
             return
         if code is Code.PROVIDER_DENIED:
             await self.finish.fail(held, code, event="auth.denied")
+        elif refused is params.refused:
+            self.log.warning("an authorization was refused", app=session.app, code=code.value, note=refused.note)
+            await self.finish.fail(held, code)
         elif code in {Code.OWNER_BINDING_FAILED, Code.ISSUER_MISMATCH}:
             await self.finish.fail(held, code)
         elif code is Code.STATE_EXPIRED:

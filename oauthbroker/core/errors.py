@@ -49,6 +49,9 @@ class Code(StrEnum):
     ISSUER_MISMATCH = "issuerMismatch", 400
     OWNER_BINDING_FAILED = "ownerBindingFailed", 403
     PROVIDER_DENIED = "providerDenied", 403
+    ADMIN_CONSENT_NEEDED = "adminConsentNeeded", 403
+    INTERACTION_NEEDED = "interactionNeeded", 403
+    CONNECTION_UNFINISHED = "connectionUnfinished", 409
     EXCHANGE_FAILED = "exchangeFailed", 502
     EXCHANGE_UNCERTAIN = "exchangeUncertain", 504
     TOKEN_RESPONSE_INVALID = "tokenResponseInvalid", 502

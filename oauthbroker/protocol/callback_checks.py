@@ -10,22 +10,25 @@ from urllib.parse import unquote_to_bytes
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, has_digest
 from oauthbroker.model.apps import OAuthApp
+from oauthbroker.protocol.authorization_errors import AGREED, REQUESTED, authorization_error, number_of
 from oauthbroker.records import Attempt, AuthSession
 
 LOCATOR_LENGTH = 22
 LOCATED = re.compile(r"[A-Za-z0-9_-]{65}")  # a session's locator and 256 bits: a state, a ticket, a handle
-MAX_QUERY = 32 * 1024  # room for a long error_description, which is never read (case 8)
+MAX_QUERY = 32 * 1024  # room for a long error_description, whose text is never read (case 8)
 MAX_CODE = 4 * 1024
 MAX_ERROR = 128
+_READ = frozenset({"state", "code", "error", "iss", "admin_consent", "setup_action"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackParams:
-    """The parsed parameters, single-valued and bounded in size. `code` is None for an error."""
+    """The parsed parameters, single-valued and bounded in size. For an error `code` is None, and `refused` is set."""
 
     state: Secret
     code: Secret | None
     issuer: str | None
+    refused: BrokerError | None = None
 
     @property
     def locator(self) -> str:
@@ -44,15 +47,21 @@ def parse_callback(query: bytes) -> CallbackParams:
     """Parse the raw query string of a callback.
 
     It has one `state`, then one `code` or one `error`; `error` beats `code` (case 9). A duplicate, missing, too long or
-    unprintable value raises `callbackMalformed`, before any store access. The provider's `error_description` is not
-    read.
+    unprintable value raises `callbackMalformed`, before any store access. Of the provider's `error_description` only a
+    known number is read. The consent of an administrator alone raises `connectionUnfinished`: it comes from
+    another link, with any state or none, and uses nothing up. An installation that awaits one is an error.
     """
     values = _single_values(query)
     state, code, error = values.get("state", ""), values.get("code"), values.get("error")
+    if error is None and not code and values.get("admin_consent", "").lower() == "true":
+        raise BrokerError(Code.CONNECTION_UNFINISHED, note=AGREED)
     if not LOCATED.fullmatch(state):
         raise BrokerError(Code.CALLBACK_MALFORMED, note="state")
+    if error is None and not code and values.get("setup_action") == "request":
+        error = REQUESTED
     if error is not None:
-        return CallbackParams(state=Secret(state), code=None, issuer=values.get("iss"))
+        refused = authorization_error(error, values.get("number", ""))
+        return CallbackParams(state=Secret(state), code=None, issuer=values.get("iss"), refused=refused)
     if not code or len(code) > MAX_CODE or not _is_vschar(code):
         raise BrokerError(Code.CALLBACK_MALFORMED, note="code")
     return CallbackParams(state=Secret(state), code=Secret(code), issuer=values.get("iss"))
@@ -77,7 +86,8 @@ def validate_callback(
     (7) the response's issuer is the provider's (RFC 9207)
     (8) the user agreed
 
-    Raises stateUnknown, appMismatch, stateUsed, stateExpired, ownerBindingFailed, issuerMismatch, providerDenied.
+    Raises stateUnknown, appMismatch, stateUsed, stateExpired, ownerBindingFailed, issuerMismatch, and the codes of
+    `authorization_error`.
     """
     if session is None or not session.attempt.state.matches(params.state.reveal()):  # (1)
         raise BrokerError(Code.STATE_UNKNOWN)
@@ -96,7 +106,7 @@ def validate_callback(
 
 def check_response(params: CallbackParams, issuer: str, *, promised: bool) -> ValidCallback:
     """Check the issuer of a response (RFC 9207 section 2.4) and that the user agreed. Raises issuerMismatch,
-    providerDenied.
+    and the codes of `authorization_error`.
 
     The session and the browser were checked before. A promised `iss` may be missing from an error: some providers leave
     it out there, and an error has no code that could go to the wrong provider.
@@ -104,7 +114,7 @@ def check_response(params: CallbackParams, issuer: str, *, promised: bool) -> Va
     if params.issuer is not None and (not issuer or params.issuer != issuer):
         raise BrokerError(Code.ISSUER_MISMATCH)
     if params.code is None:
-        raise BrokerError(Code.PROVIDER_DENIED)
+        raise params.refused or BrokerError(Code.PROVIDER_DENIED)
     if params.issuer is None and promised:
         raise BrokerError(Code.ISSUER_MISMATCH)
     return ValidCallback(params.code)
@@ -136,7 +146,9 @@ def _single_values(query: bytes) -> dict[str, str]:
     for pair in query.split(b"&"):
         raw_name, _, raw_value = pair.partition(b"=")
         name = _text(raw_name)
-        if name not in {"state", "code", "error", "iss"}:
+        if name == "error_description":
+            values["number"] = number_of(raw_value)
+        if name not in _READ:
             continue
         value = _text(raw_value)
         if name in values or value is None or (name == "error" and len(value) > MAX_ERROR):

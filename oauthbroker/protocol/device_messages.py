@@ -15,6 +15,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.protocol.answer_checks import refuse_if_busy
+from oauthbroker.protocol.authorization_errors import FOR_PERSON, MEANINGS, authorization_error
 from oauthbroker.protocol.authorization_request import RESERVED, requested_scopes
 from oauthbroker.protocol.client_auth import refused_request
 from oauthbroker.protocol.crash_guard import judge
@@ -38,11 +39,10 @@ _ADDRESS = re.compile(
     r"https?://([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?([/?][A-Za-z0-9._~:/?@!$&()*+,;=%-]*)?"
 )
 _DIGITS = re.compile(r"[0-9]{1,12}")
-_DENIED = frozenset({"access_denied", "authorization_declined"})  # the second is Microsoft's
 _KNOWN = frozenset({
     "invalid_client", "invalid_request", "invalid_scope", "invalid_target", "unauthorized_client",
     "unsupported_grant_type", "device_flow_disabled",
-})  # fmt: skip
+}) | MEANINGS.keys()  # fmt: skip
 
 CheckUrl = Callable[[str], None]
 
@@ -125,7 +125,7 @@ def device_token_response(app: OAuthApp, answer: ProviderResponse) -> TokenRespo
 
     The four error words of that section count with any 4xx, and with 200 as some providers send them. An answer with
     neither tokens nor an error says nothing about the code, which the user may still enter: `providerUnreachable`.
-    Raises `providerDenied`, `stateExpired`, and what `token_response` raises.
+    Raises `stateExpired`, what `authorization_error` makes of words for the user, and what `token_response` raises.
     """
     match refusal_word(app, answer):
         case "authorization_pending":
@@ -134,8 +134,8 @@ def device_token_response(app: OAuthApp, answer: ProviderResponse) -> TokenRespo
             return DevicePending(slower=True)
         case "expired_token":
             raise BrokerError(Code.STATE_EXPIRED, note="the device code has expired")
-        case word if word in _DENIED:
-            raise BrokerError(Code.PROVIDER_DENIED)
+        case word if MEANINGS.get(word.lower()) in FOR_PERSON:
+            raise authorization_error(word)
     try:
         return token_response(app, answer)
     except BrokerError as error:

@@ -12,6 +12,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.protocol.answer_checks import is_json, members_of, refuse_if_busy
+from oauthbroker.protocol.authorization_errors import MEANINGS
 from oauthbroker.protocol.authorization_request import authorization_params, with_params
 from oauthbroker.protocol.client_auth import CLIENT_PROOF, authenticated_post, refused_request
 from oauthbroker.protocol.crash_guard import judge
@@ -24,7 +25,7 @@ _URI = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:[\x21-\x7e]{{1,{MAX_REQUEST_URI}}}"
 _KNOWN: Final = frozenset({
     "invalid_client", "invalid_request", "invalid_scope", "invalid_target", "invalid_redirect_uri",
     "unauthorized_client", "unsupported_response_type", "access_denied",
-})  # fmt: skip
+}) | MEANINGS.keys()  # fmt: skip
 
 
 def par_request(

@@ -32,11 +32,13 @@ from oauthbroker.web.shown_names import (
 )
 from oauthbroker.web.words import PAGES, Words
 
-Outcome = Literal["connected", "denied", "failed", "expired", "missing"]
+Outcome = Literal["connected", "denied", "unfinished", "failed", "expired", "missing"]
 DECISION_FIELD = "decision"
 CONTINUE, CANCEL = "continue", "cancel"
 _SCOPES_SHOWN = 100
-_STATUS: dict[Outcome, int] = {"connected": 200, "denied": 200, "failed": 500, "expired": 400, "missing": 404}
+_STATUS: dict[Outcome, int] = {
+    "connected": 200, "denied": 200, "unfinished": 403, "failed": 500, "expired": 400, "missing": 404,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,7 @@ def _ending(outcome: Outcome, app_name: str | None, locale: Locale) -> tuple[Tit
     sentences: dict[Outcome, tuple[str, str]] = {
         "connected": (text.connected_title_plain, text.connected_lead),
         "denied": (text.denied_title, text.denied_lead),
+        "unfinished": (text.unfinished_title, text.unfinished_lead),
         "failed": (text.failed_title, text.failed_lead),
         "expired": (text.expired_title, text.expired_lead),
         "missing": (text.missing_title, text.missing_lead),

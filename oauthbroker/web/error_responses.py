@@ -21,6 +21,9 @@ from oauthbroker.web.words import locale_of
 
 _OUTCOMES: dict[Code, Outcome] = {
     Code.PROVIDER_DENIED: "denied",
+    Code.ADMIN_CONSENT_NEEDED: "unfinished",
+    Code.INTERACTION_NEEDED: "unfinished",
+    Code.CONNECTION_UNFINISHED: "unfinished",
     Code.STATE_UNKNOWN: "expired",
     Code.STATE_EXPIRED: "expired",
     Code.STATE_USED: "expired",

@@ -105,6 +105,7 @@ class Flows(Foundation):
             exchange=self.exchange,
             config=self.config,
             clock=self.clock,
+            log=self.log,
         )
 
     @cached_property

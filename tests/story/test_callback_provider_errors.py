@@ -22,7 +22,7 @@ def page_of_text(canary: str) -> str:
 
 
 @pytest.mark.case("8")
-@pytest.mark.parametrize("error", ["access_denied", "consent_required", "our_own_word", "x" * 100])
+@pytest.mark.parametrize("error", ["access_denied", "user_cancelled_login", "our_own_word", "x" * 100])
 @pytest.mark.rule("12.5.6-3")
 async def test_a_refusal_is_told_to_the_person_and_the_agent_in_our_words(
     harness: Harness, canaries: Canaries, error: str

@@ -36,6 +36,8 @@ ENDS: dict[str, tuple[dict[str, Any], Code]] = {
     "an unknown code": ({"error": "invalid_grant"}, Code.EXCHANGE_FAILED),
     "an unknown client": ({"error": "invalid_client", "status": 401}, Code.APP_MISCONFIGURED),
     "a word of its own": ({"error": "no_such_luck"}, Code.EXCHANGE_FAILED),
+    "an administrator's policy": ({"error": "admin_policy_enforced"}, Code.ADMIN_CONSENT_NEEDED),
+    "another step of the user": ({"error": "interaction_required"}, Code.INTERACTION_NEEDED),
 }
 
 

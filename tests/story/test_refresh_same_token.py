@@ -79,6 +79,7 @@ async def test_a_reported_token_that_comes_back_is_told_as_what_it_is(harness: H
     answers = [await oauth.report_rejected("mail", first.access_token) for _ in range(10)]
     assert {Code.TOKEN_UNCHANGED, Code.RATE_LIMITED} == {told(answer) for answer in answers}
     assert Code.TOKEN_UNCHANGED == told(answers[0])
+    assert isinstance(answers[0], Failed)
     assert not answers[0].retryable
     assert 6 == harness.idp.count("refresh_token")
     assert "ready" == told(await harness.ask())
@@ -89,7 +90,11 @@ async def test_a_minimum_beyond_the_rest_of_a_token_is_met_by_the_next_token(har
     harness.idp.script.token.fields(expires_in=6 * HOUR)
     first = await harness.connected()
     harness.clock.advance(4.5 * HOUR)
-    rest = {"access_token": first.access_token.reveal(), "id_token": None, "expires_in": int(1.5 * HOUR)}
+    rest: dict[str, Any] = {
+        "access_token": first.access_token.reveal(),
+        "id_token": None,
+        "expires_in": int(1.5 * HOUR),
+    }
     harness.idp.script.refresh.fields(**rest)
     assert Code.MIN_TTL_UNSATISFIABLE == told(await harness.ask(min_ttl_seconds=2 * HOUR))
     harness.clock.advance(2 * HOUR)
