@@ -38,6 +38,10 @@ _WORDS: dict[str, tuple[str, str]] = {
     ),
     "header_name": ("not a header that may be set here", "write letters, digits and -; some are ours alone"),
     "header_value": ("not a header's value", "write one line of plain characters, at most 512"),
+    "bound_token": (
+        "a type of tokens that are bound to a key, or no access tokens",
+        "remove it, and have the provider issue Bearer tokens to this client",
+    ),
     "member_name": ("not a member's name", "write letters, digits, _ - ., at most 64"),
     "scope": ("not a scope", "write one scope an item, no spaces, quotes or commas"),
     "issuer_template": ("not an issuer", "write https://host/{claim}/path"),

@@ -12,6 +12,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json
 from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.provider_habits import NOT_BEARER
 from oauthbroker.protocol.answer_checks import refuse_if_busy
 from oauthbroker.protocol.client_auth import PASSING, authenticated_post, refusal_note
 from oauthbroker.protocol.crash_guard import crashed, judge
@@ -19,6 +20,7 @@ from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Val
 from oauthbroker.protocol.token_fields import (
     FORM,
     body_members,
+    check_usable_as_bearer,
     error_word,
     facts_of,
     lifetime_of,
@@ -51,8 +53,8 @@ class TokenResponse:
     """A valid token response.
 
     `token_type` is always "bearer". `lifetime_seconds` counts from the sending of the request; 0 is "expired now", None
-    is "unknown"; `end_stated` tells that the answer itself states it. `scopes` is None when the provider did not send any. `facts` is the rest of the answer without members
-    that look like secrets, for identity templates and `keeps`.
+    is "unknown"; `end_stated` tells that the answer itself states it. `scopes` is None when the provider did not send
+    any. `facts` is the rest of the answer without members that look like secrets, for identity templates and `keeps`.
     """
 
     access_token: Secret
@@ -168,7 +170,8 @@ def token_response(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool =
         if refresh is not None:
             usable.insert(0, refresh)
         id_token = optional_token(found, "id_token") or optional_token(members, "id_token")
-        _check_type(app, text_of(found, "token_type"))  # (6)
+        check_usable_as_bearer(app, members, refreshed=refreshed)  # (6)
+        _check_type(app, text_of(found, "token_type"))
         lifetime = lifetime_of(app, found, answer.date)  # (7)
         scopes = scopes_of(app, found)  # (8)
         facts = facts_of(app, members)
@@ -214,7 +217,8 @@ def _check_type(app: OAuthApp, token_type: str | None) -> None:
         if app.habits.token_type_optional:
             return
         raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="no token type")
-    if token_type.lower() != "bearer" and token_type not in app.habits.token_type_aliases:
+    is_alias = token_type in app.habits.token_type_aliases and token_type.strip().lower() not in NOT_BEARER
+    if token_type.lower() != "bearer" and not is_alias:
         raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="a token type that was not asked for")
 
 

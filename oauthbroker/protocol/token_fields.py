@@ -13,7 +13,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret, is_named_like_a_secret
 from oauthbroker.core.strict_json import Json, decode_leniently, decode_object
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.model.provider_habits import TokenMember
+from oauthbroker.model.provider_habits import NOT_BEARER, TokenMember
 from oauthbroker.protocol.answer_checks import is_json, lookup
 from oauthbroker.protocol.messages import ProviderResponse
 
@@ -53,6 +53,19 @@ def salvaged_members(app: OAuthApp, answer: ProviderResponse) -> Mapping[str, Js
 def token_members(app: OAuthApp, members: Mapping[str, Json], *, refreshed: bool = False) -> Mapping[str, Json]:
     """Return the object that holds the tokens, under RFC 6749's names: the answer itself, or the object at the
     profile's `tokenPath` (`refreshTokenPath` where the answer to a refresh differs)."""
+    found = _at_token_path(app, members, refreshed)
+    return {**found, **{ours: found.get(theirs) for ours, theirs in app.habits.token_names.items()}}
+
+
+def check_usable_as_bearer(app: OAuthApp, members: Mapping[str, Json], *, refreshed: bool = False) -> None:
+    """Raise `tokenResponseInvalid` where the answer itself calls the token bound to a key, or no access token. No
+    profile overrules it: one that names another member for the type, or none, would hand such a token out as Bearer."""
+    for stated in (members.get("token_type"), _at_token_path(app, members, refreshed).get("token_type")):
+        if isinstance(stated, str) and stated.strip().lower() in NOT_BEARER:
+            raise _invalid("a token type that was not asked for")
+
+
+def _at_token_path(app: OAuthApp, members: Mapping[str, Json], refreshed: bool) -> Mapping[str, Json]:  # noqa: FBT001
     habits = app.habits
     again = habits.refresh_token_path if refreshed else None
     found: Any = members
@@ -60,7 +73,7 @@ def token_members(app: OAuthApp, members: Mapping[str, Json], *, refreshed: bool
         found = found.get(step) if isinstance(found, Mapping) else None
     if not isinstance(found, Mapping):
         raise _invalid("nothing lies at the token path")
-    return {**found, **{ours: found.get(theirs) for ours, theirs in habits.token_names.items()}}
+    return found
 
 
 def tells_error(app: OAuthApp, members: Mapping[str, Json]) -> bool:

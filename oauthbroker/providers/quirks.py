@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from oauthbroker.core.secret import is_named_like_a_secret
 from oauthbroker.model.provider_habits import (
+    NOT_BEARER,
     OUR_HEADERS,
     ErrorWord,
     Habits,
@@ -49,6 +50,12 @@ def _header(name: str) -> str:
     if not _HEADER.fullmatch(name) or name.lower() in OUR_HEADERS:
         raise PydanticCustomError("header_name", "not a header that may be set")
     return name
+
+
+def _bearer_alias(word: str) -> str:
+    if word.strip().lower() in NOT_BEARER:
+        raise PydanticCustomError("bound_token", "a token of this type does not work as Bearer")
+    return word
 
 
 def _tool_member(name: str) -> str:
@@ -132,7 +139,9 @@ class Quirks(Data):
     token_path: _Members = Field(default_factory=list)
     refresh_token_path: _Members | None = None
     token_names: dict[TokenMember, Member] = Field(default_factory=dict)
-    token_type_aliases: Annotated[list[str], Field(max_length=20)] = Field(default_factory=list)
+    token_type_aliases: Annotated[list[Annotated[str, AfterValidator(_bearer_alias)]], Field(max_length=20)] = Field(
+        default_factory=list
+    )
     token_type_optional: bool = False
     lifetime_field: Member = "expires_in"
     lifetime_form: LifetimeForm = "seconds"

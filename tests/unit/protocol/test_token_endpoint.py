@@ -227,6 +227,27 @@ def test_an_unrequested_bound_token_is_refused_but_can_be_revoked(token_type):
     assert CANARY not in f"{error!r} {error} {error.tokens}"
 
 
+AROUND: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"token_type_aliases": ("DPoP", "dpop", "MAC", "pop", "N_A")}, {}),
+    ({"token_names": {"token_type": "kind"}}, {"kind": "Bearer"}),
+    ({"token_names": {"token_type": "kind"}, "token_type_optional": True}, {}),
+    ({"token_path": ("data",)}, {"data": {**GOOD, "token_type": "Bearer"}}),
+    ({"token_names": {"token_type": "kind"}, "token_type_aliases": ("MAC", "DPoP")}, {"kind": "MAC"}),
+]
+
+
+@pytest.mark.case("27")
+@pytest.mark.parametrize("token_type", ["DPoP", "dpop", "MAC", "pop", "N_A"])
+@pytest.mark.parametrize(("habits", "members"), AROUND, ids=["alias", "renamed", "left out", "outside", "both"])
+def test_no_profile_hands_out_a_bound_token_as_bearer(
+    habits: dict[str, Any], members: dict[str, Any], token_type: str
+) -> None:
+    app = with_habits(**habits)
+    error = refusal(lambda: token_response(app, answer({**GOOD, "token_type": token_type, **members})))
+    assert isinstance(error, RefusedTokens)
+    assert Code.TOKEN_RESPONSE_INVALID == error.code
+
+
 YEAR = 365 * 24 * 3600
 
 
