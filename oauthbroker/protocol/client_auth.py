@@ -18,6 +18,10 @@ _ASSERTION_SECONDS = 60
 CLIENT_PROOF = frozenset({"client_secret", "client_assertion", "client_assertion_type"})
 """The parameters that authenticate the client. An app's own parameters may not use these names."""
 _ADVICE = "; the client's assertion names as its audience "
+_RAW_ADVICE = (
+    "; the client's id or secret has characters that Basic sends encoded (RFC 6749 section 2.3.1). A provider that"
+    " reads them raw wants client.authMethod: client_secret_post, or a secret of letters, digits, '-', '_' and '.'"
+)
 AUDIENCES: Mapping[AssertionAudience, str] = {
     "issuer": "the issuer",
     "tokenEndpoint": "the token endpoint",
@@ -66,8 +70,10 @@ def _secret(app: OAuthApp) -> Secret:
 
 
 def refusal_note(app: OAuthApp, word: str) -> str:
-    """Return the operator's note that the provider refused the client. With a signed assertion it names the
-    audience, the usual cause."""
+    """Return the operator's note that the provider refused the client. It names the usual cause: the audience of a
+    signed assertion, or an encoding of Basic that many providers do not undo."""
+    if _is_encoded(app):
+        return word + _RAW_ADVICE
     if app.client.auth_method != "private_key_jwt":
         return word
     return f"{word}{_ADVICE}{AUDIENCES[app.client.assertion_audience]}; see client.assertionAudience"
@@ -84,7 +90,14 @@ def refused_request(app: OAuthApp, request: str, word: str, known: frozenset[str
 
 def refused_word(note: str) -> str:
     """Return the provider's error word from a note that `refusal_note` may have extended."""
-    return note.partition(_ADVICE)[0]
+    return note.partition(_ADVICE)[0].partition(_RAW_ADVICE)[0]
+
+
+def _is_encoded(app: OAuthApp) -> bool:
+    client = app.client
+    if client.auth_method != "client_secret_basic":
+        return False
+    return any(quote_plus(text) != text for text in (client.client_id, *(each.reveal() for each in client.secrets)))
 
 
 def _audience(app: OAuthApp, endpoints: Endpoints, url: str) -> str:

@@ -19,7 +19,7 @@ from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import AssertionAudience, OAuthApp
 from oauthbroker.model.client_key import signing_key
-from oauthbroker.protocol.client_auth import ASSERTION_TYPE, authenticated_post
+from oauthbroker.protocol.client_auth import ASSERTION_TYPE, authenticated_post, refused_word
 from oauthbroker.protocol.device_messages import device_response, device_token_response
 from oauthbroker.protocol.messages import ProviderRequest, reveal
 from oauthbroker.protocol.par import par_response
@@ -171,6 +171,19 @@ def test_every_endpoints_refusal_of_the_client_speaks_of_the_assertions_audience
     )
     assert refused.note.endswith(advice)
     assert refusal(lambda: judge(APP)).note.endswith("invalid_client")
+
+
+@pytest.mark.parametrize("judge", JUDGES.values(), ids=JUDGES)
+@pytest.mark.parametrize("odd", [{"client_secret": Secret("a+b/c=")}, {"client_id": "a:b"}], ids=["secret", "id"])
+def test_every_endpoints_refusal_of_a_client_that_basic_encodes_says_which_setting_sends_it_raw(
+    judge: Callable[[OAuthApp], object], odd: dict[str, Any]
+) -> None:
+    plain = {"client_id": "my-id", "client_secret": Secret("a-b_c.d~e"), "auth_method": "client_secret_basic"}
+    note = refusal(lambda: judge(with_client(**{**plain, **odd}))).note
+    assert "client.authMethod: client_secret_post" in note
+    assert "invalid_client" == refused_word(note).rpartition(": ")[2]
+    for other in (plain, {**plain, **odd, "auth_method": "client_secret_post"}):
+        assert refusal(lambda app=with_client(**other): judge(app)).note.endswith("invalid_client")
 
 
 @pytest.mark.parametrize(
