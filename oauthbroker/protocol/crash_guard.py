@@ -7,6 +7,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.protocol.messages import ProviderResponse
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -21,7 +22,8 @@ def crashed(error: Exception, code: Code = Code.TOKEN_RESPONSE_INVALID) -> Broke
 
 
 def judge(code: Code) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Mark a function that validates an answer: any exception but a `BrokerError` becomes a refusal with `code`.
+    """Mark a function that validates an answer: any exception but a `BrokerError` becomes a refusal with `code`. The
+    note of a refused redirect says where it leads.
 
     Answers are untrusted data. A crash would leave the waiting session claimed and lose a refresh token of the answer.
     """
@@ -31,12 +33,19 @@ def judge(code: Code) -> Callable[[Callable[P, T]], Callable[P, T]]:
         def judged(*args: P.args, **kwargs: P.kwargs) -> T:
             try:
                 return function(*args, **kwargs)
-            except BrokerError:
-                raise
+            except BrokerError as error:
+                refused = error
             except Exception as error:  # noqa: BLE001 - the answer is to blame for any
                 refused = crashed(error, code)
+            _note_redirect(refused, (*args, *kwargs.values()))
             raise refused
 
         return judged
 
     return decorate
+
+
+def _note_redirect(refused: BrokerError, arguments: tuple[object, ...]) -> None:
+    for answer in arguments:
+        if isinstance(answer, ProviderResponse) and answer.redirect and answer.redirect not in refused.note:
+            refused.note = "; ".join(filter(None, (refused.note, answer.redirect)))

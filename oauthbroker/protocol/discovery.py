@@ -134,8 +134,8 @@ class Discovery:
                     break
             else:
                 return metadata
-        if app.mcp is not None and refused.note == NO_METADATA:
-            raise BrokerError(Code.MCP_METADATA_MISSING, note=NO_METADATA)
+        if app.mcp is not None and refused.note.startswith(NO_METADATA):
+            raise BrokerError(Code.MCP_METADATA_MISSING, note=refused.note)
         raise refused
 
     def _check_addresses(self, endpoints: Endpoints) -> None:

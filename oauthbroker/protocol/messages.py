@@ -53,7 +53,8 @@ class ProviderRequest:
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class ProviderResponse:
     """One complete answer. `content_type` is the raw header, `retry_after` seconds in 1..3600 or None, `date` the
-    provider's clock or None, `challenge` the raw `WWW-Authenticate`."""
+    provider's clock or None, `challenge` the raw `WWW-Authenticate`. `redirect` says where an answer
+    redirects, in words fit for the log; empty for another answer."""
 
     status: int
     content_type: str
@@ -61,6 +62,7 @@ class ProviderResponse:
     body: bytes
     date: datetime | None = None
     challenge: str = ""
+    redirect: str = ""
 
     @property
     def media_type(self) -> str:

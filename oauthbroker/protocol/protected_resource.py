@@ -57,7 +57,7 @@ class ProtectedResources:
                 answer = await self._send(app, ProviderRequest("GET", address))
                 return resource_response(app.resource, answer)
             except BrokerError as error:
-                refused = refused if refused.note != _NONE and not error.retryable else error
+                refused = refused if not refused.note.startswith(_NONE) and not error.retryable else error
             if refused.retryable:
                 break
         if refused.code is Code.APP_MISCONFIGURED:  # an address that is refused

@@ -22,6 +22,7 @@ from oauthbroker.protocol.dialing import AddressRefused, Dialer, asking
 from oauthbroker.protocol.instrumentation import Instrumentation
 from oauthbroker.protocol.messages import Kind, ProviderRequest, ProviderResponse, encode_form, encode_json, reveal
 from oauthbroker.protocol.name_lookups import Lookups, NoAddress
+from oauthbroker.protocol.redirects import redirect_note
 
 if TYPE_CHECKING:
     import ssl
@@ -144,6 +145,7 @@ class Transport:
                 body=body,
                 date=date_of(response.headers.get("date", "")),
                 challenge=response.headers.get("www-authenticate", ""),
+                redirect=redirect_note(request, response.status_code, response.headers.get("location", "")),
             )
 
     def dialer(self) -> httpcore2.AsyncNetworkBackend:
