@@ -22,7 +22,7 @@ OUR_HEADERS = frozenset(
 )  # fmt: skip
 
 # Token types that are not usable as Bearer whatever a profile says: bound to a key (RFC 9449, the drafts of MAC and
-# proof of possession), or no access token at all (RFC 8693). In lower case.
+# proof of possession), or no access token at all (`N_A` of a token exchange). In lower case.
 NOT_BEARER = frozenset({"dpop", "mac", "n_a", "pop"})
 
 
