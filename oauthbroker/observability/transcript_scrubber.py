@@ -12,9 +12,8 @@ has a bound that no token changes.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -28,7 +27,7 @@ _TAIL = 12  # characters; shorter text occurs by chance and is not remembered
 _LONG = 32  # characters that tell a long token from others, at each of its ends
 _SHORT = 0  # in place of the end of a token that is shorter
 _MOST_LENGTHS = 4  # that are tried one by one at one place of a text
-_FREE_LOOKS = 256  # places where tokens may end that a text of any length may have
+_FREE_LOOKS = 256  # that a text of any length, or the texts of one document, may have
 _RUNS = re.compile(rf"[^\s\"'<>]{{{_TAIL},}}")
 _OURS = re.compile(r"\boab[tk]\.[A-Za-z0-9_-]{22}(?:\.[A-Za-z0-9_-]+)+")
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")  # spelt the same everywhere
@@ -44,6 +43,13 @@ class _Mark:
     end: int
     length: int
     look: int
+
+
+@dataclass(slots=True)
+class _Looks:
+    """How many looks are left for one call, at places where tokens may end and at lengths that they may have there."""
+
+    left: int
 
 
 @dataclass(slots=True)
@@ -78,8 +84,8 @@ class Scrubber:
 
     The end of a token finds it: tokens of one issuer begin alike (a JWT's header), and end in random text. Where
     many end alike all the same and differ in length, everything goes from the first place on where a token may begin.
-    A text without spaces in which tokens seem to end more often than there is room for them is made to be slow: the
-    rest of it goes, up to the last place where a token may end.
+    A text in which tokens seem to end more often than there is room for them is made to be slow: the rest of each piece
+    without spaces goes, up to the last place where a token may end in it.
     """
 
     def __init__(self, most: int = MOST_TOKENS) -> None:
@@ -117,52 +123,49 @@ class Scrubber:
 
     def text(self, text: str) -> str:
         """Return the text with `***` for every token."""
-        text = _OURS.sub(STARS, text)
-        return _RUNS.sub(lambda run: self._run(run[0]), text) if self._ends else text
+        return self._text(text, _Looks(_FREE_LOOKS))
 
     def json(self, value: Any) -> Any:
         """JSON-like data with every text in it scrubbed, names of members included; other objects as they are."""
+        return self._json(value, _Looks(_FREE_LOOKS))
+
+    def _json(self, value: Any, looks: _Looks) -> Any:
         if isinstance(value, str):
-            return self.text(value)
+            return self._text(value, looks)
         if isinstance(value, dict):
-            return {self.json(name): self.json(each) for name, each in value.items()}
+            return {self._json(name, looks): self._json(each, looks) for name, each in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self.json(each) for each in value]
+            return [self._json(each, looks) for each in value]
         return value
 
-    def _run(self, text: str) -> str:
+    def _text(self, text: str, looks: _Looks) -> str:
+        text = _OURS.sub(STARS, text)
+        return _RUNS.sub(lambda run: self._run(run[0], looks), text) if self._ends else text
+
+    def _run(self, text: str, looks: _Looks) -> str:
         """Do the same for a piece of text without spaces and quotes."""
-        known, found = self._ends, list[tuple[int, int]]()
-        heads: _Heads | None = None
-        looks = _FREE_LOOKS + len(text) // _TAIL  # tokens that do not overlap cannot end more often
-        for end in range(_TAIL, len(text) + 1):
-            alike_ends = known.get(hash(text[end - _TAIL : end]))
-            if alike_ends is None:
-                continue
-            if heads is None:
-                heads = _Heads(text, self._heads)
-            looks -= 1
-            start = _start(text, end, alike_ends, heads) if looks >= 0 else heads.first(end - self._longest)
-            if start is None or start > end - _TAIL:
-                continue
-            while found and start < found[-1][1]:  # they overlap, and neither leaves a piece of itself
-                start = min(start, found.pop()[0])
-            if looks < 0:  # made to be slow: replace the rest, as far as a token may end in it
-                found.append((start, self._last_end(text, end)))
-                break
-            found.append((start, end))
+        tails = _marks(text, self._ends)
+        at = tails.find(1)
+        heads = _marks(text, self._heads) if at >= 0 else tails
+        if at < 0 or heads.find(1) < 0:
+            return text
+        looks.left += len(text) // _TAIL  # tokens that do not overlap cannot end more often
+        found = list[tuple[int, int]]()
+        while at >= 0 and looks.left > 0:
+            end = at + _TAIL
+            start = _start(text, end, self._ends[hash(text[at:end])], heads, looks)
+            if start is not None and start <= at:
+                _join(found, start, end)
+            at = tails.find(1, at + 1)
+        if at >= 0:  # made to be slow: replace the rest, as far as a token may end in it
+            start, last = heads.find(1, max(0, at + _TAIL - self._longest)), tails.rfind(1)
+            if 0 <= start <= last:
+                _join(found, start, last + _TAIL)
         kept, place = list[str](), 0
         for start, end in found:
             kept += [text[place:start], STARS]
             place = end
         return "".join([*kept, text[place:]])
-
-    def _last_end(self, text: str, least: int) -> int:
-        """Return the last place of a text where a known token may end; it is known to be one at `least`."""
-        for end in range(len(text), least, -1):
-            if hash(text[end - _TAIL : end]) in self._ends:
-                return end
-        return least
 
     def _forget(self, marks: tuple[_Mark, ...]) -> None:
         for mark in marks:
@@ -176,42 +179,41 @@ class Scrubber:
                 del self._ends[mark.tail]
 
 
-class _Heads:
-    """Where in a text something stands that a known token begins with: `at` each place, and in their order."""
-
-    __slots__ = ("at", "places")
-
-    def __init__(self, text: str, known: Counter[int]) -> None:
-        places = range(len(text) - _TAIL + 1)
-        self.places = [start for start in places if hash(text[start : start + _TAIL]) in known]
-        self.at = bytearray(len(text))
-        for start in self.places:
-            self.at[start] = 1
-
-    def first(self, least: int) -> int | None:
-        """Return the first of these places that is not before `least`."""
-        at = bisect_left(self.places, least)
-        return self.places[at] if at < len(self.places) else None
+def _marks(text: str, known: Container[int]) -> bytearray:
+    """Return a 1 for each place of a text where 12 characters begin whose hash is known. No step of this loop is
+    Python's own, because it runs for each character."""
+    pieces = map(text.__getitem__, map(slice, range(len(text)), range(_TAIL, len(text) + 1)))
+    return bytearray(map(known.__contains__, map(hash, pieces)))
 
 
-def _start(text: str, end: int, alike_ends: dict[int, _Alike], heads: _Heads) -> int | None:
+def _join(found: list[tuple[int, int]], start: int, end: int) -> None:
+    """Add a token. Where it overlaps with others, neither leaves a piece of itself."""
+    while found and start < found[-1][1]:
+        start = min(start, found.pop()[0])
+    found.append((start, end))
+
+
+def _start(text: str, end: int, alike_ends: dict[int, _Alike], heads: bytearray, looks: _Looks) -> int | None:
     """Return where the longest token begins that ends there; None for none."""
+    looks.left -= 1
     short = alike_ends.get(_SHORT)
     start: int | None = None
     if end >= _LONG and (short is None or len(alike_ends) > 1):
         long = alike_ends.get(hash(text[end - _LONG : end]))
-        start = _start_of(text, end, long, _LONG, heads) if long is not None else None
-    return start if start is not None or short is None else _start_of(text, end, short, _TAIL, heads)
+        start = _start_of(text, end, long, _LONG, heads, looks) if long is not None else None
+    return start if start is not None or short is None else _start_of(text, end, short, _TAIL, heads, looks)
 
 
-def _start_of(text: str, end: int, alike: _Alike, shortest: int, heads: _Heads) -> int | None:
+def _start_of(text: str, end: int, alike: _Alike, shortest: int, heads: bytearray, looks: _Looks) -> int | None:
     if len(alike.lengths) > _MOST_LENGTHS:
-        first = heads.first(end - alike.longest)
-        return first if first is not None and first <= end - shortest else None
-    for length, looks in alike.lengths.items():
+        first = heads.find(1, max(0, end - alike.longest))
+        return first if 0 <= first <= end - shortest else None
+    for length, known in alike.lengths.items():
         start = end - length
-        if start >= 0 and heads.at[start] and _look(text, start, end) in looks:
-            return start
+        if start >= 0 and heads[start]:
+            if _look(text, start, end) in known:
+                return start
+            looks.left -= 1
     return None
 
 

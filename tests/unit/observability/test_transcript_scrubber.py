@@ -197,6 +197,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 MEGABYTE = 1024 * 1024
 COMMON = "-the-end-of-each-of-these-tokens"
 LONG = "".join(hashlib.sha256(bytes([each])).hexdigest() for each in range(160))
+IN_VAIN = [  # they begin and end alike, and are of as many lengths as are tried
+    "a" * 12 + "b" * begun + "a" * rest
+    for begun, rest in ((1, 13), (2, 13), (3, 13), (4, 13), (10, 100), (10, 200), (10, 300), (10, 400))
+]
 HOSTILE: dict[str, tuple[list[str], str]] = {
     "a common end": (["x" * each + COMMON for each in range(KNOWN)], COMMON),
     "a common end of twelve": (["x" * each + COMMON[-12:] for each in range(KNOWN)], COMMON[-12:]),
@@ -207,6 +211,9 @@ HOSTILE: dict[str, tuple[list[str], str]] = {
     "few lengths, and each fits": (["a" * each for each in (13, 14, 15, 40, 41, 42, 4_000)], "a"),
     "beginnings of one text": ([LONG[:each] for each in range(12, KNOWN)], LONG),
     "encoded texts": (["/" * each for each in range(12, 1_000)], "%2F"),
+    "looks in vain": (IN_VAIN, "a"),
+    "looks in vain in each of many pieces": (IN_VAIN, "a" * 300 + " "),
+    "looks in vain in each of very many pieces": (IN_VAIN, "a" * 40 + " "),
 }
 
 
@@ -216,16 +223,20 @@ HOSTILE: dict[str, tuple[list[str], str]] = {
 def test_no_tokens_make_a_megabyte_of_text_a_burden(
     tokens: list[str], piece: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So much work for a character, and a second or two for all of them, where lengths were tried one by one."""
+    """So much work for a character, however the text is cut into pieces, and half a second for all of them."""
     scrubber, text = Scrubber(), piece * (MEGABYTE // len(piece))
     for token in tokens:
         scrubber.remember(Secret(token))
     begun = time.process_time()
     scrubber.text(text)
     assert time.process_time() - begun < 10
-    compared = counted(monkeypatch)
-    scrubber.text(text[: MEGABYTE // 8])
-    assert len(compared) <= len(text) // 8 * 2 * scrubber_module._MOST_LENGTHS
+    part, compared = text[: MEGABYTE // 8], counted(monkeypatch)
+    most = len(part) // scrubber_module._TAIL + scrubber_module._FREE_LOOKS + 2 * scrubber_module._MOST_LENGTHS
+    scrubber.text(part)
+    assert len(compared) <= most
+    compared.clear()
+    scrubber.json({"a": [part[at : at + 300] for at in range(0, len(part), 300)]})
+    assert len(compared) <= most
 
 
 def test_of_many_tokens_that_end_alike_in_many_lengths_none_stays() -> None:
