@@ -21,8 +21,8 @@ OUR_HEADERS = frozenset(
      "transfer-encoding", "upgrade"}
 )  # fmt: skip
 
-# Token types that are not usable as Bearer whatever a profile says: bound to a key (RFC 9449, the drafts of MAC and
-# proof of possession), or no access token at all (`N_A` of a token exchange). In lower case.
+# Token types that never work as Bearer, also where a profile calls them so: bound to a key (RFC 9449, the drafts of MAC
+# and of proof of possession), or no access token at all (`N_A` of a token exchange). In lower case.
 NOT_BEARER = frozenset({"dpop", "mac", "n_a", "pop"})
 
 

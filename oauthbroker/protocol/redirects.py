@@ -1,7 +1,7 @@
 """Say where an endpoint redirects, for the operator. No redirect is followed: its target would receive secrets.
 
-A `Location` is a provider's text, and may repeat what we sent. So no more of it is said than its scheme, host and the
-words of its path, and nothing of one that holds a secret of the request.
+A `Location` is a provider's text, and may repeat what we sent. So only its scheme, its host and the words of
+its path are said, and nothing of one that holds a secret of the request.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _place(url: str, location: str, secrets: Iterable[str]) -> str:
 
 
 def _secrets_of(request: ProviderRequest) -> list[str]:
-    """Return what was sent as a secret, a header's parts one by one. A repeated parameter holds none."""
+    """Return the secrets that were sent, a header's parts one by one. A repeated parameter holds none."""
     values: list[Value] = [*(request.form or {}).values(), *request.headers.values()]
     texts = [value.reveal() for value in values if isinstance(value, Secret)]
     parts = [part for text in texts for part in (text, *text.split(" "), *_basic(text))]

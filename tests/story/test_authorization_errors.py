@@ -1,5 +1,5 @@
-"""An error of the authorization step is told to the person whom it concerns: the user, an administrator, the operator,
-or nobody, because it passes (case 8)."""
+"""An error of the authorization step is told to the person whom it concerns: the user, an administrator or the
+operator; trouble of the moment passes (case 8)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_each_has_its_own_sentence_in_every_language(code: Code, locale: str) ->
 async def test_an_administrators_consent_without_a_code_leaves_the_link_open(
     harness: Harness, *, with_state: bool
 ) -> None:
-    """The administrator agrees for everyone, and the user has still to sign in."""
+    """The administrator agrees for all users, and the user has still to sign in."""
     asked = await harness.ask_link()
     person = harness.browser()
     came = dict(parse_qsl(urlsplit(await harness.way_back(asked, person)).query))

@@ -1,4 +1,4 @@
-"""An endpoint that redirects is said to redirect, and where: in the operator's log, without a word of what was sent."""
+"""An endpoint that redirects is said to redirect, and where: in the operator's log, without a word of the request."""
 
 from __future__ import annotations
 

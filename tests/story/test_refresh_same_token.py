@@ -72,7 +72,7 @@ async def test_a_new_token_without_an_end_keeps_the_lifetime_as_an_assumption(ha
     assert "ready" == told(await harness.ask())
 
 
-async def test_a_reported_token_that_comes_back_is_told_as_what_it_is(harness: Harness) -> None:
+async def test_a_reported_token_that_comes_back_has_an_error_of_its_own(harness: Harness) -> None:
     first = await harness.connected()
     gives_again(harness, first, TWO_HOURS)
     oauth = harness.broker.oauth(turn())
