@@ -192,6 +192,24 @@ async def test_the_login_being_called_off_leaves_the_link_as_it_was(harness: Har
     assert_says_connected_at_last(await harness.connect(asked, browser=person))
 
 
+@pytest.mark.case("8")
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [("server_error", Code.PROVIDER_UNREACHABLE), ("unauthorized_client", Code.APP_MISCONFIGURED),
+     ("login_required", Code.INTERACTION_NEEDED)],
+)  # fmt: skip
+async def test_an_error_of_the_login_uses_up_only_itself_and_has_its_own_code(
+    harness: Harness, word: str, code: Code
+) -> None:
+    asked, person = await harness.ask_link(of=corp_turn()), harness.browser()
+    in_corp(harness).script.authorize.error(word)
+    back = await login_callback(harness, asked, person)
+    assert_error_page(await person.follow(back), code)
+    assert [(asked.auth_session_id, code.value)] == refusals(harness)
+    assert_error_page(await person.follow(back), Code.STATE_USED)
+    assert_says_connected_at_last(await harness.connect(asked, browser=person))
+
+
 def assert_says_connected_at_last(page: Page) -> None:
     assert 200 == page.status
     assert "is connected" in page.text

@@ -248,6 +248,14 @@ def test_no_profile_hands_out_a_bound_token_as_bearer(
     assert Code.TOKEN_RESPONSE_INVALID == error.code
 
 
+@pytest.mark.case("27")
+@pytest.mark.parametrize("kind", ["DPoP", "MAC"])
+def test_a_renamed_type_is_no_bearer_by_an_alias_either(kind: str) -> None:
+    app = with_habits(token_names={"token_type": "kind"}, token_type_aliases=(kind,))
+    found = {"access_token": f"{CANARY}-at", "kind": kind}
+    assert Code.TOKEN_RESPONSE_INVALID == code_of(lambda: token_response(app, answer(found)))
+
+
 YEAR = 365 * 24 * 3600
 
 
