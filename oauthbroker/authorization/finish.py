@@ -121,8 +121,8 @@ class Finish:
             if entry is None:
                 entry = Connected(app=app.name, grant=grant.id, session=session.id)
                 self.audit.write(entry, self.clock.now())  # no entry, no grant
-            if (why := forgotten(old, grant, app)) is not None:
-                self.audit.write(GrantRevoked(app=app.name, grant=grant.id, provider=why), self.clock.now())
+            if forgotten(old, grant, app):
+                self.audit.write(GrantRevoked(app=app.name, grant=grant.id, provider="none"), self.clock.now())
             with suppress(Conflict):
                 return await self._store(grant, before.generation if before else 0)
         raise Conflict
