@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
@@ -69,6 +70,11 @@ def with_late(grant: Grant, late: Retired, app: OAuthApp, begun: Grant | None) -
     left = replace(left, authorized_by=begun.authorized_by if begun is not None else None)
     is_apart = is_apart or late.registration != grant.registration
     return _with(grant, left, at_once=is_apart and app.revocation.reach == "token")
+
+
+def shares(grant: Grant, tokens: Iterable[Secret]) -> bool:
+    """Return whether a living grant uses one of these tokens."""
+    return bool(_texts(*_used(grant)) & _texts(*tokens))
 
 
 def _is_of_another_consent(grant: Grant, begun: Grant) -> bool:

@@ -16,6 +16,7 @@ from oauthbroker.core.single_flight import Flight
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
+from oauthbroker.protocol.issued_tokens import Issued
 from oauthbroker.protocol.refresh_call import Redeemed
 from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.records import Grant, RefreshState, Retired
@@ -28,7 +29,7 @@ from oauthbroker.repository.repository import Repository, Reservation, Versioned
 class Dropper(Protocol):
     """Revokes unneeded tokens at the provider. True if the provider has accepted all of them."""
 
-    async def __call__(self, app: OAuthApp, tokens: tuple[Secret, ...]) -> bool: ...
+    async def __call__(self, app: OAuthApp, issued: Issued) -> bool: ...
 
 
 class Later(Protocol):
@@ -182,7 +183,7 @@ class Writeback:
                 await self.late(app, grant.subject, refresh=refused.spare, access=refused.access, begun=instead_of)
             return
         spare = refused.spare if refresh_state.ended else None  # while the grant may go on, it may be all it has
-        unwanted = tuple(secret for secret in (spare, refused.access) if secret is not None)
+        unwanted = Issued.of(spare, refused.access)
         if unwanted and app.revocation.reach == "token":
             await self.drop(app, unwanted)
 
