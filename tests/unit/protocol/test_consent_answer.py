@@ -77,8 +77,6 @@ def test_an_answer_in_order_is_taken() -> None:
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_no_body_breaks_the_search(body: bytes) -> None:
-    try:
-        consent_response(APP, answer(body))
-    except BrokerError as error:
-        assert error.code in {Code.TOKEN_RESPONSE_INVALID, Code.EXCHANGE_FAILED, Code.APP_MISCONFIGURED}
-        assert_clean(error)
+    error = refusal(lambda: consent_response(APP, answer(body)))
+    assert error.code in {Code.TOKEN_RESPONSE_INVALID, Code.EXCHANGE_FAILED, Code.APP_MISCONFIGURED}
+    assert_clean(error)
