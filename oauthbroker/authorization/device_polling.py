@@ -29,7 +29,7 @@ from oauthbroker.protocol.issued_tokens import Issued
 from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse
 from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import AuthSession, Device
-from oauthbroker.repository.repository import Conflict, Repository, Versioned
+from oauthbroker.repository.repository import Repository, Versioned
 
 SLOW_DOWN_SECONDS = 5  # RFC 8628 section 3.5
 LONGEST_BACKOFF = 60
@@ -114,10 +114,11 @@ class Polling:
         wait: float | None = self.limits.sweep_seconds
         try:
             wait = await self._poll(locator)
-        except Conflict:
-            wait = BUSY_SECONDS
         except BrokerError as error:
-            self.log.warning("a device code could not be asked about", code=error.code.value, note=error.note)
+            if error.code is Code.STORE_LOCKED:  # another writer was faster, or is under way
+                wait = BUSY_SECONDS
+            else:
+                self.log.warning("a device code could not be asked about", code=error.code.value, note=error.note)
         except Exception as error:  # noqa: BLE001  (its text may hold a secret, so only its type is logged)
             self.log.warning("a device code could not be asked about", error=type(error).__name__)
         if wait is not None:

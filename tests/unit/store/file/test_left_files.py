@@ -114,7 +114,7 @@ async def test_a_thousand_of_them_cost_no_write_much(tmp_path: Path) -> None:
 def test_a_copy_that_leaves_one_has_the_next_start_look_for_it(tmp_path: Path) -> None:
     open_and_close(tmp_path)
     raw, fs = RawFiles(tmp_path / "store", make=True), KeepsFiles()
-    raw._fs, fs.keeps, fs.stuck = fs, True, True  # type: ignore[assignment]
+    raw._fs, fs.keeps, fs.stuck = fs, True, True
     with pytest.raises(BrokerError):
         raw.write("grants", [RawRecord("0" * 64, b"x", frozenset())])
     fs.keeps = fs.stuck = False
