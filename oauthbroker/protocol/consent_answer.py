@@ -33,7 +33,7 @@ def consent_response(app: OAuthApp, answer: ProviderResponse) -> TokenResponse:
 
 
 def salvaged_tokens(app: OAuthApp, answer: ProviderResponse) -> Issued:
-    """Return the tokens in a refused answer, whatever its form and label. Of a member that comes twice, both values
+    """Return the tokens in a refused answer, in any form and with any label. Of a member that comes twice, both values
     count. Raises nothing."""
     refresh, access = dict[str, Secret](), dict[str, Secret]()
     for members in _readings(answer.body):

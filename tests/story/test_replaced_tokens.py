@@ -27,7 +27,7 @@ from tests.story.revocation_kit import apps_of_one_client, audited, grant_of
 
 Replace = Callable[[Process, IdentityProvider], Awaitable[None]]
 REACHES = [("token", "only"), ("token", "token"), ("grant", "grant"), ("grant", "token"), ("grant", "only")]
-"""What the app says that one revocation ends, and what it really ends. The broker assumes `grant` where that is not
+"""The reach that the app declares, and the provider's real one. The broker assumes `grant` where that is not
 known."""
 
 
@@ -145,7 +145,7 @@ async def test_a_token_that_the_provider_gives_again_is_not_revoked_with_the_res
 @pytest.mark.case("53")
 @pytest.mark.parametrize("reach", ["token", "grant"])
 async def test_replaced_tokens_of_another_account_spare_that_accounts_own_grant(start, identity_provider, reach):
-    """Alice's team app was connected by Bob before, who has a grant of his own at the same client."""
+    """Alice's team app was connected by Bob before, and Bob has an own grant at the same client."""
     team = global_app(identity_provider, revocation=Revocation(reach=reach))
     team = replace(team, owner=replace(team.owner, authorizers=(ALICE, BOB)))
     own = replace(user_app(identity_provider, "own"), client=team.client, revocation=Revocation(reach=reach))
@@ -170,7 +170,7 @@ async def test_replaced_tokens_of_another_account_spare_that_accounts_own_grant(
 
 @pytest.mark.case("53")
 @pytest.mark.parametrize("reach", ["token", "grant"])
-async def test_of_shared_grants_each_keeps_what_it_replaced_until_the_last_one_ends(start, identity_provider, reach):
+async def test_of_shared_grants_each_keeps_its_replaced_tokens_until_the_last_one_ends(start, identity_provider, reach):
     process = start(apps_of_one_client(identity_provider, reach))
     twin = await connected(process, identity_provider, "twin")
     await connected(process, identity_provider)

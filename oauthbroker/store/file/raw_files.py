@@ -157,7 +157,7 @@ class RawFiles:
     def close(self) -> None:
         if self._own[0] and not self._fs.leftovers:
             drop_temp(self._fs, self._data, *self._own)
-        elif self._own[0]:  # the next start removes what is left
+        elif self._own[0]:  # the next start removes the leftovers
             close(self._fs, self._own[1])
         close(self._fs, self._data)
 

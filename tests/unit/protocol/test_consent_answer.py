@@ -1,4 +1,4 @@
-"""A token answer that is refused as a whole after a consent: every token in it is named, whatever its form (case 20)."""
+"""A token answer that is refused as a whole after a consent: every token in it is named, in any form (case 20)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_refusal_names_every_token_that_came_with_it(read: Any, said: Provider
 
 
 @pytest.mark.parametrize("said", NO_TOKENS.values(), ids=NO_TOKENS)
-def test_a_refusal_without_tokens_stays_what_it_is(said: ProviderResponse) -> None:
+def test_a_refusal_without_tokens_stays_as_it_is(said: ProviderResponse) -> None:
     assert type(refusal(lambda: consent_response(APP, said))) is BrokerError
 
 

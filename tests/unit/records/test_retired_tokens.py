@@ -169,7 +169,7 @@ def test_records_without_the_newer_member_open_and_write_the_same_bytes():
 
 @given(kit.grants, kit.grants, st.sampled_from(["token", "grant"]), st.booleans())
 def test_a_new_grant_loses_no_earlier_token_and_revokes_none_that_it_may_share(old, new, reach, is_apart):
-    """However often it is replaced: what is not revoked at once is revoked when the new grant ends."""
+    """However often it is replaced: tokens that are not revoked at once are revoked when the new grant ends."""
     new = replace(new, revoked=False, revocation="none", retired=None, elsewhere=(), replaced=())
     passed = passed_on(old, new, app_with(reach), is_apart=is_apart)
     held = {text for grant in (new, passed) for text in tokens_of(grant)}
@@ -181,7 +181,7 @@ def test_a_new_grant_loses_no_earlier_token_and_revokes_none_that_it_may_share(o
     ordered = {text for part in parts_of(old) for text in chain(*revealed(part.ended))}
     told = {text for part in parts_of(passed) for text in chain(*revealed(part.ended))}
     if reach == "grant":
-        assert told <= ordered, "nobody has ordered to revoke the others while the new grant lives"
+        assert told <= ordered, "no person has ordered to revoke the others while the new grant lives"
     assert not told & {secret.reveal() for secret in used(new)}
     ended = passed.tombstoned(LATER)
     assert (held | lost) - {""} <= {text for part in parts_of(ended) for text in chain(*revealed(part.ended))}
