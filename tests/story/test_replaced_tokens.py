@@ -211,12 +211,14 @@ async def test_late_tokens_of_the_same_consent_never_end_the_grant_that_another_
 ):
     """Both attempts sent one refresh token. The provider forgave that, and made both answers of one family."""
     process = start([mail(identity_provider, "token", "family")])
-    ready = await connected(process, identity_provider)
-    grant = await grant_of(process)
-    late = process.parts.refresh.writeback.late
-    app = process.broker.bundle.apps["mail"]
-    assert grant.token is not None
-    await late(app, ALICE, refresh=grant.token.refresh_token, access=Secret("late-access"), begun=grant)
+    await connected(process, identity_provider)
+    begun = await grant_of(process)
+    for clock in (process.clock, identity_provider.clock):
+        clock.advance(3600)
+    ready = await ask(process)
+    assert isinstance(ready, Ready)
+    late, app = process.parts.refresh.writeback.late, process.broker.bundle.apps["mail"]
+    await late(app, ALICE, refresh=None, access=Secret("late-access"), begun=begun)
     await rounds(process)
     assert identity_provider.is_alive(ready.access_token)
     assert 0 == identity_provider.count("revoke")

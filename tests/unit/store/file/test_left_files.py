@@ -25,13 +25,13 @@ BODY = b"x" * 2000
 
 
 class KeepsFiles(Fs):
-    """A disk that removes nothing while `keeps`, and renames nothing while `stuck`."""
+    """A disk that removes no temporary file while `keeps`, and renames nothing while `stuck`."""
 
     keeps = False
     stuck = False
 
     def unlink(self, folder: int, name: str) -> None:
-        if self.keeps:
+        if self.keeps and name.endswith(".tmp"):
             raise OSError(errno.EIO, "EIO")
         super().unlink(folder, name)
 
