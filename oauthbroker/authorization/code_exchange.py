@@ -15,14 +15,15 @@ from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import UnderWay
-from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp, Vouching
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.tracing import Span, span
 from oauthbroker.protocol.callback_checks import ValidCallback
 from oauthbroker.protocol.client_requests import ClientRequests
+from oauthbroker.protocol.consent_answer import consent_response
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse, code_request, token_response
+from oauthbroker.protocol.issued_tokens import Issued
+from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse, code_request
 from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import AuthSession, ClaimedSession
 from oauthbroker.repository.repository import Versioned
@@ -66,14 +67,14 @@ class Exchange:
         claimed = await self.finish.claim(held, seconds, confirmed=confirmed is not None)
         if claimed is None or not isinstance(session := claimed.record, ClaimedSession):
             raise BrokerError(Code.STATE_USED)
-        tokens: tuple[Secret, ...] = ()
+        issued = Issued()
         try:
             if confirmed is not None:
                 entry = OwnerConfirmed(app=app.name, session=session.id, how=confirmed)
                 self.finish.audit.write(entry, self.clock.now())
             sent_at = self.clock.now()
             response = await self.exchange_code(app, valid, session)
-            tokens = response.secrets
+            issued = response.issued
             verified = await self.finish.verify(app, session, response, sent_at)
             with span(Span.COMMIT, app=app.name):
                 await self.finish.commit(app, claimed, verified, sent_at)
@@ -82,8 +83,8 @@ class Exchange:
         else:
             return session
         if isinstance(refused, RefusedTokens):
-            tokens = refused.tokens
-        await self.finish.give_up(app, claimed, refused.code, tokens)
+            issued = refused.issued
+        await self.finish.give_up(app, claimed, refused.code, issued)
         raise refused.with_traceback(None)  # the traceback's frames hold the token response
 
     async def exchange_code(self, app: OAuthApp, callback: ValidCallback, session: ClaimedSession) -> TokenResponse:
@@ -104,5 +105,5 @@ class Exchange:
         except TransportFailed as failed:
             sent, note = failed.sent, failed.note
         else:
-            return token_response(app, answer)
+            return consent_response(app, answer)
         raise BrokerError(Code.EXCHANGE_UNCERTAIN if sent else Code.PROVIDER_UNREACHABLE, note=note)

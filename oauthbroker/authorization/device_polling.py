@@ -25,10 +25,11 @@ from oauthbroker.protocol.answer_checks import LONGEST_WAIT
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.device_messages import DevicePending, device_token_request, device_token_response
 from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.protocol.issued_tokens import Issued
 from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse
 from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import AuthSession, Device
-from oauthbroker.repository.repository import Conflict, Repository, Versioned
+from oauthbroker.repository.repository import Repository, Versioned
 
 SLOW_DOWN_SECONDS = 5  # RFC 8628 section 3.5
 LONGEST_BACKOFF = 60
@@ -113,10 +114,11 @@ class Polling:
         wait: float | None = self.limits.sweep_seconds
         try:
             wait = await self._poll(locator)
-        except Conflict:
-            wait = BUSY_SECONDS
         except BrokerError as error:
-            self.log.warning("a device code could not be asked about", code=error.code.value, note=error.note)
+            if error.code is Code.STORE_LOCKED:  # another writer was faster, or is under way
+                wait = BUSY_SECONDS
+            else:
+                self.log.warning("a device code could not be asked about", code=error.code.value, note=error.note)
         except Exception as error:  # noqa: BLE001  (its text may hold a secret, so only its type is logged)
             self.log.warning("a device code could not be asked about", error=type(error).__name__)
         if wait is not None:
@@ -243,8 +245,8 @@ class Polling:
             if code is Code.EXCHANGE_FAILED and not is_sure:
                 code = Code.EXCHANGE_UNCERTAIN  # the code is used, and its tokens were in a lost response
             self.log.warning("a device code came to nothing", app=app.name, code=code.value, note=refused.note)
-            tokens = refused.tokens if isinstance(refused, RefusedTokens) else ()
-            await self.finish.give_up(app, held, code, tokens)
+            issued = refused.issued if isinstance(refused, RefusedTokens) else Issued()
+            await self.finish.give_up(app, held, code, issued)
         return None
 
     async def _back_off(
@@ -278,7 +280,7 @@ class Polling:
             code, note = error.code, error.note
         if claimed is None:
             self.log.warning("tokens came too late to be kept", app=app.name, code=code.value, note=note)
-            await self.finish.drop(app, held.record, code, answer.secrets)
+            await self.finish.drop(app, held.record, code, answer.issued)
             return
         try:
             verified = await self.finish.verify(app, claimed.record, answer, sent_at)
@@ -289,7 +291,7 @@ class Polling:
         else:
             return
         self.log.warning("a device code came to nothing", app=app.name, code=code.value, note=note)
-        await self.finish.give_up(app, claimed, code, answer.secrets)
+        await self.finish.give_up(app, claimed, code, answer.issued)
 
 
 def _device(held: Versioned[AuthSession]) -> Device:

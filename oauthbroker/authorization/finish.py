@@ -18,7 +18,6 @@ from oauthbroker.authorization.new_grant import Verified, granted_event, next_gr
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Bell, to_its_end
-from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.owner_check import check_pin, judge_owner
 from oauthbroker.model.scope_ceiling import granted_scopes
@@ -26,9 +25,10 @@ from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.protocol.crash_guard import crashed
 from oauthbroker.protocol.identity import OwnerReader
+from oauthbroker.protocol.issued_tokens import Issued
 from oauthbroker.protocol.token_endpoint import TokenResponse
-from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant
-from oauthbroker.records.unrevoked_tokens import forgotten
+from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Retired
+from oauthbroker.records.unrevoked_tokens import forgotten, shares
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
 from oauthbroker.repository.session_limits import OpenSessions
 from oauthbroker.revocation.revoke import Revoke
@@ -121,8 +121,8 @@ class Finish:
             if entry is None:
                 entry = Connected(app=app.name, grant=grant.id, session=session.id)
                 self.audit.write(entry, self.clock.now())  # no entry, no grant
-            if (why := forgotten(old, grant, app)) is not None:
-                self.audit.write(GrantRevoked(app=app.name, grant=grant.id, provider=why), self.clock.now())
+            if forgotten(old, grant, app):
+                self.audit.write(GrantRevoked(app=app.name, grant=grant.id, provider="none"), self.clock.now())
             with suppress(Conflict):
                 return await self._store(grant, before.generation if before else 0)
         raise Conflict
@@ -150,15 +150,13 @@ class Finish:
         await self._forget_waiting(session.app, session.subject, {session.locator})  # readers skip ended sessions
         return True
 
-    async def give_up(
-        self, app: OAuthApp, held: Versioned[AuthSession], code: Code, tokens: tuple[Secret, ...]
-    ) -> None:
+    async def give_up(self, app: OAuthApp, held: Versioned[AuthSession], code: Code, issued: Issued) -> None:
         """End a session without a grant, and drop the tokens received for it even if that fails."""
         try:
             await self.fail(held, code)
         finally:
-            if tokens:
-                await self.drop(app, held.record, code, tokens)
+            if issued:
+                await self.drop(app, held.record, code, issued)
 
     async def lapse(self, held: Versioned[AuthSession], *, event: EventType | None = None) -> bool:
         """End an unclaimed session that expired, was superseded or cancelled. The caller holds no lock.
@@ -206,14 +204,28 @@ class Finish:
             await self.fail(held, Code.EXCHANGE_UNCERTAIN)
         return granted or over
 
-    async def drop(self, app: OAuthApp, session: AuthSession, code: Code, tokens: tuple[Secret, ...]) -> None:
-        """Drop tokens that are not stored. They are revoked only if that ends no other token."""
+    async def drop(self, app: OAuthApp, session: AuthSession, code: Code, issued: Issued) -> None:
+        """Drop tokens that are not stored. They are revoked only if that ends no other token; those that the provider
+        could not be told of now wait in the record of the subject's grant, if there is one."""
         revoked = False
-        if app.revocation.reach == "token" and tokens:
-            revoked = await self.revoke.tokens(app, tokens)
+        if app.revocation.reach == "token" and issued:
+            with suppress(BrokerError):
+                there = await self.repository.grant(session.app, session.subject)
+                if there is None or not shares(there.record, issued.secrets):
+                    revoked = await self.revoke.tokens(app, issued)
+                    if not revoked and there is not None:
+                        await self._owe(app, session, issued)
         self.audit.write(
             TokensDropped(app=app.name, session=session.id, code=code.value, revoked=revoked), self.clock.now()
         )
+
+    async def _owe(self, app: OAuthApp, session: AuthSession, issued: Issued) -> None:
+        """Add tokens to those that the subject's record has still to be rid of."""
+        late = Retired(self.clock.now(), issued.refresh, issued.access, registration=app.registration)
+        async with self.repository.pair(session.app, session.subject):
+            there = await self.repository.grant(session.app, session.subject)
+            if there is not None:
+                await self.repository.save_grant(there.record.owing(late), expect=there.generation)
 
     async def _store(self, grant: Grant, expect: int) -> Versioned[Grant]:
         """Store the grant. A write that reports a failure may have reached the store; then the grant is kept."""

@@ -87,7 +87,8 @@ class Reload:
         try:
             await self.settle()
         except BrokerError as error:  # each ends when its browser comes back: its digest is not this configuration's
-            self.log.error("authorizations of before are still open", code=error.code.value, note=error.note)
+            say = self.log.info if error.code is Code.STORE_LOCKED else self.log.error
+            say("authorizations of before are still open", code=error.code.value, note=error.note)
         return changed
 
 

@@ -95,7 +95,8 @@ class Round:
         try:
             yield
         except BrokerError as error:
-            self._failed = error
+            if self._failed is None or error.code is not Code.STORE_LOCKED:
+                self._failed = error
 
     @contextmanager
     def entry(self) -> Iterator[None]:
@@ -104,7 +105,7 @@ class Round:
             yield
 
     def over(self) -> None:
-        """Raise the last store error of an entry."""
+        """Raise the last store error of an entry; a held lock only if there was no other error."""
         if self._failed is not None:
             raise self._failed
 

@@ -55,10 +55,15 @@ def decode_object(body: bytes, code: Code) -> dict[str, Json]:
     return value
 
 
-def decode_leniently(body: bytes) -> Json:
-    """Decode a document that `decode_json` refuses, to save a text from it. No number is read: each is 0. Raises
-    ValueError and RecursionError."""
-    return json.loads(body, parse_int=_unread, parse_float=_unread, parse_constant=_unread)
+def decode_leniently(body: bytes, *, first_wins: bool = False) -> Json:
+    """Decode a document that `decode_json` refuses, to save a text from it. No number is read: each is 0. Of equal
+    names the last one counts, or the first one. Raises ValueError and RecursionError."""
+    pairs = _first_of_each if first_wins else None
+    return json.loads(body, parse_int=_unread, parse_float=_unread, parse_constant=_unread, object_pairs_hook=pairs)
+
+
+def _first_of_each(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    return dict(reversed(pairs))
 
 
 def _unread(_number: str) -> int:

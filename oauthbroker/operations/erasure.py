@@ -288,5 +288,5 @@ def _by_pair(sessions: Iterable[Versioned[AuthSession]]) -> list[list[Versioned[
 
 def _names(grant: Grant, subject: str) -> bool:
     """Tell whether the subject agreed to a grant, asked for it, or agreed to replaced tokens that it still keeps."""
-    agreed = {grant.authorized_by, *(others.authorized_by for others in grant.elsewhere)}
+    agreed = {grant.authorized_by, *(others.authorized_by for others in (*grant.elsewhere, *grant.replaced))}
     return subject in agreed or (grant.resume is not None and grant.resume.is_of(subject))

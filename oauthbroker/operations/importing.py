@@ -54,8 +54,8 @@ class Importing:
             grant = self._grant(app, incoming, old)
             entry = GrantImported(app=app.name, grant=grant.id, replaced=old is not None)
             self.audit.write(entry, self.clock.now())  # no entry, no grant
-            if (why := forgotten(old, grant, app)) is not None:
-                self.audit.write(GrantRevoked(app=app.name, grant=grant.id, provider=why), self.clock.now())
+            if forgotten(old, grant, app):
+                self.audit.write(GrantRevoked(app=app.name, grant=grant.id, provider="none"), self.clock.now())
             await self.repository.save_grant(grant, expect=held.generation if held is not None else 0)
         return "imported" if old is None else "replaced"
 
@@ -105,4 +105,4 @@ class Importing:
             outbox=old.outbox if old is not None else (),
             imported=incoming.mark,
         )
-        return passed_on(old, grant, app)
+        return passed_on(old, grant, app, is_apart=False)  # the line may hold a later token of the same consent

@@ -18,9 +18,10 @@ from oauthbroker.protocol.answer_checks import refuse_if_busy
 from oauthbroker.protocol.authorization_errors import FOR_PERSON, MEANINGS, authorization_error
 from oauthbroker.protocol.authorization_request import RESERVED, requested_scopes
 from oauthbroker.protocol.client_auth import refused_request
+from oauthbroker.protocol.consent_answer import consent_response
 from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value
-from oauthbroker.protocol.token_endpoint import TokenResponse, token_request, token_response
+from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse, token_request
 from oauthbroker.protocol.token_fields import body_members, refusal_word, salvaged_members, token_members
 
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"
@@ -125,7 +126,7 @@ def device_token_response(app: OAuthApp, answer: ProviderResponse) -> TokenRespo
 
     The four error words of that section count with any 4xx, and with 200 as some providers send them. An answer with
     neither tokens nor an error says nothing about the code, which the user may still enter: `providerUnreachable`.
-    Raises `stateExpired`, what `authorization_error` makes of words for the user, and what `token_response` raises.
+    Raises `stateExpired`, what `authorization_error` makes of words for the user, and what `consent_response` raises.
     """
     match refusal_word(app, answer):
         case "authorization_pending":
@@ -137,7 +138,9 @@ def device_token_response(app: OAuthApp, answer: ProviderResponse) -> TokenRespo
         case word if MEANINGS.get(word.lower()) in FOR_PERSON:
             raise authorization_error(word)
     try:
-        return token_response(app, answer)
+        return consent_response(app, answer)
+    except RefusedTokens:  # the code is used
+        raise
     except BrokerError as error:
         refused = error.with_traceback(None)
     if refused.code is Code.TOKEN_RESPONSE_INVALID and not _brings_token(app, answer):

@@ -16,6 +16,7 @@ from oauthbroker.model.provider_habits import NOT_BEARER
 from oauthbroker.protocol.answer_checks import refuse_if_busy
 from oauthbroker.protocol.client_auth import PASSING, authenticated_post, refusal_note
 from oauthbroker.protocol.crash_guard import crashed, judge
+from oauthbroker.protocol.issued_tokens import Issued
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value, with_headers
 from oauthbroker.protocol.token_fields import (
     FORM,
@@ -67,9 +68,9 @@ class TokenResponse:
     end_stated: bool = False
 
     @property
-    def secrets(self) -> tuple[Secret, ...]:
-        """Return the tokens to revoke, the refresh token first (RFC 7009)."""
-        return tuple(token for token in (self.refresh_token, self.access_token) if token is not None)
+    def issued(self) -> Issued:
+        """Return the tokens to revoke if the answer is not kept."""
+        return Issued.of(self.refresh_token, self.access_token)
 
     def token(self, sent_at: datetime, refresh_token: Secret | None) -> Token:
         """Return the token to store, beside the `refresh_token` of the grant. Its lifetime counts from `sent_at`."""
@@ -88,11 +89,16 @@ class TokenResponse:
 
 
 class RefusedTokens(BrokerError):
-    """A refused answer contained a usable token. `tokens` are the tokens to revoke, in order."""
+    """A refused answer contained usable tokens, which are to be revoked."""
 
-    def __init__(self, code: Code, tokens: tuple[Secret, ...], *, note: str = "") -> None:
+    def __init__(self, code: Code, issued: Issued, *, note: str = "") -> None:
         super().__init__(code, note=note)
-        self.tokens = tokens
+        self.issued = issued
+
+    @property
+    def tokens(self) -> tuple[Secret, ...]:
+        """Return the tokens to revoke, in order."""
+        return self.issued.secrets
 
 
 def code_request(
@@ -164,11 +170,9 @@ def token_response(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool =
     access = optional_token(found, "access_token")  # (5)
     if access is None:
         raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="no access token")
-    usable = [access]
+    refresh: Secret | None = None
     try:
         refresh = optional_token(found, "refresh_token")
-        if refresh is not None:
-            usable.insert(0, refresh)
         id_token = optional_token(found, "id_token") or optional_token(members, "id_token")
         check_usable_as_bearer(app, members, refreshed=refreshed)  # (6)
         _check_type(app, text_of(found, "token_type"))
@@ -190,7 +194,7 @@ def token_response(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool =
             facts=facts,
             end_stated=states_lifetime(app, found),
         )
-    raise RefusedTokens(refused.code, tuple(usable), note=refused.note)
+    raise RefusedTokens(refused.code, Issued.of(refresh, access), note=refused.note)
 
 
 def client_credentials_response(app: OAuthApp, answer: ProviderResponse) -> TokenResponse:

@@ -7,10 +7,11 @@ from oauthbroker.records.auth_session import AuthSession, Claim, ClaimedSession,
 from oauthbroker.records.browser_attempt import Attempt, Login
 from oauthbroker.records.device_authorization import Device
 from oauthbroker.records.event import AgentEvent, EventType
-from oauthbroker.records.grant import Grant, RevocationState, Token, grant_id
+from oauthbroker.records.grant import Grant, RevocationState, grant_id
 from oauthbroker.records.parked_code import Parked
 from oauthbroker.records.refresh_state import Intent, RefreshState
 from oauthbroker.records.retired_tokens import Retired
+from oauthbroker.records.token import Token
 
 __all__ = [
     "AgentEvent",

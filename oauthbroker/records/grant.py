@@ -6,10 +6,9 @@ import hashlib
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal
 
-from oauthbroker.core.clock import LONG_AGO, SET_BACK
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.records import codec
@@ -17,11 +16,9 @@ from oauthbroker.records.codec import APART, OPTIONAL, named
 from oauthbroker.records.event import AgentEvent
 from oauthbroker.records.refresh_state import RefreshState
 from oauthbroker.records.retired_tokens import Retired, merged
+from oauthbroker.records.token import Token
 
-CLOCK_SLACK_SECONDS = 60
 _LENGTH = struct.Struct(">Q").pack
-ENDLESS = float("inf")
-ALWAYS = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 SPEC = ("provider", "subject", "flow", "scopesGranted", "createdAt", "updatedAt", "revoked", "providerData")
 UNLISTED_AFTER = 2  # consents in a row
 RevocationState = Literal["none", "pending", "done", "refused", "shared", "untold"]
@@ -36,71 +33,14 @@ def grant_id(app: str, subject: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Token:
-    """An issued access token. `lifetime_seconds` is its lifetime at issue; None means it never expires. `expires_at`
-    LONG_AGO means that its end is unknown, so it counts as expired. `end_stated`: the provider itself stated that end;
-    otherwise we assumed it, or do not know who said so."""
-
-    access_token: Secret
-    token_type: str
-    refresh_token: Secret | None = field(default=None, metadata=OPTIONAL)
-    expires_at: datetime | None = field(default=None, metadata=OPTIONAL)
-    lifetime_seconds: int | None = field(default=None, metadata=APART)
-    end_stated: bool = field(default=False, metadata=OPTIONAL)
-
-    @property
-    def end_is_unknown(self) -> bool:
-        return self.expires_at == LONG_AGO
-
-    def seconds_left(self, now: datetime) -> float:
-        """Return the seconds until it expires; infinity for a token that never does."""
-        return ENDLESS if self.expires_at is None else (self.expires_at - now).total_seconds()
-
-    def lives(self, seconds: float, now: datetime) -> bool:
-        """Tell whether it lives longer than `seconds` from now."""
-        return self.seconds_left(now) > seconds
-
-    def is_from_the_future(self, now: datetime, stored_at: datetime) -> bool:
-        """Tell whether the clock was set back since it was stored, so that its end is unknown: it was stored after
-        `now`, or would live longer than it was issued for."""
-        if self.expires_at is None:
-            return False
-        longest = ENDLESS if self.lifetime_seconds is None else self.lifetime_seconds + CLOCK_SLACK_SECONDS
-        return stored_at > now + SET_BACK or self.seconds_left(now) > longest
-
-    def usable(self, seconds: float, stored_at: datetime) -> tuple[datetime, datetime]:
-        """Return the times between which it lives longer than `seconds` and is not from the future; the last one is
-        excluded."""
-        if self.expires_at is None:
-            return ALWAYS
-        try:
-            since, until = stored_at - SET_BACK, self.expires_at - timedelta(seconds=seconds)
-            if self.lifetime_seconds is not None:
-                longest = timedelta(seconds=self.lifetime_seconds + CLOCK_SLACK_SECONDS)
-                since = max(since, self.expires_at - longest)
-        except OverflowError:
-            return LONG_AGO, LONG_AGO
-        return since, until
-
-    def with_latest_end(self, now: datetime, stored_at: datetime) -> Token:
-        """Return it with the latest time at which it can end, after the clock was set back: when it was stored it did
-        not live longer than that from then on."""
-        if self.expires_at is None or not self.is_from_the_future(now, stored_at):
-            return self
-        whole = self.expires_at - stored_at
-        if self.lifetime_seconds is not None:
-            whole = min(whole, timedelta(seconds=self.lifetime_seconds))
-        return replace(self, expires_at=min(self.expires_at, now + whole))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
     """One grant. `account` pins (issuer, account) of the first success; `registration` is the client it was made
     with; `outbox` are events not yet queued; `retired` are earlier tokens still to be revoked at the provider, not
-    before `tell_after` if the provider refused; `elsewhere` are those of other registrations, one set each;
-    `token_binding` is reserved for sender-constrained tokens (RFC 9449). `imported` is the mark of the imported line;
-    an imported grant may have an empty access token until its first refresh. `declined` are scopes that were requested
-    and not granted, with the number of consents in a row."""
+    before `tell_after` if the provider refused; `elsewhere` are those of other registrations, or of another account,
+    one set each; `replaced` are earlier tokens that may share this grant at the provider, so that they are revoked when
+    it ends; `token_binding` is reserved for sender-constrained tokens (RFC 9449). `imported` is the mark of the
+    imported line; an imported grant may have an empty access token until its first refresh. `declined` are scopes that
+    were requested and not granted, with the number of consents in a row."""
 
     app: str = field(metadata=APART)
     provider: str
@@ -121,6 +61,7 @@ class Grant:
     refresh_state: RefreshState = field(default=RefreshState(), metadata=named("renewal") | OPTIONAL)
     retired: Retired | None = field(default=None, metadata=OPTIONAL)
     elsewhere: tuple[Retired, ...] = field(default=(), metadata=OPTIONAL)
+    replaced: tuple[Retired, ...] = field(default=(), metadata=OPTIONAL)
     tell_after: datetime | None = field(default=None, metadata=OPTIONAL)
     token_binding: str = field(default="", metadata=OPTIONAL)
     imported: str = field(default="", metadata=OPTIONAL)
@@ -130,6 +71,11 @@ class Grant:
     @property
     def id(self) -> str:
         return grant_id(self.app, self.subject)
+
+    @property
+    def consent(self) -> tuple[str | None, str]:
+        """Return the marks of the consent or imported line that it came from. Refreshes keep them."""
+        return self.auth_session_id, self.imported
 
     @property
     def refresh_tokens(self) -> tuple[Secret, ...]:
@@ -252,12 +198,18 @@ class Grant:
         return replace(self, token=after.token, refresh_state=refused, updated_at=after.updated_at)
 
     def tombstoned(self, at: datetime) -> Grant:
-        """Return the revoked grant. Its tokens stay sealed until the provider has revoked them. The pin ends with
-        it."""
-        refresh_state = replace(self.refresh_state, intent=None)
-        return replace(
-            self, revoked=True, revocation="pending", account=None, refresh_state=refresh_state, updated_at=at
-        )
+        """Return the revoked grant. Its tokens, and those that it replaced, stay sealed until the provider has revoked
+        them. The pin ends with it."""
+        ended = replace(self, revoked=True, revocation="pending", account=None, updated_at=at, replaced=())
+        ended = replace(ended, refresh_state=replace(self.refresh_state, intent=None))
+        for each in reversed(self.replaced):
+            ended = ended.owing_by_account(replace(each, since=at))
+        return ended
+
+    def owing_by_account(self, ended: Retired) -> Grant:
+        """Return the grant with tokens to be revoked. Another account's stay apart: grants may share it."""
+        is_ours = ended.registration == self.registration and ended.authorized_by in {None, self.authorized_by}
+        return self.owing(ended) if is_ours else replace(self, elsewhere=merged(self.elsewhere, ended))
 
     def erased(self, at: datetime, known: RevocationState = "done") -> Grant:
         """Return the tombstone without its tokens. `known` is what the provider knows of the end."""
@@ -271,13 +223,17 @@ class Grant:
             return replace(self, retired=own.and_also(self.retired))
         return replace(self, elsewhere=merged(self.elsewhere, ended))
 
+    def holding(self, earlier: Retired) -> Grant:
+        """Return the grant with earlier tokens that are revoked when it ends. They name their registration."""
+        return replace(self, replaced=merged(self.replaced, earlier))
+
     def not_told_before(self, at: datetime, registration: str | None = None) -> Grant:
         """Return the grant with the next revocation by a client postponed: the provider refuses it, and only an
         operator can fix that. `registration` None: its own."""
-        if registration is None or registration == self.registration:
-            return replace(self, tell_after=at)
+        registration = self.registration if registration is None else registration
         others = (replace(it, tell_after=at) if it.registration == registration else it for it in self.elsewhere)
-        return replace(self, elsewhere=tuple(others))
+        postponed = replace(self, elsewhere=tuple(others))
+        return replace(postponed, tell_after=at) if registration == self.registration else postponed
 
     def told(self, ended: Retired | None, at: datetime, outcome: RevocationState = "done") -> Grant:
         """Return the grant after these tokens were revoked at the provider, or given up. A tombstone's tokens are

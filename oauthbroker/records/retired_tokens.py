@@ -11,8 +11,11 @@ from oauthbroker.records.codec import OPTIONAL, named
 
 MOST = 20
 """The limit for each kind. It is reached only if a provider does not answer for very long; then the oldest go."""
+MOST_BYTES = 64 * 1024
+"""The limit for each kind in bytes, so that a record with many long tokens still fits the store. The newest token is
+always kept."""
 MOST_CLIENTS = 5
-"""The limit of other registrations in one record. Each is a client id that the app had within a week."""
+"""The limit of sets in one list of a record. Each is a client id that the app had, or an account that agreed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +71,27 @@ class Retired:
 
 
 def merged(sets: Iterable[Retired], more: Retired) -> tuple[Retired, ...]:
-    """Return one set per registration, the newest first, with the tokens of `more`. At most MOST_CLIENTS."""
-    kept = {each.registration: each for each in sets}
-    there = kept.get(more.registration)
-    kept[more.registration] = more.and_also(there)
-    return tuple(sorted(kept.values(), key=lambda each: each.since, reverse=True)[:MOST_CLIENTS])
+    """Return one set per registration and account, the newest first, with the tokens of `more`. At most MOST_CLIENTS.
+    Tokens whose account is unknown join the first set of their registration."""
+    sets = tuple(sets)
+    there = next((each for each in sets if _is_one_set(each, more)), None)
+    kept = (more.and_also(there), *(each for each in sets if each is not there))
+    return tuple(sorted(kept, key=lambda each: each.since, reverse=True)[:MOST_CLIENTS])
+
+
+def _is_one_set(one: Retired, other: Retired) -> bool:
+    by = {one.authorized_by, other.authorized_by} - {None}
+    return one.registration == other.registration and len(by) < 2
 
 
 def _each_once(secrets: Iterable[Secret]) -> tuple[Secret, ...]:
-    return tuple({secret.reveal(): secret for secret in secrets}.values())[:MOST]
+    kept, room = dict[str, Secret](), MOST_BYTES
+    for secret in secrets:
+        text = secret.reveal()
+        if text in kept:
+            continue
+        room -= len(text)
+        if kept and (room < 0 or len(kept) == MOST):
+            break
+        kept[text] = secret
+    return tuple(kept.values())

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
-from typing import Literal
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records.grant import Grant
 from oauthbroker.records.refresh_state import RefreshState
 from oauthbroker.records.retired_tokens import Retired
+
+MACHINE = "client_credentials"
+"""The flow whose tokens need no consent: the next one replaces them at their end, and the provider drops them."""
 
 
 def parts_of(grant: Grant) -> tuple[Grant, ...]:
@@ -20,27 +23,70 @@ def parts_of(grant: Grant) -> tuple[Grant, ...]:
     return (*((own,) if own.to_be_told else ()), *(_part(grant, others) for others in grant.elsewhere))
 
 
-def passed_on(old: Grant | None, new: Grant, app: OAuthApp) -> Grant:
-    """Return `new`, which replaces `old`, with the old tokens that are still to be revoked.
+def passed_on(old: Grant | None, new: Grant, app: OAuthApp, *, is_apart: bool = True) -> Grant:
+    """Return `new`, which replaces `old`, with the old tokens that are still to be revoked: at once, or when `new`
+    ends if revoking them earlier could end `new` too. Left out are the ones that it uses itself.
 
-    Left out are the ones that it uses itself, and those of its own client if revoking them would also end the new
-    grant. `forgotten` says what the audit log has to know.
+    `is_apart`: `new` came from a consent of its own, so its tokens were not made with the old ones. `forgotten` says
+    what the audit log has to know.
     """
-    for part in reversed(parts_of(old)) if old is not None else ():
-        left = part.ended.without(_used(new)) if part.ended is not None else None
-        if left is not None and (part.registration != new.registration or app.revocation.reach == "token"):
-            by = part.authorized_by
-            left = replace(left, registration=part.registration, authorized_by=by, tell_after=part.tell_after)
-            new = new.owing(left)
+    if old is None:
+        return new
+    is_apart = is_apart and not _texts(*_used(new)) & _texts(*_used(old), *_unrevoked(old), *_replaced(old))
+    for each in reversed(old.replaced):
+        new = _with(new, each, at_once=False)
+    for part in reversed(parts_of(old)):
+        if part.ended is not None:
+            by_another = part.registration != new.registration
+            ended = replace(part.ended, registration=part.registration, authorized_by=part.authorized_by)
+            ended = replace(ended, tell_after=part.tell_after)
+            new = _with(new, ended, at_once=by_another or (is_apart and app.revocation.reach == "token"))
+    own = _own(old) if new.flow != MACHINE and app.revocation.kind != "none" else None
+    if own is not None:
+        by_another = own.registration != new.registration
+        new = _with(new, own, at_once=(by_another or is_apart) and app.revocation.reach == "token")
     return new
 
 
-def forgotten(old: Grant | None, new: Grant, app: OAuthApp) -> Literal["none", "shared"] | None:
-    """Return why `new`, which replaces `old`, lacks a token that is still to be revoked, in the audit log's words:
-    telling would end `new` too, or there are too many. None if it lacks none."""
-    if old is None or _texts(*_unrevoked(old)) <= _texts(*_used(new), *_unrevoked(new)):
-        return None
-    return "none" if new.revoked or app.revocation.reach == "token" else "shared"
+def forgotten(old: Grant | None, new: Grant, app: OAuthApp) -> bool:
+    """Return whether `new`, which replaces `old`, lacks a token that could still be revoked: there are too many."""
+    if old is None:
+        return False
+    kept = _texts(*_used(new), *_unrevoked(new), *_replaced(new))
+    own = _own(old) if new.flow != MACHINE and app.revocation.kind != "none" else None
+    return not _texts(*_unrevoked(old), *_replaced(old), *(own.secrets if own is not None else ())) <= kept
+
+
+def with_late(grant: Grant, late: Retired, app: OAuthApp, begun: Grant | None) -> Grant:
+    """Return the newest grant with tokens that came late, to be revoked: at once if the grant has ended, or if a
+    consent has replaced the grant `begun` that they came for, and revoking them ends nothing else. Otherwise they wait
+    for the grant's end, because they may have been made with its own."""
+    if awaits(grant, late.registration):
+        return grant.owing(late)
+    left = late.without(_used(grant))
+    if left is None or app.revocation.kind == "none":
+        return grant
+    is_apart = begun is not None and _is_of_another_consent(grant, begun)
+    left = replace(left, authorized_by=begun.authorized_by if begun is not None else None)
+    is_apart = is_apart or late.registration != grant.registration
+    return _with(grant, left, at_once=is_apart and app.revocation.reach == "token")
+
+
+def shares(grant: Grant, tokens: Iterable[Secret]) -> bool:
+    """Return whether a living grant uses one of these tokens."""
+    return bool(_texts(*_used(grant)) & _texts(*tokens))
+
+
+def _is_of_another_consent(grant: Grant, begun: Grant) -> bool:
+    is_imported = grant.auth_session_id is None
+    return not is_imported and grant.consent != begun.consent and not _texts(*_used(grant)) & _texts(*_used(begun))
+
+
+def _with(new: Grant, earlier: Retired, *, at_once: bool) -> Grant:
+    left = earlier.without(_used(new))
+    if left is None:
+        return new
+    return new.owing(left) if at_once else new.holding(left)
 
 
 def dated_back(grant: Grant, registration: str, at: datetime) -> Grant:
@@ -58,7 +104,8 @@ def dated_back(grant: Grant, registration: str, at: datetime) -> Grant:
 
 def awaits(grant: Grant, registration: str) -> bool:
     """Tell whether tokens of this client that come late belong to something that has ended."""
-    return grant.revoked or any(others.registration == registration for others in grant.elsewhere)
+    by_another = registration != grant.registration
+    return grant.revoked or (by_another and any(each.registration == registration for each in grant.elsewhere))
 
 
 def _part(grant: Grant, others: Retired) -> Grant:
@@ -84,10 +131,25 @@ def _unrevoked(grant: Grant) -> tuple[Secret, ...]:
     )
 
 
+def _replaced(grant: Grant) -> tuple[Secret, ...]:
+    return tuple(secret for each in grant.replaced for secret in each.secrets)
+
+
+def _own(grant: Grant) -> Retired | None:
+    """Return the tokens of a living grant, with the client and account that they belong to."""
+    token = grant.token
+    if token is None or grant.revoked or grant.flow == MACHINE:
+        return None
+    refresh = tuple(secret for secret in (grant.refresh_state.spare, token.refresh_token) if secret is not None)
+    access = (token.access_token,) if token.access_token else ()
+    by = grant.authorized_by
+    return Retired(grant.updated_at, refresh, access, registration=grant.registration, authorized_by=by)
+
+
 def _used(grant: Grant) -> tuple[Secret, ...]:
     token = None if grant.revoked else grant.token
     found = (token.access_token, token.refresh_token, grant.refresh_state.spare) if token is not None else ()
-    return tuple(secret for secret in found if secret is not None)
+    return tuple(secret for secret in found if secret)
 
 
 def _texts(*secrets: Secret) -> set[str]:

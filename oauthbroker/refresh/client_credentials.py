@@ -102,6 +102,6 @@ class ClientCredentials:
             before = held.generation if held is not None else 0
             if (there.generation if there is not None else 0) != before:
                 return there.record if there is not None else None
-            if (why := forgotten(held.record if held is not None else None, grant, app)) is not None:
-                self.audit.write(GrantRevoked(app=grant.app, grant=grant.id, provider=why), self.clock.now())
+            if forgotten(held.record if held is not None else None, grant, app):
+                self.audit.write(GrantRevoked(app=grant.app, grant=grant.id, provider="none"), self.clock.now())
             return (await self.repository.save_grant(grant, expect=before, room=room)).record

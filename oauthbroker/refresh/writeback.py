@@ -16,10 +16,11 @@ from oauthbroker.core.single_flight import Flight
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
+from oauthbroker.protocol.issued_tokens import Issued
 from oauthbroker.protocol.refresh_call import Redeemed
 from oauthbroker.protocol.refresh_messages import RefreshRefused
-from oauthbroker.records import Grant, RefreshState
-from oauthbroker.records.unrevoked_tokens import awaits
+from oauthbroker.records import Grant, RefreshState, Retired
+from oauthbroker.records.unrevoked_tokens import awaits, with_late
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.retry_store import RetryStore, Write
 from oauthbroker.repository.repository import Repository, Reservation, Versioned
@@ -30,13 +31,21 @@ _LOGGED = frozenset({Code.TOKEN_RESPONSE_INVALID, Code.TOKEN_UNCHANGED, Code.APP
 class Dropper(Protocol):
     """Revokes unneeded tokens at the provider. True if the provider has accepted all of them."""
 
-    async def __call__(self, app: OAuthApp, tokens: tuple[Secret, ...]) -> bool: ...
+    async def __call__(self, app: OAuthApp, issued: Issued) -> bool: ...
 
 
 class Later(Protocol):
-    """Revokes tokens that came for a grant of this subject after its revocation."""
+    """Keeps or revokes tokens that came for the grant `begun` after its revocation or replacement."""
 
-    async def __call__(self, app: OAuthApp, subject: str, *, refresh: Secret | None, access: Secret | None) -> None: ...
+    async def __call__(
+        self,
+        app: OAuthApp,
+        subject: str,
+        *,
+        refresh: Secret | None,
+        access: Secret | None,
+        begun: Grant | None = None,
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +115,17 @@ class Writeback:
                 await self.note(entry, Metric.RENEWALS, begun.app)
                 return held.record
             if held is not None and (adopted := held.record.adopting(begun, redeemed.token)) is not None:
+                access = Retired.of(None, redeemed.token.access_token, self.clock.now())
+                adopted = with_late(adopted, replace(access, registration=job.app.registration), job.app, begun)
                 return (await self.repository.save_grant(adopted, expect=held.generation, room=room)).record
             await self.repository.sync("grants")  # it may be the one that a failed write has put there
-        # a new login may share its grant with these tokens: then they are left
-        if held is None or awaits(held.record, job.app.registration):
-            access = redeemed.token.access_token
-            await self.late(job.app, begun.subject, refresh=redeemed.refresh_token, access=access)
+        is_over = held is None or awaits(held.record, job.app.registration)
+        refresh, access_token, instead_of = (
+            redeemed.refresh_token,
+            redeemed.token.access_token,
+            None if is_over else begun,
+        )
+        await self.late(job.app, begun.subject, refresh=refresh, access=access_token, begun=instead_of)
         return held.record if held is not None else None
 
     def _with(self, redeemed: Redeemed, grant: Grant) -> Grant:
@@ -144,7 +158,7 @@ class Writeback:
                 if refresh_state.ended and grant is not None and not grant.refresh_state.ended:
                     trouble = BrokerError(Code.REFRESH_IN_PROGRESS, retry_after_seconds=1)  # of another attempt
                 refreshed = Refreshed(grant, trouble)
-        await self._drop_unwanted(job.app, refused, refresh_state, refreshed.grant)
+        await self._drop_unwanted(job.app, begun, refused, refresh_state, refreshed.grant)
         return refreshed
 
     async def withdraw(self, begun: Grant) -> None:
@@ -161,14 +175,17 @@ class Writeback:
             return (await self.repository.save_grant(changed, expect=held.generation, room=room)).record
 
     async def _drop_unwanted(
-        self, app: OAuthApp, refused: RefreshRefused, refresh_state: RefreshState, grant: Grant | None
+        self, app: OAuthApp, begun: Grant, refused: RefreshRefused, refresh_state: RefreshState, grant: Grant | None
     ) -> None:
-        if grant is not None and awaits(grant, app.registration):
+        is_over = grant is not None and awaits(grant, app.registration)
+        is_replaced = grant is not None and grant.consent != begun.consent
+        if grant is not None and (is_over or (is_replaced and not refresh_state.ended)):
             if refused.spare is not None or refused.access is not None:
-                await self.late(app, grant.subject, refresh=refused.spare, access=refused.access)
+                instead_of = None if is_over else begun
+                await self.late(app, grant.subject, refresh=refused.spare, access=refused.access, begun=instead_of)
             return
         spare = refused.spare if refresh_state.ended else None  # while the grant may go on, it may be all it has
-        unwanted = tuple(secret for secret in (spare, refused.access) if secret is not None)
+        unwanted = Issued.of(spare, refused.access)
         if unwanted and app.revocation.reach == "token":
             await self.drop(app, unwanted)
 

@@ -34,7 +34,7 @@ class GrantTags:
 
 def people_of(grant: Grant) -> frozenset[str]:
     """Return the subject, and who agreed to it or to replaced tokens that it keeps."""
-    agreed = (grant.authorized_by, *(others.authorized_by for others in grant.elsewhere))
+    agreed = (grant.authorized_by, *(others.authorized_by for others in (*grant.elsewhere, *grant.replaced)))
     return frozenset(filter(None, (grant.subject, *agreed)))
 
 

@@ -1,4 +1,5 @@
-"""End tokens that arrive after their grant was ended: the answer to a request that was under way at that time."""
+"""Keep or end tokens that arrive after their grant was ended or replaced: the answer to a request that was under way at
+that time."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.records import Grant, Retired, grant_id
-from oauthbroker.records.unrevoked_tokens import awaits, forgotten
+from oauthbroker.records.unrevoked_tokens import forgotten, with_late
 from oauthbroker.repository.repository import Conflict, Versioned
 from oauthbroker.revocation.pending_revocations import in_order
 from oauthbroker.revocation.revoke import Revoke
@@ -18,46 +19,59 @@ from oauthbroker.revocation.revoke import Revoke
 
 @dataclass(frozen=True, slots=True)
 class LateTokens:
-    """Ends tokens of grants that are ended already."""
+    """Ends tokens of grants that are ended or replaced already."""
 
     revoke: Revoke
 
-    async def end(self, app: OAuthApp, subject: str, *, refresh: Secret | None, access: Secret | None) -> None:
-        """Revoke tokens that arrived after their grant was ended. They join its tombstone before the provider is told,
-        so that neither a crash nor a busy provider loses one.
+    async def end(
+        self,
+        app: OAuthApp,
+        subject: str,
+        *,
+        refresh: Secret | None,
+        access: Secret | None,
+        begun: Grant | None = None,
+    ) -> None:
+        """Revoke tokens that arrived after their grant was ended. They join its record before the provider is told, so
+        that neither a crash nor a busy provider loses one.
 
-        The caller holds the grant's flight. Tokens are kept if a new login has replaced the grant, because the provider
-        may treat both as one grant.
+        The caller holds the grant's flight. Beside a living grant, which has replaced `begun` or was refreshed by
+        another attempt, they wait in its record for its end as long as the provider may treat both as one grant.
         """
         held: Versioned[Grant] | None = None
         code = Code.RECORD_CORRUPT
         try:
             async with self.revoke.repository.pair(app.name, subject):
                 held = await self.revoke.repository.grant(app.name, subject)
-                if held is not None and not awaits(held.record, app.registration):
-                    return
                 if held is not None:
                     late = replace(Retired.of(refresh, access, self.revoke.clock.now()), registration=app.registration)
-                    held = await self._join(app, held, late)
+                    held = await self._join(app, held, late, begun)
         except (BrokerError, Conflict) as error:
             held, code = None, error.code if isinstance(error, BrokerError) else Code.STORE_LOCKED
         if held is None:
-            await self._end_unstored(app, subject, Retired.of(refresh, access, self.revoke.clock.now()), code)
+            late = Retired.of(refresh, access, self.revoke.clock.now())
+            await self._end_unstored(app, subject, late, code, may_tell=begun is None)
             return
-        with suppress(BrokerError):  # the tombstone holds them: a later round goes on
-            await self.revoke.end_tokens(app, held.record)
+        if held.record.to_be_told:
+            with suppress(BrokerError):  # the record holds them: a later round goes on
+                await self.revoke.end_tokens(app, held.record)
 
-    async def _join(self, app: OAuthApp, held: Versioned[Grant], late: Retired) -> Versioned[Grant]:
-        grant = held.record.owing(late)
-        if (why := forgotten(held.record, grant, app)) is not None:
-            await self.revoke.note(GrantRevoked(app=grant.app, grant=grant.id, provider=why))
+    async def _join(
+        self, app: OAuthApp, held: Versioned[Grant], late: Retired, begun: Grant | None
+    ) -> Versioned[Grant]:
+        grant = with_late(held.record, late, app, begun)
+        if grant == held.record:
+            return held
+        if forgotten(held.record, grant, app):
+            await self.revoke.note(GrantRevoked(app=grant.app, grant=grant.id, provider="none"))
         return await self.revoke.repository.save_grant(grant, expect=held.generation)
 
-    async def _end_unstored(self, app: OAuthApp, subject: str, late: Retired, code: Code) -> None:
+    async def _end_unstored(self, app: OAuthApp, subject: str, late: Retired, code: Code, *, may_tell: bool) -> None:
         """Revoke late tokens that could not be stored. Without the record, shared grants are unknown: only a revocation
-        that ends just its own token is sent. Elsewhere the tokens end with the tombstone's own."""
+        that ends just its own token is sent, and none beside a living grant. Elsewhere the tokens end with the
+        tombstone's own."""
         told = False
-        if app.revocation.reach == "token":
+        if may_tell and app.revocation.reach == "token":
             with suppress(BrokerError):
                 told = await self.revoke.provider.tell(app, in_order(late)) == "done"
         grant = grant_id(app.name, subject)[:15]

@@ -12,12 +12,11 @@ from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.clock import SET_BACK, CertainTime, Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Bell, to_its_end
-from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
+from oauthbroker.protocol.issued_tokens import Issued
 from oauthbroker.protocol.refresh_messages import RefreshRefused
-from oauthbroker.protocol.revocation_messages import Hint
 from oauthbroker.records import AgentEvent, Grant, RefreshState
 from oauthbroker.records.unrevoked_tokens import dated_back, parts_of
 from oauthbroker.refresh.circuit import Circuits
@@ -54,12 +53,11 @@ class Revoke:
     outbox: Bell
     log: Log
 
-    async def tokens(self, app: OAuthApp, tokens: tuple[Secret, ...]) -> bool:
-        """Revoke each token at the provider, the refresh token first. Return whether the provider revoked the
+    async def tokens(self, app: OAuthApp, issued: Issued) -> bool:
+        """Revoke each token at the provider, refresh tokens first. Return whether the provider revoked the
         longest-lived one. A failure returns False and raises nothing."""
-        hints: tuple[Hint, ...] = ("refresh_token", "access_token") if len(tokens) > 1 else ("access_token",)
         try:
-            return await self.provider.tell(app, list(zip(hints, tokens, strict=False))) == "done"
+            return await self.provider.tell(app, in_order(issued)) == "done"
         except BrokerError:
             return False
 

@@ -169,6 +169,7 @@ class OAuthManager:
         return failed
 
     async def _answer(self, caller: Caller, call: TokenCall, issue: _Issues[T]) -> T | AuthorizationRequired:
+        is_replaced = False
         for _ in range(3):
             if call.app.mcp is not None:
                 call = call.with_app(await self.mcp_clients.complete(call.app))
@@ -181,6 +182,9 @@ class OAuthManager:
                 early = grant is not None and is_early(grant, call.need, self.clock.now())
                 job = RefreshJob(app=app, subject=subject, seen=held, rejected=rejected, early=early)
                 refreshed = await self.refresh.refresh(job)
+                if self._is_superseded(call, held, refreshed.grant):
+                    is_replaced = True
+                    continue
                 grant, decision = refreshed.grant, settle(refreshed, call.need, self.clock.now())
                 if isinstance(decision, UseToken) and self._is_rejected(call, grant):
                     raise refreshed.trouble or BrokerError(Code.TOKEN_UNCHANGED)
@@ -189,6 +193,8 @@ class OAuthManager:
                 await caller.check_turn()
             match decision:
                 case Refuse(code, seconds):
+                    if is_replaced and not code.retryable:  # perhaps a pause that concerns the replaced grant
+                        code, seconds = Code.REFRESH_IN_PROGRESS, 1
                     raise BrokerError(code, retry_after_seconds=seconds)
                 case UseToken(degraded) if grant is not None:
                     version = held.entry if held is not None and held.record is grant else None
@@ -225,6 +231,13 @@ class OAuthManager:
         if isinstance(decision, RefreshToken) and is_early(grant, call.need, now):
             return self._forced(grant, now)
         return decision
+
+    def _is_superseded(self, call: TokenCall, held: Versioned[Grant] | None, newest: Grant | None) -> bool:
+        """Return whether a consent or an import has replaced the grant during its refresh, and the new one has to be
+        refreshed, too."""
+        if held is None or newest is None or newest.consent == held.record.consent:
+            return False
+        return isinstance(self._decide(call, newest), RefreshToken)
 
     def _needs_person(self, call: TokenCall, grant: Grant | None) -> bool:
         return isinstance(self._decide(call, grant), AskPerson)

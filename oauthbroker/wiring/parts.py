@@ -281,7 +281,7 @@ class Parts(Flows):
 
     @cached_property
     def rooms(self) -> OpenRooms:
-        return OpenRooms(config=self.config, scrubber=self.scrubber, log=self.log)
+        return OpenRooms(config=self.config, scrubber=self.scrubber, log=self.log, clock=self.clock)
 
     @cached_property
     def gauges(self) -> Gauges:

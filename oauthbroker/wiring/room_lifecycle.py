@@ -10,11 +10,13 @@ from functools import partial
 from typing import Any
 
 from oauthbroker.audit.room_entry import RoomTypes
+from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Round
 from oauthbroker.core.refused import described
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.room_resources import RoomResources
+from oauthbroker.observability.held_locks import HeldLocks
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.transcript_scrubber import Scrubber
 from oauthbroker.rooms.declaration import Room
@@ -33,10 +35,11 @@ _BROKEN = RoomFinding(code="findingsFailed", text="The room's own check fails.",
 class Seat:
     """One room. It is opened and closed in one task of its own, as task groups demand."""
 
-    def __init__(self, name: str, log: Log) -> None:
+    def __init__(self, name: str, log: Log, clock: Clock) -> None:
         self.name = name
         self.opened = OpenRoom()
         self._log = log.bind(room=name)
+        self._held_locks = HeldLocks(clock, self._log)
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_behind = False
@@ -90,10 +93,19 @@ class Seat:
         for a lock of the store."""
         while not _is_cancelled():
             with Round().hurried():
-                flaw = await _flaw(background.work)
+                flaw = await _flaw(partial(self._round, background))
             if flaw is not None:
                 self._log.error("background work of a room failed", task=background.name, error=flaw)
             await asyncio.sleep(background.seconds)
+
+    async def _round(self, background: Background) -> None:
+        try:
+            await background.work()
+        except BrokerError as error:
+            if not self._held_locks.met(background.name, error):
+                raise
+        else:
+            self._held_locks.worked(background.name)
 
     async def _stay(
         self, opens: OpensRoom, broker: object, resources: RoomResources, ready: asyncio.Future[OpenRoom]
@@ -131,6 +143,7 @@ class OpenRooms:
     config: CurrentConfig
     scrubber: Scrubber
     log: Log
+    clock: Clock
     types: RoomTypes = field(default_factory=RoomTypes)
     _seats: list[Seat] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -174,7 +187,7 @@ class OpenRooms:
             ends[task].note_open()
 
     async def _open(self, room: Room, broker: object) -> None:
-        seat = Seat(room.name, self.log)
+        seat = Seat(room.name, self.log, self.clock)
         self._seats.append(seat)
         await seat.open(named(room, room.open), broker, self._resources(room.name))
 

@@ -12,6 +12,7 @@ from oauthbroker.broker import Broker
 from oauthbroker.config.reload import Read, Reload, Source
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle
+from oauthbroker.observability.held_locks import HeldLocks
 from oauthbroker.operations.room_state import RoomState
 from oauthbroker.repository.store_age import StoreAge
 from oauthbroker.store.rotation import KeyRotation
@@ -43,6 +44,7 @@ class Running:
         if rotation is not None:
             audit, clock, figures, metrics = parts.audit, parts.clock, parts.key_figures, parts.metrics
             self._keys = StoreKeys(rotation=rotation, audit=audit, clock=clock, figures=figures, metrics=metrics)
+        self._held_locks = HeldLocks(parts.clock, parts.log)
         self.tasks = list[asyncio.Task[None]]()
         self._web = DeferredWeb(parts)
         self.broker = Broker(
@@ -142,8 +144,10 @@ class Running:
         """Run one round. Log its fault, so that the next round comes: a relay that died would leave agents asleep."""
         try:
             await work()
+            self._held_locks.worked(task)
         except BrokerError as error:
-            self.parts.log.error("tending failed", task=task, code=error.code.value, note=error.note)
+            if not self._held_locks.met(task, error):
+                self.parts.log.error("tending failed", task=task, code=error.code.value, note=error.note)
         except Exception as error:  # noqa: BLE001  (its text may hold anything, so only its type is told)
             self.parts.log.error("tending failed", task=task, error=type(error).__name__)
 

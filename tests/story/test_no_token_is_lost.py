@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.audit import Connected, GrantImported, GrantRevoked, RenewalFailed, TokenRenewed
+from oauthbroker.audit import GrantRevoked, RenewalFailed, TokenRenewed
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
@@ -27,9 +27,9 @@ from tests.story.client_credentials_kit import MACHINE, machine_app, team_turn
 
 OWN, WAITING = ("own-access", "own-refresh", "spare"), ("retired-access", "retired-refresh")
 OTHERS = ("others-access", "others-refresh")  # of a client that no broker here has
-REPLACED = (Connected, GrantImported, TokenRenewed, RenewalFailed)
-"""What the audit log says of a living grant's own tokens when others replace them, or when the provider refuses them: it
-is not told of those."""
+REFRESHED = (TokenRenewed, RenewalFailed)
+"""What the audit log says of a living grant's own tokens when a refresh replaces them, or when the provider refuses them:
+it is not told of those."""
 
 
 @dataclass
@@ -157,8 +157,9 @@ async def kept(process: Process) -> set[str]:
     found = list[Secret | None]()
     async for held in Repository(process.store).grants():
         grant, token = held.record, held.record.token
+        others = (*grant.elsewhere, *grant.replaced)
         found += [grant.refresh_state.spare, *((token.access_token, token.refresh_token) if token is not None else ())]
-        found += [secret for each in (grant.retired, *grant.elsewhere) if each is not None for secret in each.secrets]
+        found += [secret for each in (grant.retired, *others) if each is not None for secret in each.secrets]
     return {secret.reveal() for secret in found if secret is not None}
 
 
@@ -200,7 +201,7 @@ def ended(grant: Grant, process: Process) -> Grant:
 def check(w: World, gone: set[str], state: str, *, may_give_up: bool) -> None:
     """`gone` are in no record, and the provider was not told."""
     if state == "living" and gone & set(OWN):
-        assert any(isinstance(entry, REPLACED) for entry in w.entries) or given_up(w)
+        assert any(isinstance(entry, REFRESHED) for entry in w.entries) or given_up(w)
         gone -= set(OWN)
     assert may_give_up or not gone, gone
     assert given_up(w) or not gone, gone

@@ -131,21 +131,30 @@ async def test_a_login_back_with_the_first_client_takes_them_over(start, identit
     await pending(old, identity_provider)
     await connected(new, identity_provider)
     ready = await connected(old, identity_provider)
-    assert () == (await grant_of(old)).elsewhere
+    (others,) = (await grant_of(old)).elsewhere
+    assert others.registration == new.broker.bundle.apps["mail"].registration, "only the new client may revoke them"
     await old.parts.bulk_revocation.round()
-    assert 1 == identity_provider.living_tokens(OLD, "alice")
+    assert [1, 1] == [identity_provider.living_tokens(client, "alice") for client in (OLD, NEW)]
+    await new.parts.bulk_revocation.round()
+    assert [1, 0] == [identity_provider.living_tokens(client, "alice") for client in (OLD, NEW)]
     assert identity_provider.is_alive(ready.access_token)
 
 
-async def test_a_login_back_that_a_revocation_would_end_drops_them_with_an_entry(start, identity_provider):
+async def test_a_login_back_that_a_revocation_would_end_keeps_them_until_its_own_end(start, identity_provider):
     app = user_app(identity_provider, revocation=Revocation(reach="grant"))
+    identity_provider.change(OLD, revoke_reach="only")
     old, new = start([app]), start([with_new_client(identity_provider, app)])
     await pending(old, identity_provider)
     await connected(new, identity_provider)
     ready = await connected(old, identity_provider)
-    await old.parts.bulk_revocation.round()
-    assert (False, ["failed", "shared"]) == ((await grant_of(old)).to_be_told, audited(old))
+    for broker in (old, new):
+        await broker.parts.bulk_revocation.round()
+    assert (False, ["failed"]) == ((await grant_of(old)).to_be_told, audited(old))
     assert identity_provider.is_alive(ready.access_token)
+    assert "later" == await old.broker.grants.revoke("mail", ALICE), "it cannot tell of the other client"
+    await new.parts.bulk_revocation.round()
+    assert [0, 0] == [identity_provider.living_tokens(client, "alice") for client in (OLD, NEW)]
+    assert not (await grant_of(new)).to_be_told
 
 
 async def test_they_are_kept_as_long_as_refused_ones_and_then_given_up_with_an_entry(start, identity_provider):

@@ -28,9 +28,9 @@ from oauthbroker.records.api_key import ApiKey, roles_of
 from oauthbroker.records.auth_session import NO_CLAIM_LASTS, Claim
 from oauthbroker.records.browser_session import BrowserSession
 from oauthbroker.records.event_queue import Item
-from oauthbroker.records.grant import Token
 from oauthbroker.records.parked_code import PARKED_SECONDS
 from oauthbroker.records.refresh_state import UNCLEAR_SECONDS, Intent, RefreshState
+from oauthbroker.records.token import Token
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.repository.session_limits import OpenSessions
 from oauthbroker.repository.versioned import DueWork, Untold
@@ -238,8 +238,8 @@ DEADLINES: dict[str, Deadline] = {
     "records.refresh_state.Intent.at": Deadline(a_lost_answer, 300),
     "records.refresh_state.RefreshState.refused_at": Deadline(an_unclear_refusal, UNCLEAR_SECONDS),
     "records.refresh_state.RefreshState.forced": Deadline(a_counted_rejection, 3600),
-    "records.grant.Token.expires_at": Deadline(a_token, 3600),
-    "records.grant.Token.lifetime_seconds": Deadline(an_imported_token, 3600),
+    "records.token.Token.expires_at": Deadline(a_token, 3600),
+    "records.token.Token.lifetime_seconds": Deadline(an_imported_token, 3600),
     "records.api_key.ApiKey.expires_at": Deadline(an_api_key, 3600),
     "records.api_key.ApiKey.ending_since": Deadline(an_overlap, 600),
     "records.turn_record.TurnRecord.expires_at": Deadline(a_turn, 900),
@@ -328,7 +328,7 @@ def test_every_time_in_the_code_has_a_row() -> None:
     beside = {
         "quota.OpenSessions.check",
         "web.browsers",
-        "records.grant.Token.lifetime_seconds",
+        "records.token.Token.lifetime_seconds",
     }  # deadlines that are no member's type
     assert (set(), set()) == (found - set(rows), set(rows) - found - beside)
 

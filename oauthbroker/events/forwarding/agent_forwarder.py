@@ -22,6 +22,7 @@ from oauthbroker.core.lifecycle import Bell, Life
 from oauthbroker.events.forwarding.senders import Sender
 from oauthbroker.events.port import EventLease, Queues
 from oauthbroker.model.settings import Limits
+from oauthbroker.observability.held_locks import HeldLocks
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.protocol.sent_event import SentEvent
@@ -56,6 +57,7 @@ class AgentForwarder:
         self._clock, self._metrics, self._log = parts.clock, parts.metrics, parts.log.bind(forwarder=name, agent=agent)
         self._seconds = min(SEND_SECONDS, parts.limits.queue_lease_seconds / 2)  # the event stays leased meanwhile
         self._room = asyncio.Semaphore(AT_ONCE)
+        self._held_locks = HeldLocks(self._clock, self._log)
         self._failures, self._resume_at = 0, 0.0
 
     async def run(self) -> None:
@@ -88,11 +90,14 @@ class AgentForwarder:
                 continue
             signal = self._queues.listen()
             try:
-                if (delivery := await self._queues.lease(self._agent)) is not None:
+                delivery = await self._queues.lease(self._agent)
+                self._held_locks.worked("forwarding")
+                if delivery is not None:
                     return delivery
                 await self._queues.wait(signal, WAIT_SECONDS)
             except BrokerError as error:
-                self._log.error("forwarding waits for the store", code=error.code.value)
+                if not self._held_locks.met("forwarding", error):
+                    self._log.error("forwarding waits for the store", code=error.code.value)
                 await self._rest(1.0)
         self._room.release()
         return None

@@ -97,7 +97,8 @@ class _Resumer:
                 await to_its_end(lambda: self._resume(run, refused), self._pool)
         except Exception as error:  # noqa: BLE001  (of one run: the others go on)
             word = error.code.value if isinstance(error, BrokerError) else type(error).__name__
-            _LOG.error("the run %s did not go on: %s", run.id, word)
+            level = logging.DEBUG if word == Code.STORE_LOCKED.value else logging.ERROR  # it goes on at the next look
+            _LOG.log(level, "the run %s did not go on: %s", run.id, word)
         finally:
             self._under_way.discard(run.id)
 

@@ -184,12 +184,12 @@ def of_grants(grants: Sequence[GrantView], apps: Mapping[str, AppFacts]) -> list
     )
     to_tell = [grant for grant in grants if grant.to_be_told]
     found += _if_any(
-        "that ended here and whose provider does not know yet",
+        "with tokens that ended here and whose provider does not know yet",
         [grant for grant in to_tell if any(_may_tell(apps, grant))],
         "A running broker tells it; `oauthbroker grants revoke --all` does so at once.",
     )
     found += _if_any(
-        "that ended here and whose provider this configuration cannot tell",
+        "with tokens that ended here and whose provider this configuration cannot tell",
         [grant for grant in to_tell if not all(_may_tell(apps, grant))],
         "Configure the app again with the client id that they were made with: a week after their end the tokens are "
         "erased untold.",

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Final
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.file.checked_files import close, quietly
+from oauthbroker.store.file.checked_files import check_file, close, closing
 from oauthbroker.store.file.system_calls import Fs
+
+TEMP: Final = ".tmp"
+_AT_ONCE = 8  # a disk that is well again gets rid of them over the next writes
 
 
 def write_file(fs: Fs, fd: int, data: bytes, *, reserved: bool = False) -> None:
@@ -28,7 +32,7 @@ def write_file(fs: Fs, fd: int, data: bytes, *, reserved: bool = False) -> None:
 
 def new_temp(fs: Fs, folder: int, name: str) -> tuple[str, int]:
     """Create a temporary file beside `name`, and return its name, which no entry can have, and its descriptor."""
-    return new_locked(fs, folder, f".{name}.", ".tmp")
+    return new_locked(fs, folder, f".{name}.", TEMP)
 
 
 def new_locked(fs: Fs, folder: int, start: str, end: str = "") -> tuple[str, int]:
@@ -37,6 +41,7 @@ def new_locked(fs: Fs, folder: int, start: str, end: str = "") -> tuple[str, int
     It is locked while its writer lives. A store that starts at this moment may still remove it as a leftover; then it
     is created once more.
     """
+    remove_left(fs)
     for _ in range(8):
         temp = f"{start}{os.urandom(8).hex()}{end}"
         fd = fs.create_file(folder, temp)
@@ -51,13 +56,55 @@ def new_locked(fs: Fs, folder: int, start: str, end: str = "") -> tuple[str, int
 
 
 def drop_temp(fs: Fs, folder: int, temp: str, fd: int) -> None:
-    """Remove a temporary file."""
-    quietly(lambda: fs.unlink(folder, temp))
+    """Remove a temporary file. One that the disk keeps is removed before the next one is created, or by the next
+    start."""
+    try:
+        fs.unlink(folder, temp)
+    except FileNotFoundError:  # a store that starts has removed it
+        pass
+    except OSError:
+        fs.leftovers.add((folder, _identity(fs, folder), temp))
     close(fs, fd)
 
 
+def remove_left(fs: Fs, most: int | None = _AT_ONCE) -> None:
+    """Try again to remove temporary files that could not be removed. Those of closed folders stay."""
+    for each in list(fs.leftovers)[:most]:
+        folder, identity, temp = each
+        if _identity(fs, folder) == identity:
+            try:
+                fs.unlink(folder, temp)
+            except FileNotFoundError:
+                pass
+            except OSError:
+                return
+            fs.leftovers.discard(each)
+
+
+def _identity(fs: Fs, folder: int) -> tuple[int, int]:
+    try:
+        found = fs.fstat(folder)
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
+
+
+def collect_temps(fs: Fs, folder: int, start: str = ".") -> None:
+    """Remove temporary files whose names begin so and whose writer has died. A living writer holds a lock on its
+    file."""
+    for name in fs.listdir(folder):
+        if name.startswith(start) and name.endswith(TEMP):
+            with suppress(FileNotFoundError), closing(fs, fs.open_file(folder, name)) as fd:  # its writer was faster
+                check_file(fs.fstat(fd))
+                if fs.try_lock(fd):
+                    fs.unlink(folder, name)
+
+
 def create_whole(fs: Fs, folder: int, name: str, data: bytes) -> None:
-    """Write `data` under a name, durably: a crash leaves the whole file, or what the name had before."""
+    """Write `data` under a name, durably: a crash leaves the whole file, or what the name had before. The next call
+    removes the temporary file that it leaves."""
+    with suppress(OSError, BrokerError):
+        collect_temps(fs, folder, f".{name}.")
     with replacing(fs, folder, name) as fd:
         write_file(fs, fd, data)
     fs.fsync(folder)

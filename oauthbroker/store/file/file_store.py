@@ -12,6 +12,7 @@ from pathlib import Path
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.entry_names import check_key, check_kinds, check_tags, is_name
+from oauthbroker.store.file.atomic_files import remove_left
 from oauthbroker.store.file.cache_stamp import Stamp
 from oauthbroker.store.file.folders import open_folders
 from oauthbroker.store.file.locked_writes import Writer
@@ -235,6 +236,7 @@ class FileStore:
         finally:
             self._locks.close()
             self._writer.pool.shutdown()
+            remove_left(self._fs, most=None)
             self._folders.close()
 
     def _check_open(self, key: Key) -> None:

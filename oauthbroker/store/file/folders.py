@@ -1,8 +1,9 @@
 """Open the folders of a file store: check ownership, probe locks, and remove leftovers of a crash.
 
 An open store has an *open mark*, a file in `data/` that is locked while its process lives and removed when the store is
-closed. So a mark that is not locked shows that a process has died. Only then may temporary files be left beside the
-records, and only then are the folders of the records listed: that takes longer the more records there are.
+closed. So a mark that is not locked shows that a process has died, or could not remove a temporary file. Only then may
+temporary files be left beside the records, and only then are the folders of the records listed: that takes longer the
+more records there are.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.file.atomic_files import drop_temp, new_locked
+from oauthbroker.store.file.atomic_files import collect_temps, drop_temp, new_locked
 from oauthbroker.store.file.checked_files import (
     check_file,
     check_root,
@@ -76,7 +77,7 @@ def _open_all(fs: Fs, root: Path, names: Collection[str]) -> Folders:
                     stack.callback(close, fs, opened[name])
             _probe_locks(fs, opened[LOCKS])
             for folder in (data, *(opened.values() if dead else ())):
-                _collect(fs, folder)
+                collect_temps(fs, folder)
             for name in dead:
                 quietly(partial(fs.unlink, data, name))
         return Folders(opened, stack.pop_all(), data=data, mark=mark)
@@ -130,11 +131,13 @@ def _check_not_moved(fs: Fs, data: int) -> None:
 
 
 def _unmark(fs: Fs, data: int, name: str, fd: int, opened_by: int) -> None:
-    """Remove the open mark. A forked child that closes its copy of the store leaves its parent's mark."""
-    if os.getpid() == opened_by:
+    """Remove the open mark. It stays beside a temporary file that cannot be removed, so that the next start looks for
+    that one. A forked child that closes its copy of the store leaves its parent's mark."""
+    if os.getpid() == opened_by and not fs.leftovers:
         drop_temp(fs, data, name, fd)
     else:
         close(fs, fd)
+    fs.leftovers.clear()
 
 
 def open_data(fs: Fs, root: Path) -> int:
@@ -163,17 +166,3 @@ def _probe_locks(fs: Fs, folder: int) -> None:
             close(fs, second)
     if not excludes:
         raise BrokerError(Code.STORE_UNAVAILABLE, note="file locks do not exclude each other here")
-
-
-def _collect(fs: Fs, folder: int) -> None:
-    """Remove temporary files whose writer has died. A living writer holds a lock on its file."""
-    for name in fs.listdir(folder):
-        if name.startswith(".") and name.endswith(".tmp"):
-            _collect_one(fs, folder, name)
-
-
-def _collect_one(fs: Fs, folder: int, name: str) -> None:
-    with suppress(FileNotFoundError), closing(fs, fs.open_file(folder, name)) as fd:  # its writer removed it first
-        check_file(fs.fstat(fd))
-        if fs.try_lock(fd):
-            fs.unlink(folder, name)

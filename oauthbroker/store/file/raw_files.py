@@ -155,8 +155,10 @@ class RawFiles:
         return sum(len(tags) for name, tags in at_border(lambda: self._tags_of(kind)).items() if name not in names)
 
     def close(self) -> None:
-        if self._own[0]:
+        if self._own[0] and not self._fs.leftovers:
             drop_temp(self._fs, self._data, *self._own)
+        elif self._own[0]:  # the next start removes the leftovers
+            close(self._fs, self._own[1])
         close(self._fs, self._data)
 
     def _folder(self, name: str) -> int | None:

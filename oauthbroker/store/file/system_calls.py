@@ -10,6 +10,7 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,6 +35,12 @@ _PLANTED = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, err
 
 class Fs:
     """The file layer on the operating system. Every method raises OSError."""
+
+    @cached_property
+    def leftovers(self) -> set[tuple[int, tuple[int, int], str]]:
+        """Temporary files that could not be removed: the descriptor of their folder, which folder that is, and their
+        name."""
+        return set()
 
     def make_root(self, path: Path) -> None:
         """Create the missing folders down to `path`, durably. The last one is synced even if it exists: the sync of

@@ -235,7 +235,7 @@ class EntryFiles:
         if found is None:
             return False
         name = f"{key.kind}-{key.name}-{fingerprint(found[0])}"
-        kept = self._fs.listdir(self._folders.corrupt)
+        kept = [each for each in self._fs.listdir(self._folders.corrupt) if not each.startswith(".")]
         if name in kept:
             return True
         if len(kept) >= _MOST_ASIDE:

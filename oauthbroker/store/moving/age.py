@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import pyrage
 
+from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import Refused
-from oauthbroker.store.file.atomic_files import replacing
+from oauthbroker.store.file.atomic_files import collect_temps, replacing
 from oauthbroker.store.file.checked_files import closing, read_file
 from oauthbroker.store.file.system_calls import Fs, at_border
 from oauthbroker.store.moving.archive import DAMAGED, ArchiveReader
@@ -79,6 +81,8 @@ def _encrypt(fs: Fs, path: Path, lines: Iterator[bytes], to: Sequence[Any]) -> N
     with closing(fs, fs.open_root(path.parent)) as folder:
         if path.name in fs.listdir(folder):
             raise Refused(f"{path} exists, and nothing is overwritten. Choose another name.")
+        with suppress(OSError, BrokerError):
+            collect_temps(fs, folder, f".{path.name}.")
         with replacing(fs, folder, path.name) as fd:
             _piped(lines, lambda data: fs.write(fd, data), to)
             fs.fsync(fd)

@@ -61,7 +61,7 @@ def test_a_token_is_taken_and_what_does_not_belong_to_it_is_dropped() -> None:
         found.refresh_token, found.id_token, found.lifetime_seconds, found.scopes,
     )  # fmt: skip
     assert f"{CANARY}-access" == found.access_token.reveal()
-    assert 1 == len(found.secrets)
+    assert 1 == len(found.issued.secrets)
 
 
 @pytest.mark.parametrize(

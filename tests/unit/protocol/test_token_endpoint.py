@@ -65,8 +65,8 @@ def test_the_response_prints_nothing_of_the_tokens_or_the_facts():
 
 
 def test_secrets_come_in_the_order_to_revoke_them():
-    assert ["rt", f"{CANARY}-at"] == [token.reveal() for token in judged(refresh_token="rt").secrets]
-    assert [f"{CANARY}-at"] == [token.reveal() for token in judged().secrets]
+    assert ["rt", f"{CANARY}-at"] == [token.reveal() for token in judged(refresh_token="rt").issued.secrets]
+    assert [f"{CANARY}-at"] == [token.reveal() for token in judged().issued.secrets]
 
 
 def test_facts_keep_everything_but_secrets_at_any_depth():

@@ -103,6 +103,7 @@ grants = st.builds(
     outbox=st.lists(events, max_size=2).map(tuple),
     retired=st.none() | retired,
     elsewhere=st.lists(elsewhere, max_size=2, unique_by=lambda each: each.registration).map(tuple),
+    replaced=st.lists(elsewhere, max_size=2, unique_by=lambda each: each.registration).map(tuple),
     tell_after=st.none() | moments,
     provider_data=facts,
 )

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.records import Grant, RefreshState, Retired
-from oauthbroker.records.retired_tokens import MOST, merged
+from oauthbroker.records import Grant, RefreshState, Retired, Token
+from oauthbroker.records.retired_tokens import MOST, MOST_CLIENTS, merged
 from oauthbroker.records.unrevoked_tokens import forgotten, parts_of, passed_on
+from oauthbroker.store.seal import MAX_BODY
 from tests.unit.records import kit
 
 LATER = kit.UPDATED + timedelta(seconds=30)
@@ -38,7 +39,7 @@ def tokens_of(grant: Grant) -> set[str]:
         () if grant.token is None else (grant.token.access_token, grant.token.refresh_token, grant.refresh_state.spare)
     )
     sets = () if grant.retired is None else (grant.retired,)
-    others = [secret for each in (*sets, *grant.elsewhere) for secret in each.secrets]
+    others = [secret for each in (*sets, *grant.elsewhere, *grant.replaced) for secret in each.secrets]
     return {secret.reveal() for secret in (*own, *others) if secret is not None}
 
 
@@ -166,13 +167,67 @@ def test_records_without_the_newer_member_open_and_write_the_same_bytes():
     assert old == Grant.from_plaintext(old.to_plaintext())
 
 
-@given(kit.grants, kit.grants, st.sampled_from(["token", "grant"]))
-def test_a_new_grant_loses_no_token_that_is_to_be_revoked_without_a_word_for_the_audit_log(old, new, reach):
-    new = replace(new, revoked=False, revocation="none", retired=None, elsewhere=())
-    app: Any = SimpleNamespace(revocation=SimpleNamespace(reach=reach))
-    passed = passed_on(old, new, app)
+@given(kit.grants, kit.grants, st.sampled_from(["token", "grant"]), st.booleans())
+def test_a_new_grant_loses_no_earlier_token_and_revokes_none_that_it_may_share(old, new, reach, is_apart):
+    """However often it is replaced: tokens that are not revoked at once are revoked when the new grant ends."""
+    new = replace(new, revoked=False, revocation="none", retired=None, elsewhere=(), replaced=())
+    passed = passed_on(old, new, app_with(reach), is_apart=is_apart)
     held = {text for grant in (new, passed) for text in tokens_of(grant)}
-    lost = {text for part in parts_of(old) for text in chain(*revealed(part.ended))} - held
-    assert bool(lost) is (forgotten(old, passed, app) is not None)
-    if reach == "token":
-        assert set() == lost, "there is room for so few"
+    own = () if old.revoked or old.token is None else (old,)
+    lost = {text for grant in own for text in tokens_of(grant)} - held - {""}
+    lost |= {text for part in parts_of(old) for text in chain(*revealed(part.ended))} - held - {""}
+    assert set() == lost, "there is room for so few"
+    assert not forgotten(old, passed, app_with(reach))
+    ordered = {text for part in parts_of(old) for text in chain(*revealed(part.ended))}
+    told = {text for part in parts_of(passed) for text in chain(*revealed(part.ended))}
+    if reach == "grant":
+        assert told <= ordered, "no person has ordered to revoke the others while the new grant lives"
+    assert not told & {secret.reveal() for secret in used(new)}
+    ended = passed.tombstoned(LATER)
+    assert (held | lost) - {""} <= {text for part in parts_of(ended) for text in chain(*revealed(part.ended))}
+    assert () == ended.replaced
+
+
+def app_with(reach: str) -> Any:
+    return SimpleNamespace(revocation=SimpleNamespace(reach=reach, kind="rfc7009"))
+
+
+def token_of(access: str, refresh: str) -> Token:
+    token = kit.grant().token
+    assert token is not None
+    return replace(token, access_token=Secret(access), refresh_token=Secret(refresh))
+
+
+def used(grant: Grant) -> tuple[Secret, ...]:
+    token = grant.token
+    found = () if token is None else (token.access_token, token.refresh_token, grant.refresh_state.spare)
+    return tuple(secret for secret in found if secret)
+
+
+def test_a_record_with_the_most_and_the_longest_tokens_fits_the_store():
+    """A person connects again and again, with many clients and accounts, at a provider with tokens of 64 KiB."""
+    app, grant = app_with("grant"), kit.grant(registration="client 0", authorized_by="one")
+    for number in range(120):
+        texts = [f"{kind}{number}".ljust(64 * 1024, '"') for kind in ("access", "refresh", "spare")]
+        token = token_of(*texts[:2])
+        by = {"registration": f"client {number % 7}", "authorized_by": f"account {number % 11}"}
+        new = kit.grant(token=token, refresh_state=RefreshState(spare=Secret(texts[2])), **by)
+        grant = passed_on(grant, new, app)
+        late = Retired.of(Secret(f"late{number}".ljust(64 * 1024, '"')), None, LATER)
+        grant = grant.owing(replace(late, registration=f"client {number % 5}"))
+    assert len(grant.to_plaintext()) < MAX_BODY
+    assert len(grant.tombstoned(LATER).to_plaintext()) < MAX_BODY
+
+
+def test_of_many_accounts_each_has_a_set_of_its_own_and_the_oldest_go_with_a_word_for_the_audit_log():
+    app, grant, words = app_with("grant"), kit.grant(authorized_by="account 0"), []
+    for number in range(1, MOST_CLIENTS + 3):
+        at = LATER + timedelta(minutes=number)
+        token = token_of(f"a{number}", f"r{number}")
+        old, new = grant, kit.grant(token=token, authorized_by=f"account {number}", updated_at=at)
+        grant = passed_on(old, new, app)
+        words.append(forgotten(old, grant, app))
+    assert [False] * MOST_CLIENTS + [True] * 2 == words
+    assert [f"account {number}" for number in range(MOST_CLIENTS + 1, 1, -1)] == [
+        each.authorized_by for each in grant.replaced
+    ]
