@@ -1,12 +1,15 @@
 """`python -m tests.faults.proof`: run the long forms one after another, and write one page of figures.
 
 `make test` runs the short form of each. `--scale 0.1` runs a tenth of the kills, cancels and minutes; `--minutes 30`
-stops after half an hour, and the parts that did not end by then count as failed. The page is build/proof.md.
+stops after half an hour, and the parts that did not end by then count as failed. `--only hosts` runs the parts whose
+title has that text. The page is build/proof.md. `tests/faults/proof_record.json` keeps when each part last ran whole,
+at which commit, and how that ended: commit it. `--list` prints it, so that no long form is forgotten.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import signal
@@ -15,11 +18,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "build" / "proof.md"
+RECORD = ROOT / "tests" / "faults" / "proof_record.json"
 MINUTES = 120.0
 Result = Literal["passed", "failed", "stopped"]
 
@@ -40,7 +45,8 @@ class Part:
 
 PARTS = (
     Part("Every row and example of the tests", "tests.faults.long_forms", {}),
-    Part("Every story on PostgreSQL", "tests.faults.long_forms", {}, ("--store", "postgres")),
+    Part("Every story on PostgreSQL", "tests.faults.long_forms", {}, ("--which", "postgres")),
+    Part("Every scenario of the MCP project", "tests.faults.long_forms", {}, ("--which", "conformance")),
     Part("Brokers killed at random", "tests.faults.kills", {"kills": 300}),
     Part("A server killed under load", "tests.faults.server_kills", {"kills": 30}),
     Part("A server of two workers killed under load", "tests.faults.server_kills", {"kills": 30}, ("--workers", "2")),
@@ -106,6 +112,29 @@ def page(done: Iterable[Done], scale: float) -> str:
     return "\n".join([*head, *rows, "", *parts])
 
 
+def recorded(done: Iterable[Done], day: str) -> None:
+    """Note the parts that ran whole in the record."""
+    record = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
+    for each in done:
+        if each.result != "stopped":
+            seconds, figures = round(each.seconds), each.figures.splitlines()[-1:]
+            row = {"day": day, "commit": _commit(), "result": each.result, "seconds": seconds, "figures": figures}
+            record[each.part.title] = row
+    kept = {part.title: record[part.title] for part in PARTS if part.title in record}
+    RECORD.write_text(json.dumps(kept, indent=2) + "\n", "utf-8")
+
+
+def last_runs() -> str:
+    """Return a line for each part: when it last ran whole, and how that ended."""
+    record = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
+    lines = []
+    for part in PARTS:
+        row = record.get(part.title)
+        told = "never" if row is None else f"{row['day']} at {row['commit']}: {row['result']} in {row['seconds']} s"
+        lines.append(f"{part.title}: {told}")
+    return "\n".join(lines)
+
+
 def _scaled(size: float, scale: float) -> str:
     """Never less than one: memory that settles looks like memory that grows within the first minute."""
     return f"{max(1.0, size * scale):g}" if isinstance(size, float) else str(max(1, round(size * scale)))
@@ -116,18 +145,31 @@ def _sizes(part: Part, scale: float) -> str:
 
 
 def _machine() -> str:
-    git = ("git", "describe", "--always", "--dirty")
-    commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     python, system = platform.python_version(), platform.platform(terse=True)
-    return f"Commit {commit or 'unknown'}, Python {python}, {system}, {os.cpu_count()} cores."
+    return f"Commit {_commit()}, Python {python}, {system}, {os.cpu_count()} cores."
+
+
+def _commit() -> str:
+    git = ("git", "describe", "--always", "--dirty")
+    return subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.proof")
     parser.add_argument("--scale", type=float, default=1.0, help="how much of each part, such as 0.1")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="the longest that all parts may take")
+    parser.add_argument("--only", default="", help="the parts whose title has this text")
+    parser.add_argument("--list", action="store_true", help="print when each part last ran whole, and run none")
     given = parser.parse_args()
-    done = prove(PARTS, given.scale, given.minutes, lambda each: print(f"{each.part.title}: {each.result}", flush=True))
+    if given.list:
+        print(last_runs())
+        return 0
+    parts = [part for part in PARTS if given.only.lower() in part.title.lower()]
+    if not parts:
+        parser.error(f"no part has {given.only!r} in its title; --list prints them")
+    done = prove(parts, given.scale, given.minutes, lambda each: print(f"{each.part.title}: {each.result}", flush=True))
+    if given.scale >= 1:
+        recorded(done, f"{datetime.now(UTC):%Y-%m-%d}")
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page(done, given.scale), "utf-8")
     print(f"\n{PAGE.read_text('utf-8')}\nwrote {PAGE.relative_to(ROOT)}")

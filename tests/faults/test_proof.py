@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from dataclasses import dataclass
@@ -45,10 +46,38 @@ def test_a_part_that_takes_too_long_is_stopped_with_its_children_and_the_next_is
 def test_the_status_is_that_of_all_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(proof, "ROOT", tmp_path)
     monkeypatch.setattr(proof, "PAGE", tmp_path / "build" / "proof.md")
+    monkeypatch.setattr(proof, "RECORD", tmp_path / "record.json")
     monkeypatch.setattr("sys.argv", ["proof"])
     for lines, status in ((["true"], 0), (["true", "false"], 1)):
         monkeypatch.setattr(proof, "PARTS", [Shell(line, line, {"kills": 1}) for line in lines])
         assert status == proof.main()
+
+
+def test_the_record_says_when_each_part_last_ran_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(proof, "ROOT", tmp_path)
+    monkeypatch.setattr(proof, "PAGE", tmp_path / "build" / "proof.md")
+    monkeypatch.setattr(proof, "RECORD", tmp_path / "record.json")
+    parts = [
+        Shell(title, line, {"kills": 1}) for title, line in (("good", "true"), ("bad", "false"), ("unrun", "true"))
+    ]
+    monkeypatch.setattr(proof, "PARTS", parts)
+    for words in (["--scale", "0.5", "--only", "unrun"], ["--only", "good"], ["--only", "bad"]):
+        monkeypatch.setattr("sys.argv", ["proof", *words])
+        proof.main()
+    capsys.readouterr()
+    monkeypatch.setattr("sys.argv", ["proof", "--list"])
+    assert 0 == proof.main()
+    good, bad, unrun = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"good: \d{4}-\d\d-\d\d at \S+: passed in 0 s", good)
+    assert re.fullmatch(r"bad: \d{4}-\d\d-\d\d at \S+: failed in 0 s", bad)
+    assert "unrun: never" == unrun
+
+
+def test_the_record_names_parts_that_there_are():
+    titles = set(json.loads(proof.RECORD.read_text("utf-8")))
+    assert titles <= {part.title for part in PARTS}
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.title)
