@@ -19,7 +19,8 @@ from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.metadata import ProviderMetadata, texts
 
-_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_basic", "client_secret_post", "none")
+# The body first: servers made with MCP's SDK read it there when a token is revoked, also where they list Basic.
+_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_post", "client_secret_basic", "none")
 _LONGEST: Final = 4096
 # RFC 7591 section 3.2.2. Another word is not passed on.
 _WORDS: Final = frozenset(
