@@ -281,9 +281,15 @@ class _Transport(McpTransport):
         return httpx2.Response(answer.status_code, headers=answer.headers, stream=_BoundedBody(self, answer))
 
     async def _ask(
-        self, request: httpx2.Request, call: dict[str, Any], result: AuthorizationRequired, consents: int
+        self,
+        request: httpx2.Request,
+        call: dict[str, Any],
+        result: AuthorizationRequired,
+        consents: int,
+        *,
+        cancelled: bool,
     ) -> httpx2.Response:
-        del request, call, consents
+        del request, call, consents, cancelled
         self.needed = result
         raise AuthorizationNeeded(result)
 
