@@ -86,6 +86,17 @@ def serve_tools(
     asyncio.run(serve(config, subject, _place(http) if http else None))
 
 
+@app.command("pages", hidden=True)
+def serve_pages(
+    config: Annotated[Path, typer.Option("--config")], listener: Annotated[int, typer.Option("--listener")]
+) -> None:
+    """Serve the pages while links wait that `serve` gave to a host which has ended. `serve` starts this by itself."""
+    check_sdk()
+    from oauthbroker.mcp.serving import serve_waiting
+
+    asyncio.run(serve_waiting(config, listener))
+
+
 def _place(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     host = host.strip("[]")

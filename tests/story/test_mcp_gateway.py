@@ -27,7 +27,7 @@ from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.turn_token import narrow
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from tests.kit.running_broker import ALICE, BOB, Harness, running, turn, user_app
-from tests.story.mcp_kit import served, text_of, upstream
+from tests.story.mcp_kit import link_in, served, text_of, upstream
 
 RESOURCE = AnyHttpUrl("http://127.0.0.1/mcp")
 
@@ -179,6 +179,39 @@ async def test_the_host_is_told_of_the_tools_of_a_server_that_was_connected(stag
         await client.call_tool("mail__oauthbroker_connect", {})
         async with asyncio.timeout(30):
             await (told.wait() if mode == "legacy" else anext(aiter(changes)))
+
+
+@pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
+@pytest.mark.parametrize("action", ["", "cancel"], ids=["a host without dialogs", "a host that cancels them"])
+async def test_a_host_that_waits_for_nothing_is_told_of_the_tools_after_the_consent(
+    stage: Stage, mode: str, action: str
+) -> None:
+    """It got the link in a sentence, and makes no further call."""
+    told = asyncio.Event()
+
+    async def on_message(message: Any) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            told.set()
+
+    async def elicited(_: Any, __: Any) -> ElicitResult:
+        return ElicitResult(action="cancel")
+
+    server, callback = stage.gateway().server, elicited if action and mode != "legacy" else None
+    async with (
+        Client(server, mode=mode, message_handler=on_message, elicitation_callback=callback) as client,
+        AsyncExitStack() as stack,
+    ):
+        if mode != "legacy":
+            changes = await stack.enter_async_context(client.listen(tools_list_changed=True))
+        assert "mail__oauthbroker_connect" in await names(client)
+        result = await client.call_tool("mail__oauthbroker_connect", {})
+        assert result.is_error
+        await asyncio.sleep(0.05)
+        assert not told.is_set()
+        await stage.consents(link_in(text_of(result)))
+        async with asyncio.timeout(30):
+            await (told.wait() if mode == "legacy" else anext(aiter(changes)))
+        assert "mail__whose" in await names(client)
 
 
 async def test_a_list_of_several_pages_is_shown_and_one_without_end_is_cut(

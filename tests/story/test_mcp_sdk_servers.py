@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from mcp.server.auth.settings import ClientRegistrationOptions, RevocationOptions
-from pydantic import AnyHttpUrl
 
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.testing import IdentityProvider, TestClock, leave

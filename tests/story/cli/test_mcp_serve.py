@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -23,7 +25,7 @@ from oauthbroker.testing import Browser, IdentityProvider, connect_through
 from tests.kit.cli import BROKER, MAIN, START_SECONDS, Desk, command, environment, free_port, serving
 from tests.kit.docs import code_blocks
 from tests.kit.served_api import make_key
-from tests.story.mcp_kit import served, text_of, upstream
+from tests.story.mcp_kit import link_in, served, text_of, upstream
 
 pytestmark = pytest.mark.slow
 
@@ -194,6 +196,62 @@ async def test_a_signal_ends_a_call_that_waits_for_the_user(desk: Desk, idp: Ide
                 process.send_signal(signal.SIGTERM)
                 assert "connect/" in text_of(await waiting)
             assert 0 == await asyncio.to_thread(process.wait, START_SECONDS)
+
+
+async def one_call(desk: Desk) -> str:
+    """Call a tool as a host does that nobody watches: it cancels each question, and ends after the call."""
+
+    async def cancels(_: Any, __: Any) -> ElicitResult:
+        return ElicitResult(action="cancel")
+
+    parameters = StdioServerParameters(
+        command=sys.executable, args=["-c", MAIN, "mcp", "serve"], cwd=desk.folder, env=environment()
+    )
+    async with Client(parameters, elicitation_callback=cancels) as client:
+        return text_of(await client.call_tool("mail__whose", {}))
+
+
+async def test_the_link_of_a_host_that_has_ended_lives_until_the_consent(desk: Desk, idp: IdentityProvider) -> None:
+    async with served(upstream(idp).streamable_http_app(json_response=True)) as (port, _):
+        await asyncio.to_thread(configure, desk, idp, port)
+        link = link_in(await one_call(desk))
+        await connect_through(Browser(canaries=desk.canaries), idp, link, "alice")
+        assert "alice" == await one_call(desk)
+        async with asyncio.timeout(60):
+            while await asyncio.to_thread(listens, desk.port):
+                await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize("end", ["end of input", "SIGTERM"])
+async def test_the_link_lives_however_the_host_ends_the_gateway(desk: Desk, idp: IdentityProvider, end: str) -> None:
+    who = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "host", "version": "1"}}
+    said = [
+        {"id": 1, "method": "initialize", "params": who},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "mail__whose", "arguments": {}}},
+    ]
+    async with served(upstream(idp).streamable_http_app(json_response=True)) as (port, _):
+        await asyncio.to_thread(configure, desk, idp, port)
+        with started(desk) as process:
+            await asyncio.to_thread(wait_for, process, b"The pages are served")
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(b"".join(json.dumps({"jsonrpc": "2.0", **each}).encode() + b"\n" for each in said))
+            process.stdin.flush()
+            for _ in range(2):
+                answer = json.loads(await asyncio.to_thread(process.stdout.readline))
+            if end == "SIGTERM":
+                process.terminate()
+            else:
+                process.stdin.close()
+            await asyncio.to_thread(process.wait, START_SECONDS)
+        link = link_in(answer["result"]["content"][0]["text"])
+        page = await connect_through(Browser(canaries=desk.canaries), idp, link, "alice")
+    assert 200 == page.status
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.parametrize("end", ["end of input", "SIGTERM", "SIGINT"])
