@@ -10,30 +10,22 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final
 
+from oauthbroker.authorization.client_registrations import ClientRegistrations
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
-from oauthbroker.protocol.client_registration import (
-    client_document,
-    client_document_url,
-    document_method,
-    registration_request,
-    registration_response,
-    takes_document,
-)
-from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.protocol.client_registration import client_document, client_document_url
 from oauthbroker.protocol.protected_resource import ProtectedResources
-from oauthbroker.protocol.transport import Transport, send_for
 from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.repository.repository import Repository
 
 GOOD: Final = timedelta(days=1)
 FAILURE_SECONDS: Final = 30
 UNKNOWN_SECONDS: Final = 600  # that a server refuses a client before it is given up: a fault that passes ends no grant
-PROVIDER_CALLS: Final = 7  # challenge, two documents of the server, three of the issuer, registration
+PROVIDER_CALLS: Final = 9  # challenge, two documents of the server, three of the issuer, registration, two probes
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,8 +34,7 @@ class McpClients:
 
     repository: Repository
     resources: ProtectedResources
-    discovery: Discovery
-    transport: Transport
+    registrations: ClientRegistrations
     config: CurrentConfig
     clock: Clock
     limits: Limits
@@ -101,6 +92,27 @@ class McpClients:
                 await self.repository.clients.remove(app.name)
                 self.log.warning("a registered client is unknown to its server, and is given up", app=app.name)
 
+    async def doubt(self, name: str) -> None:
+        """Ask the server again before the next link of an app: the last one expired unused, perhaps at an error page
+        for a client that the server has forgotten. Raises nothing."""
+        app = self.config.apps.get(name)
+        if app is None or app.mcp is None:
+            return
+        with suppress(BrokerError):  # another link that expires doubts it again
+            async with self.repository.registration(name, wait=0):
+                found = await self.repository.clients.get(name)
+                if found is not None and self.clock.now() - found.looked_at >= timedelta(seconds=UNKNOWN_SECONDS):
+                    await self.repository.clients.replace(replace(found, looked_at=found.looked_at - GOOD))
+
+    async def forget(self, name: str) -> bool:
+        """Forget what was learnt of an app's server and the client there. Return whether there was any."""
+        async with self.repository.registration(name, wait=PROVIDER_CALLS * self.limits.provider_seconds):
+            found = await self.repository.clients.get(name)
+            if found is not None:
+                await self.repository.clients.remove(name)
+        self._failed.pop(name, None)
+        return found is not None
+
     async def _failure_of(self, app: OAuthApp) -> BrokerError | None:
         """Ask the server and store its answers, under a lease. Return the failure, if it fails."""
         if (recent := self._recent_failure(app)) is not None:
@@ -150,27 +162,8 @@ class McpClients:
             looked_at=self.clock.now(),
         )
         if old is not None and old.issuer == issuer:
-            return replace(old, looked_at=blank.looked_at)
-        at_issuer = app.learnt(issuer, app.client)
-        metadata = await self.discovery.metadata(at_issuer)
-        if app.mcp.has_client:
-            return blank
-        document, method = client_document_url(self.document_base, app.name), document_method(app)
-        if document and takes_document(metadata, method):
-            return replace(blank, client_id=document, auth_method=method)
-        if method != "none":
-            raise BrokerError(Code.MCP_REGISTRATION_NEEDED, note="no document of a client that signs is taken")
-        request = registration_request(at_issuer, metadata)
-        answer = await send_for(app, request, "register", self.transport, self.limits)
-        client, ends_at = registration_response(app, request, answer)
-        return replace(
-            blank,
-            client_id=client.client_id,
-            client_secret=client.client_secret,
-            auth_method=client.auth_method,
-            ends_at=ends_at,
-            scopes=app.scopes,
-        )
+            return await self.registrations.checked(app, old, blank)
+        return await self.registrations.new(app, blank)
 
     def _is_old(self, found: RegisteredClient) -> bool:
         return not timedelta(0) <= self.clock.now() - found.looked_at < GOOD

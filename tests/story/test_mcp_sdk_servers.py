@@ -14,7 +14,7 @@ from mcp.server.auth.settings import ClientRegistrationOptions, RevocationOption
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.testing import IdentityProvider, TestClock, leave
 from tests.kit.cli import free_port
-from tests.kit.running_broker import ALICE, Harness, file_store, running
+from tests.kit.running_broker import ALICE, BOB, Harness, file_store, running, turn
 from tests.story.mcp_apps_kit import app_at
 from tests.story.mcp_kit import fast_mcp, served
 from tests.story.mcp_sdk_kit import Sessions, sdk_server
@@ -96,3 +96,17 @@ async def test_tokens_are_revoked_whatever_proof_the_client_was_registered_with(
         assert proof == client.token_endpoint_auth_method
         assert "done" == await harness.broker.grants.revoke("tickets", ALICE)
         assert not server.tokens[1]
+
+
+async def test_a_client_that_the_server_has_forgotten_is_replaced_before_the_next_link(
+    server: Server, tmp_path: Path
+) -> None:
+    """As after a restart of a server that keeps its clients in memory."""
+    async with server.broker(tmp_path) as harness:
+        await harness.ask_link("OAuthApp/tickets")
+        server.clients.clear()
+        server.clock.advance(25 * 3600)
+        assert 200 == await consent(harness)
+        server.clock.advance(25 * 3600)
+        await harness.ask_link("OAuthApp/tickets", of=turn(BOB))
+        assert 1 == len(server.clients)

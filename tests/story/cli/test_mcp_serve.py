@@ -124,6 +124,22 @@ async def test_a_server_of_which_the_address_is_known_needs_nothing_else(desk: D
     assert 1 == idp.count("register")
 
 
+async def test_a_client_that_was_registered_is_forgotten_by_a_command(desk: Desk, idp: IdentityProvider) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/mcp"
+    async with served(upstream(idp, url).streamable_http_app(json_response=True), port):
+        await asyncio.to_thread(configure_address, desk, idp, url)
+        person = Person(desk, idp)
+        for clients in (1, 2):
+            async with over_stdio(desk, person) as client:
+                assert "alice" == text_of(await client.call_tool("tickets__whose", {}))
+            assert clients == idp.count("register") == len(person.links)
+            done = await asyncio.to_thread(command, "mcp", "forget", "tickets", cwd=desk.folder)
+            assert (0, "Forgotten.\n") == (done.code, done.out)
+        again = await asyncio.to_thread(command, "mcp", "forget", "tickets", cwd=desk.folder)
+        assert (0, "No client of tickets is known.\n") == (again.code, again.out)
+
+
 async def test_pages_of_a_running_broker_are_used(desk: Desk, idp: IdentityProvider) -> None:
     async with served(upstream(idp).streamable_http_app(json_response=True)) as (port, _):
         await asyncio.to_thread(configure, desk, idp, port)
@@ -234,7 +250,8 @@ async def test_the_link_lives_however_the_host_ends_the_gateway(desk: Desk, idp:
         await asyncio.to_thread(configure, desk, idp, port)
         with started(desk) as process:
             await asyncio.to_thread(wait_for, process, b"The pages are served")
-            assert process.stdin is not None and process.stdout is not None
+            assert process.stdin is not None
+            assert process.stdout is not None
             process.stdin.write(b"".join(json.dumps({"jsonrpc": "2.0", **each}).encode() + b"\n" for each in said))
             process.stdin.flush()
             for _ in range(2):
