@@ -70,7 +70,7 @@ class ClientRegistrations:
         The other one is asked about, too: a server that refuses both says nothing by it, and the first one stays.
         Raises as `new`.
         """
-        kept = replace(old, looked_at=blank.looked_at)
+        kept = replace(old, looked_at=blank.looked_at, first_scopes=blank.first_scopes)
         if not old.is_registered or not await self._is_refused(app, old):
             return replace(kept, refused_at=None)
         if old.refused_at is not None and not has_passed(old.refused_at + RESTS, old.refused_at, blank.looked_at):

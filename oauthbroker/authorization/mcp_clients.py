@@ -76,6 +76,12 @@ class McpClients:
             await self.repository.sync("clients")
         return known[0]
 
+    async def first_scopes(self, app: OAuthApp) -> tuple[str, ...]:
+        """Return the scopes that the app's server asks for first. Empty if that is unknown. Raises as `complete`."""
+        await self.complete(app)
+        found = await self.repository.clients.get(app.name)
+        return () if found is None else found.first_scopes
+
     async def answered(self, app: OAuthApp, *, refused: bool) -> None:
         """Give up a registered client that its server has forgotten. The next token call registers another one."""
         if not refused or app.mcp is None or app.mcp.has_client:
@@ -161,6 +167,8 @@ class McpClients:
             redirect_uri=app.redirect.uri,
             looked_at=self.clock.now(),
         )
+        listed = (await self.registrations.discovery.metadata(app.learnt(issuer, app.client))).scopes
+        blank = replace(blank, first_scopes=server.first_scopes(app, listed))
         if old is not None and old.issuer == issuer:
             return await self.registrations.checked(app, old, blank)
         return await self.registrations.new(app, blank)

@@ -61,8 +61,9 @@ class _Asked:
 class McpTransport(httpx2.AsyncBaseTransport):
     """The transport for one user's session with one MCP server. Never raises to the SDK.
 
-    `app` is the OAuthApp of the server, whose `api.hosts` name it. `scopes` are the first ones; None for all of the
-    app's. A server that wants more gets them within the app's ceiling. `tool` is as in `Broker.oauth`.
+    `app` is the OAuthApp of the server, whose `api.hosts` name it. `scopes` are the first ones. None for those that the
+    server asks for, as far as they are the app's, and for all of the app's where it says none. A server that wants more
+    gets them within the app's ceiling. `tool` is as in `Broker.oauth`.
 
     Only tool calls, prompts and resources can ask the user through MCP. For all other requests, such as the first ones
     of a session, and for a host that did not declare URL elicitation, `show` shows the user a link, and the request
@@ -83,6 +84,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
         self._broker, self._oauth = broker, broker.oauth(turn, tool)
         self._app, self._scopes = app, None if scopes is None else tuple(scopes)
         self._client = self._oauth.client(app, self._scopes)
+        self._has_begun = False
         self._show, self._patience = show, patience_seconds
         self._states = RequestStateSecurity.ephemeral().codec
         self._asked: OrderedDict[str, _Asked] = OrderedDict()
@@ -93,6 +95,8 @@ class McpTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         call = _call(request)
         try:
+            if self._scopes is None and not self._has_begun:
+                await self._begin()
             if call is None:
                 return await self._sent(request)
             if call["method"] == "initialize":
@@ -107,6 +111,12 @@ class McpTransport(httpx2.AsyncBaseTransport):
         except Exception as error:  # noqa: BLE001  (of `show`, or of the HTTP client)
             _LOG.error("an MCP request failed: %s", type(error).__name__)
             return _failed(call, BROKEN)
+
+    async def _begin(self) -> None:
+        first = await self._oauth.first_scopes(self._app)
+        if first is not None and self._scopes is None:
+            self._use(first)
+        self._has_begun = True
 
     async def aclose(self) -> None:
         await self._client.aclose()

@@ -20,6 +20,7 @@ class RegisteredClient:
 
     `client_id` is empty for an app that names its own. With `private_key_jwt` the keys are the app's. `ends_at` is the
     end of the secret, `looked_at` when the server was asked for its issuer, `scopes` those that it was registered for.
+    `first_scopes` are those that the server asks for first, as far as they are the app's; empty for an unknown wish.
     `replaced_at`: it took the place of one that the server had forgotten. `refused_at`: the server refused it, and a
     new one, too."""
 
@@ -33,6 +34,7 @@ class RegisteredClient:
     auth_method: AuthMethod = "none"
     ends_at: datetime | None = None
     scopes: tuple[str, ...] | None = None
+    first_scopes: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
     replaced_at: datetime | None = field(default=None, metadata=OPTIONAL)
     refused_at: datetime | None = field(default=None, metadata=OPTIONAL)
 
