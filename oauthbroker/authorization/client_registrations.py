@@ -42,7 +42,8 @@ class ClientRegistrations:
 
     async def new(self, app: OAuthApp, blank: RegisteredClient) -> RegisteredClient:
         """Return `blank` with a client at its issuer: none for an app that has its own, else a document, else one that
-        is registered now. Raises `mcpRegistrationNeeded`, `mcpPkceMissing`, and the codes of provider calls."""
+        is registered now. Raises `mcpRegistrationNeeded`, `mcpPkceMissing`, `mcpUnsupported`, and the codes of provider
+        calls."""
         at_issuer = app.learnt(blank.issuer, app.client)
         metadata = await self.discovery.metadata(at_issuer)
         if app.mcp is not None and app.mcp.has_client:

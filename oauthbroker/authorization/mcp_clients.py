@@ -25,6 +25,7 @@ from oauthbroker.repository.repository import Repository
 GOOD: Final = timedelta(days=1)
 FAILURE_SECONDS: Final = 30
 UNKNOWN_SECONDS: Final = 600  # that a server refuses a client before it is given up: a fault that passes ends no grant
+_REGISTERS: Final = frozenset({Code.MCP_REGISTRATION_NEEDED, Code.MCP_UNSUPPORTED})
 PROVIDER_CALLS: Final = 9  # challenge, two documents of the server, three of the issuer, registration, two probes
 
 
@@ -59,8 +60,9 @@ class McpClients:
         """Return the app with its issuer and client. The server is asked if the store does not know them, and before a
         new session once a day.
 
-        Raises `mcpMetadataMissing`, `mcpPkceMissing`, `mcpRegistrationNeeded`, `appMisconfigured`, the codes of a
-        provider that does not answer, and store codes. A failure is repeated for half a minute without a request.
+        Raises `mcpMetadataMissing`, `mcpPkceMissing`, `mcpRegistrationNeeded`, `mcpUnsupported`, `appMisconfigured`,
+        the codes of a provider that does not answer, and store codes. A failure is repeated without a request: for half
+        a minute, and for ten where the next one would ask for another registration.
         """
         if app.mcp is None:
             return app
@@ -111,7 +113,7 @@ class McpClients:
                     await self.repository.clients.replace(replace(found, looked_at=found.looked_at - GOOD))
 
     async def forget(self, name: str) -> bool:
-        """Forget what was learnt of an app's server and the client there. Return whether there was any."""
+        """Forget the issuer and client of an app. Return whether there were any."""
         async with self.repository.registration(name, wait=PROVIDER_CALLS * self.limits.provider_seconds):
             found = await self.repository.clients.get(name)
             if found is not None:
@@ -131,7 +133,8 @@ class McpClients:
                 asked = await self._asked(app, known and known[1])
             except BrokerError as error:
                 refused = error.with_traceback(None)
-                self._failed[app.name] = app, self.clock.monotonic() + FAILURE_SECONDS, refused
+                rest = UNKNOWN_SECONDS if refused.code in _REGISTERS else FAILURE_SECONDS
+                self._failed[app.name] = app, self.clock.monotonic() + rest, refused
             else:
                 await self.repository.clients.replace(asked)
                 return None

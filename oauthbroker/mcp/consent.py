@@ -10,7 +10,7 @@ PATIENCE_SECONDS: Final = 25.0  # below the 30 s of the SDK's clients
 STATELESS: Final = "2026-07-28"  # the first revision with input_required
 INPUT: Final = "oauthbroker"  # the name of our input request
 PENDING: Final = "pending"
-CANCEL: Final = "cancel"  # a dialog that was closed, or a host in which nobody can see one
+CANCEL: Final = "cancel"  # a dialog that was closed, or that no user could see
 
 
 async def ended(
@@ -24,7 +24,7 @@ async def ended(
     """Wait for the end of an authorization. Return None for consent, PENDING, or a sentence for the model.
 
     `said` is the user's answer to the elicitation; `accept` means only that the user opens the link. The callers answer
-    CANCEL themselves: nobody has decided, and the link lives.
+    CANCEL themselves: the user has not decided, and the link lives.
     """
     if said == "decline":
         if may_cancel:

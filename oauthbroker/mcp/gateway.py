@@ -223,7 +223,7 @@ class McpGateway(McpOAuth):
     def _ask(
         self, ctx: Any, key: tuple[str, str], needed: AuthorizationRequired
     ) -> InputRequiredResult | CallToolResult:
-        """Answer with the link. If the consent brings tools to list, the host is told after it, whoever waits."""
+        """Answer with the link. If the consent brings tools to list, the host is told so, also if no call waits."""
         session_id = needed.auth_session_id
         if (*key, "tools") not in self._lists and session_id not in self._watched:
             self._watched[session_id] = watch = asyncio.create_task(self._tell_after(ctx, session_id))

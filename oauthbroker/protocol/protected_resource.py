@@ -58,7 +58,7 @@ class ProtectedResources:
 
     async def of(self, app: OAuthApp, url: str) -> ProtectedResource:
         """Return the metadata of the server at `url`: from the address that its challenge names, else from the
-        well-known ones. Raises `mcpMetadataMissing`, and what `Transport.send` raises."""
+        well-known ones. Raises `mcpMetadataMissing`, `mcpUnsupported`, and what `Transport.send` raises."""
         challenge = await self._challenge(app, url)
         named = challenge.get("resource_metadata", "")
         addresses = [named] if named else dict.fromkeys([well_known(url, _NAME), well_known(_origin(url), _NAME)])
@@ -94,9 +94,9 @@ class ProtectedResources:
 @judge(Code.MCP_METADATA_MISSING)
 def resource_response(resources: tuple[str, ...], answer: ProviderResponse) -> ProtectedResource:
     """Validate the document (RFC 9728 section 3.3): (1) it exists (2) it is about the resource that the app asks
-    tokens for (3) it names an issuer.
+    tokens for (3) it names an issuer (4) it takes bearer tokens, in a header.
 
-    Raises `mcpMetadataMissing`; `providerUnreachable` or `providerRateLimited` when a retry may help.
+    Raises `mcpMetadataMissing`, `mcpUnsupported`; `providerUnreachable` or `providerRateLimited` when a retry may help.
     """
     refuse_if_busy(answer)
     if answer.status != 200:  # (1)
@@ -108,6 +108,11 @@ def resource_response(resources: tuple[str, ...], answer: ProviderResponse) -> P
     issuers = texts(document.get("authorization_servers"))
     if not issuers:  # (3)
         raise _missing("the metadata names no authorization server")
+    ways = texts(document.get("bearer_methods_supported"))
+    if document.get("dpop_bound_access_tokens_required") is True:  # (4)
+        raise BrokerError(Code.MCP_UNSUPPORTED, note="the server takes only tokens that are bound to a key (DPoP)")
+    if ways is not None and "header" not in ways:
+        raise BrokerError(Code.MCP_UNSUPPORTED, note="the server takes no bearer token in a header")
     return ProtectedResource(
         resource=canonical_uri(said), issuers=issuers, scopes=texts(document.get("scopes_supported"))
     )

@@ -276,6 +276,7 @@ async def test_metadata_is_looked_for_in_the_specified_order(
         ({"registration_endpoint": None}, Code.MCP_REGISTRATION_NEEDED),
         ({"token_endpoint_auth_methods_supported": ["tls_client_auth"]}, Code.MCP_REGISTRATION_NEEDED),
         ({"issuer": "https://other.example"}, Code.APP_MISCONFIGURED),
+        ({"require_signed_request_object": True}, Code.MCP_UNSUPPORTED),
     ],
 )
 async def test_an_authorization_server_that_lacks_something_gets_no_user(
@@ -288,6 +289,45 @@ async def test_an_authorization_server_that_lacks_something_gets_no_user(
         assert code == refused.code
     assert not site.idp.count("register")
     assert not site.idp.count("authorize")
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "lack"),
+    [
+        ({"dpop_bound_access_tokens_required": True}, {}, "DPoP"),
+        ({"bearer_methods_supported": ["body"]}, {}, "in a header"),
+        ({"bearer_methods_supported": []}, {}, "in a header"),
+        ({}, {"dpop_bound_access_tokens": True}, "DPoP"),
+        ({}, {"tls_client_certificate_bound_access_tokens": True}, "mutual TLS"),
+        ({"dpop_signing_alg_values_supported": ["ES256"], "bearer_methods_supported": ["header"]}, {}, ""),
+        ({"dpop_bound_access_tokens_required": False}, {"dpop_bound_access_tokens": False}, ""),
+    ],
+)
+async def test_a_server_that_demands_what_the_broker_does_not_do_gets_no_user_and_the_log_names_it(
+    server: dict[str, Any], client: dict[str, Any], lack: str, site: McpSite, test_clock: TestClock
+) -> None:
+    site.publish(**server)
+    site.idp.script.register.fields(**client)
+    async with world(site, test_clock) as harness:
+        answer = await harness.ask()
+        if not lack:
+            assert isinstance(answer, AuthorizationRequired)
+            return
+        assert Code.MCP_UNSUPPORTED == answer.code
+        assert lack in harness.log.getvalue()
+    assert not site.idp.count("authorize")
+
+
+async def test_the_log_names_the_proofs_of_a_server_that_takes_none_of_ours(
+    site: McpSite, test_clock: TestClock
+) -> None:
+    """As far as they have a name of the registry: a word of the server's own is not passed on."""
+    methods = ["hostile words", "private_key_jwt", "tls_client_auth"]
+    site.idp.script.discovery.fields(token_endpoint_auth_methods_supported=methods, times=None)
+    async with world(site, test_clock) as harness:
+        assert Code.MCP_REGISTRATION_NEEDED == (await harness.ask()).code
+        assert "only: private_key_jwt, tls_client_auth" in harness.log.getvalue()
+        assert "hostile" not in harness.log.getvalue()
 
 
 async def test_a_failure_is_repeated_for_half_a_minute_and_then_asked_for_again(
@@ -540,8 +580,10 @@ async def test_a_server_that_forgot_the_client_and_takes_no_other_gets_no_user(
         forget(site)
         site.idp.script.register.answer(403, {"error": "invalid_client_metadata"})
         await link_expires(harness)
-        assert Code.MCP_REGISTRATION_NEEDED == (await harness.ask()).code
-        test_clock.advance(31)
+        for _ in range(2):
+            assert Code.MCP_REGISTRATION_NEEDED == (await harness.ask()).code
+            assert 2 == site.idp.count("register")
+            test_clock.advance(400)
         await harness.ask_link()
     assert 3 == site.idp.count("register")
 

@@ -229,7 +229,7 @@ async def test_a_user_who_declines_ends_the_call_with_a_sentence_and_the_link(st
 
 @pytest.mark.parametrize("shows", [False, True])
 async def test_a_question_that_the_host_cancels_is_no_refusal_and_its_link_lives(stage: Stage, shows: bool) -> None:
-    """A dialog that was closed, and a host that cancels each question because nobody can see one. A host with a way of
+    """A dialog that was closed, and a host that cancels each question because no user can see one. A host with a way of
     its own to show the link shows it so."""
 
     async def cancels(_: str) -> str:

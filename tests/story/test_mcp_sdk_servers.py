@@ -84,7 +84,7 @@ async def consent(harness: Harness) -> int:
 
 
 @pytest.mark.parametrize("proof", ["client_secret_post", "client_secret_basic", "none"])
-async def test_tokens_are_revoked_whatever_proof_the_client_was_registered_with(
+async def test_tokens_are_revoked_with_each_proof_that_a_client_was_registered_with(
     server: Server, tmp_path: Path, proof: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both packages list Basic, and demand the secret in the body when a token is revoked."""

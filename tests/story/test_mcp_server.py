@@ -305,7 +305,7 @@ async def cancels(_: str) -> str:
 
 
 async def test_a_question_that_the_host_cancels_is_no_refusal_and_its_link_lives(stage: Stage, kind: Kind) -> None:
-    """A dialog that was closed, and a host that cancels each question because nobody can see one."""
+    """A dialog that was closed, and a host that cancels each question because no user can see one."""
     async with stage.client(await stage.serve(kind), cancels) as client, time_passes(stage.harness.clock):
         for _ in range(2):
             result = await client.call_tool("by_token", {})

@@ -215,7 +215,7 @@ async def test_a_signal_ends_a_call_that_waits_for_the_user(desk: Desk, idp: Ide
 
 
 async def one_call(desk: Desk) -> str:
-    """Call a tool as a host does that nobody watches: it cancels each question, and ends after the call."""
+    """Call a tool as a host does that no user watches: it cancels each question, and ends after the call."""
 
     async def cancels(_: Any, __: Any) -> ElicitResult:
         return ElicitResult(action="cancel")
