@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -196,7 +196,7 @@ async def test_a_host_that_waits_for_nothing_is_told_of_the_tools_after_the_cons
     async def elicited(_: Any, __: Any) -> ElicitResult:
         return ElicitResult(action="cancel")
 
-    server, callback = stage.gateway().server, elicited if action and mode != "legacy" else None
+    server, callback = stage.gateway().server, cast("Any", elicited if action and mode != "legacy" else None)
     async with (
         Client(server, mode=mode, message_handler=on_message, elicitation_callback=callback) as client,
         AsyncExitStack() as stack,

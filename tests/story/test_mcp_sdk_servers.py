@@ -66,10 +66,10 @@ def _fast_mcp(port: int) -> Any:
     )
     made = package.FastMCP("tickets", auth=kept)
 
-    @made.tool
     def for_what() -> str:
         return "done"
 
+    made.tool(for_what)
     return made.http_app(), kept.clients, kept.access_tokens, kept.refresh_tokens
 
 

@@ -217,7 +217,8 @@ async def test_a_signal_ends_a_call_that_waits_for_the_user(desk: Desk, idp: Ide
 async def one_call(desk: Desk) -> str:
     """Call a tool as a host does that no user watches: it cancels each question, and ends after the call."""
 
-    async def cancels(_: Any, __: Any) -> ElicitResult:
+    async def cancels(context: Any, params: Any) -> ElicitResult:
+        del context, params
         return ElicitResult(action="cancel")
 
     parameters = StdioServerParameters(
@@ -240,8 +241,12 @@ async def test_the_link_of_a_host_that_has_ended_lives_until_the_consent(desk: D
 
 @pytest.mark.parametrize("end", ["end of input", "SIGTERM"])
 async def test_the_link_lives_however_the_host_ends_the_gateway(desk: Desk, idp: IdentityProvider, end: str) -> None:
-    who = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "host", "version": "1"}}
-    said = [
+    who: dict[str, Any] = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "host", "version": "1"},
+    }
+    said: list[dict[str, Any]] = [
         {"id": 1, "method": "initialize", "params": who},
         {"method": "notifications/initialized"},
         {"id": 2, "method": "tools/call", "params": {"name": "mail__whose", "arguments": {}}},

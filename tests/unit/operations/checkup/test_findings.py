@@ -72,7 +72,7 @@ def test_a_key_that_has_a_successor_is_no_cause_for_alarm(keys: list[ApiKey], li
         ({"refused_at": NOW - timedelta(days=8)}, [("warning", "refuses our client since")]),
     ],
 )
-def test_clients_that_a_server_has_forgotten_are_reported(changes: dict[str, datetime], said: list[Any]) -> None:
+def test_clients_that_a_server_has_forgotten_are_reported(changes: dict[str, Any], said: list[Any]) -> None:
     client = RegisteredClient(
         app="tickets", url="https://m.example", issuer="https://i.example", redirect_uri="", looked_at=NOW, **changes
     )
