@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -25,30 +24,10 @@ from oauthbroker.testing import Browser, IdentityProvider, connect_through
 from tests.kit.cli import BROKER, MAIN, START_SECONDS, Desk, command, environment, free_port, serving
 from tests.kit.docs import code_blocks
 from tests.kit.served_api import make_key
+from tests.story.cli.mcp_serve_kit import configure, listens
 from tests.story.mcp_kit import link_in, served, text_of, upstream
 
 pytestmark = pytest.mark.slow
-
-
-def configure(desk: Desk, idp: IdentityProvider, port: int) -> None:
-    desk.ready_to_serve(idp)
-    path = desk.folder / "config" / "mail.yaml"
-    text = path.read_text("utf-8")
-    path.write_text(
-        text.partition("  owner:")[0]
-        + f"  owner: {{binding: localOperator}}\n  api: {{hosts: ['http://127.0.0.1:{port}'], methods: [GET, POST, DELETE]}}\n"
-    )
-    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  rooms: [mcp]\n")
-    (server,) = (block for block in code_blocks("docs/mcp.md", "yaml") if "\nkind: McpServer" in block)
-    for old, new in (
-        ("https://mcp.example.com/tickets", f"http://127.0.0.1:{port}/mcp"),
-        ("tickets}", "mail}"),
-        ("OAuthApp/tickets", "OAuthApp/mail"),
-        ("[list_tickets, close_ticket]", "[whose]"),
-    ):
-        assert old in server
-        server = server.replace(old, new)
-    desk.write("server", server)
 
 
 def start_to_end() -> list[str]:
@@ -269,11 +248,6 @@ async def test_the_link_lives_however_the_host_ends_the_gateway(desk: Desk, idp:
         link = link_in(answer["result"]["content"][0]["text"])
         page = await connect_through(Browser(canaries=desk.canaries), idp, link, "alice")
     assert 200 == page.status
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.parametrize("end", ["end of input", "SIGTERM", "SIGINT"])
