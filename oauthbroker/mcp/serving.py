@@ -9,8 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +31,7 @@ from oauthbroker.mcp.turn_tokens import TurnTokenVerifier
 
 AUDIENCE: Final = "Connection/mcp-gateway"  # the tool for which turns are begun whose tokens the gateway accepts
 PATH: Final = "/mcp"
+ENDS: Final = (signal.SIGINT, signal.SIGTERM)  # by which hosts end a gateway beside them
 RETRY_SECONDS: Final = 1.0
 LAST_PAGE_SECONDS: Final = 5.0  # in which the browser fetches the page after the consent
 GRACE_SECONDS: Final = 5  # for streams that a host holds open
@@ -69,10 +70,11 @@ async def serve(config: Path, subject: str, http: tuple[str, int] | None) -> Non
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_serve_pages, broker, pages)
             if http is None:
-                ended = partial(_hand_over, broker, pages, config)
-                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, tasks.start_soon, _killed, ended)
+                leave = partial(_leave, broker, pages, config)
+                for number in ENDS:
+                    asyncio.get_running_loop().add_signal_handler(number, tasks.start_soon, leave, number)
                 await _with_stdio(gateway)
-                await ended()
+                await leave()
             else:
                 await _with_http(broker, gateway, http)
             pages.should_exit = True
@@ -80,6 +82,8 @@ async def serve(config: Path, subject: str, http: tuple[str, int] | None) -> Non
 
 async def serve_waiting(config: Path, listener: int) -> None:
     """Serve the pages on a listening socket that a gateway left, until no link of a gateway waits for its user."""
+    for number in ENDS:
+        signal.signal(number, signal.SIG_DFL)  # which the gateway ignored when it started us
     async with open_broker(config) as broker, anyio.create_task_group() as tasks:
         pages = _server(broker.doors.pages)
         tasks.start_soon(pages.serve, [socket.socket(fileno=listener)])
@@ -97,10 +101,23 @@ async def _waiting(broker: Broker) -> str | None:
     return None
 
 
+async def _leave(broker: Broker, pages: uvicorn.Server, config: Path, number: int | None = None) -> None:
+    """Hand the pages over, then end as the signal says: at once, since a read of stdin cannot be interrupted. The next
+    signal waits for that: some hosts send it after a tenth of a second."""
+    for each in ENDS:
+        asyncio.get_running_loop().remove_signal_handler(each)
+        signal.signal(each, signal.SIG_IGN)
+    with anyio.move_on_after(GRACE_SECONDS), suppress(BrokerError, OSError):
+        await _hand_over(broker, pages, config)
+    for each in ENDS:
+        signal.signal(each, signal.SIG_DFL)
+    if number is not None:
+        os.kill(os.getpid(), number)
+
+
 async def _hand_over(broker: Broker, pages: uvicorn.Server, config: Path) -> None:
     """Leave the pages to a process of their own while a link waits: a host that makes one call and ends, and the
     gateway with it, would take the link along. The host ends our process group, so the other gets a new one."""
-    asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
     if not pages.started or await _waiting(broker) is None:
         return
     listener = pages.servers[0].sockets[0].fileno()
@@ -109,11 +126,6 @@ async def _hand_over(broker: Broker, pages: uvicorn.Server, config: Path) -> Non
         sys.executable, "-m", "oauthbroker", *words, pass_fds=[listener], start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-
-
-async def _killed(ended: Callable[[], Awaitable[None]]) -> None:
-    await ended()
-    os.kill(os.getpid(), signal.SIGTERM)  # at once, as a read of stdin cannot be interrupted
 
 
 async def _serve_pages(broker: Broker, pages: uvicorn.Server) -> None:

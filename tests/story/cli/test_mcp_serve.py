@@ -218,7 +218,7 @@ async def test_the_link_of_a_host_that_has_ended_lives_until_the_consent(desk: D
                 await asyncio.sleep(0.2)
 
 
-@pytest.mark.parametrize("end", ["end of input", "SIGTERM"])
+@pytest.mark.parametrize("end", ["end of input", "SIGTERM", "SIGINT", "both"])
 async def test_the_link_lives_however_the_host_ends_the_gateway(desk: Desk, idp: IdentityProvider, end: str) -> None:
     who: dict[str, Any] = {
         "protocolVersion": "2025-11-25",
@@ -240,9 +240,11 @@ async def test_the_link_lives_however_the_host_ends_the_gateway(desk: Desk, idp:
             process.stdin.flush()
             for _ in range(2):
                 answer = json.loads(await asyncio.to_thread(process.stdout.readline))
-            if end == "SIGTERM":
-                process.terminate()
-            else:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if end in {number.name, "both"}:
+                    process.send_signal(number)
+                    await asyncio.sleep(0.02)
+            if end == "end of input":
                 process.stdin.close()
             await asyncio.to_thread(process.wait, START_SECONDS)
         link = link_in(answer["result"]["content"][0]["text"])
