@@ -21,7 +21,7 @@ OURS = ("read", "write", "offline_access")
         ((), None, None, ()),
         ((), (), None, ()),
         (("root", "read"), None, None, ("read",)),
-        (("root",), ("read",), None, ()),
+        (("root",), ("read",), ("offline_access",), ()),
         (("read",), None, ("offline_access", "write"), ("read", "offline_access")),
         (("read", "offline_access"), None, ("read",), ("read",)),
         ((), None, ("read", "offline_access"), ()),
