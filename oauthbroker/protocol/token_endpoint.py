@@ -223,8 +223,6 @@ def _check_type(app: OAuthApp, token_type: str | None) -> None:
         if app.habits.token_type_optional:
             return
         raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="no token type")
-    if token_type.lower() == "dpop":
-        raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note=BOUND)
     is_alias = token_type in app.habits.token_type_aliases and token_type.strip().lower() not in NOT_BEARER
     if token_type.lower() != "bearer" and not is_alias:
         raise BrokerError(Code.TOKEN_RESPONSE_INVALID, note="a token type that was not asked for")

@@ -466,8 +466,3 @@ def test_every_answer_gives_a_token_or_a_broker_error(app, body, status, label):
 def test_a_client_whose_tokens_are_bound_to_a_key_is_for_the_operator_and_no_new_link(word, status):
     error = refusal(lambda: token_response(APP, answer({"error": word}, status)))
     assert (Code.APP_MISCONFIGURED, BOUND) == (error.code, error.note)
-
-
-@pytest.mark.parametrize("token_type", ["DPoP", "dpop"])
-def test_a_token_that_is_bound_to_a_key_is_refused_by_its_name(token_type):
-    assert BOUND == refusal(lambda: judged(token_type=token_type)).note
