@@ -21,7 +21,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.events.port import EventLease
 from oauthbroker.events.waits import Events
 from oauthbroker.model.apps import Bundle
-from oauthbroker.model.token_request import AppRef
+from oauthbroker.model.token_request import AppRef, app_name
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import TurnLike
 from oauthbroker.observability.metrics import Metrics
@@ -179,6 +179,11 @@ class Broker:
     async def revoke(self, app: AppRef, *, subject: str) -> bool:
         """Revoke a grant: here at once, at the provider as soon as it answers. False if none was alive."""
         return await self.grants.revoke(app, subject) is not None
+
+    async def forget_client(self, app: AppRef) -> bool:
+        """Forget the client that was registered for the app of an MCP server. The next token call registers another
+        one, and users consent anew. Return whether there was one."""
+        return await self._services.mcp_clients.forget(app_name(app))
 
     async def erase(self, subject: str, *, patience: float = 0) -> Erased:
         """Revoke a subject's grants and remove all its records, once every provider knows; the audit log stays.

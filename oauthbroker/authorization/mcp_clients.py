@@ -10,30 +10,23 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final
 
+from oauthbroker.authorization.client_registrations import ClientRegistrations
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
-from oauthbroker.protocol.client_registration import (
-    client_document,
-    client_document_url,
-    document_method,
-    registration_request,
-    registration_response,
-    takes_document,
-)
-from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.protocol.client_registration import client_document, client_document_url
 from oauthbroker.protocol.protected_resource import ProtectedResources
-from oauthbroker.protocol.transport import Transport, send_for
 from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.repository.repository import Repository
 
 GOOD: Final = timedelta(days=1)
 FAILURE_SECONDS: Final = 30
 UNKNOWN_SECONDS: Final = 600  # that a server refuses a client before it is given up: a fault that passes ends no grant
-PROVIDER_CALLS: Final = 7  # challenge, two documents of the server, three of the issuer, registration
+_REGISTERS: Final = frozenset({Code.MCP_REGISTRATION_NEEDED, Code.MCP_UNSUPPORTED})
+PROVIDER_CALLS: Final = 9  # challenge, two documents of the server, three of the issuer, registration, two probes
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,8 +35,7 @@ class McpClients:
 
     repository: Repository
     resources: ProtectedResources
-    discovery: Discovery
-    transport: Transport
+    registrations: ClientRegistrations
     config: CurrentConfig
     clock: Clock
     limits: Limits
@@ -68,8 +60,9 @@ class McpClients:
         """Return the app with its issuer and client. The server is asked if the store does not know them, and before a
         new session once a day.
 
-        Raises `mcpMetadataMissing`, `mcpPkceMissing`, `mcpRegistrationNeeded`, `appMisconfigured`, the codes of a
-        provider that does not answer, and store codes. A failure is repeated for half a minute without a request.
+        Raises `mcpMetadataMissing`, `mcpPkceMissing`, `mcpRegistrationNeeded`, `mcpUnsupported`, `appMisconfigured`,
+        the codes of a provider that does not answer, and store codes. A failure is repeated without a request: for half
+        a minute, and for ten where the next one would ask for another registration.
         """
         if app.mcp is None:
             return app
@@ -84,6 +77,12 @@ class McpClients:
         if new_session:  # the sync after the write may have failed, and a grant is of no use without its client
             await self.repository.sync("clients")
         return known[0]
+
+    async def first_scopes(self, app: OAuthApp) -> tuple[str, ...]:
+        """Return the scopes that the app's server asks for first. Empty if that is unknown. Raises as `complete`."""
+        await self.complete(app)
+        found = await self.repository.clients.get(app.name)
+        return () if found is None else found.first_scopes
 
     async def answered(self, app: OAuthApp, *, refused: bool) -> None:
         """Give up a registered client that its server has forgotten. The next token call registers another one."""
@@ -101,6 +100,27 @@ class McpClients:
                 await self.repository.clients.remove(app.name)
                 self.log.warning("a registered client is unknown to its server, and is given up", app=app.name)
 
+    async def doubt(self, name: str) -> None:
+        """Ask the server again before the next link of an app: the last one expired unused, perhaps at an error page
+        for a client that the server has forgotten. Raises nothing."""
+        app = self.config.apps.get(name)
+        if app is None or app.mcp is None:
+            return
+        with suppress(BrokerError):  # another link that expires doubts it again
+            async with self.repository.registration(name, wait=0):
+                found = await self.repository.clients.get(name)
+                if found is not None and self.clock.now() - found.looked_at >= timedelta(seconds=UNKNOWN_SECONDS):
+                    await self.repository.clients.replace(replace(found, looked_at=found.looked_at - GOOD))
+
+    async def forget(self, name: str) -> bool:
+        """Forget the issuer and client of an app. Return whether there were any."""
+        async with self.repository.registration(name, wait=PROVIDER_CALLS * self.limits.provider_seconds):
+            found = await self.repository.clients.get(name)
+            if found is not None:
+                await self.repository.clients.remove(name)
+        self._failed.pop(name, None)
+        return found is not None
+
     async def _failure_of(self, app: OAuthApp) -> BrokerError | None:
         """Ask the server and store its answers, under a lease. Return the failure, if it fails."""
         if (recent := self._recent_failure(app)) is not None:
@@ -113,7 +133,8 @@ class McpClients:
                 asked = await self._asked(app, known and known[1])
             except BrokerError as error:
                 refused = error.with_traceback(None)
-                self._failed[app.name] = app, self.clock.monotonic() + FAILURE_SECONDS, refused
+                rest = UNKNOWN_SECONDS if refused.code in _REGISTERS else FAILURE_SECONDS
+                self._failed[app.name] = app, self.clock.monotonic() + rest, refused
             else:
                 await self.repository.clients.replace(asked)
                 return None
@@ -149,28 +170,11 @@ class McpClients:
             redirect_uri=app.redirect.uri,
             looked_at=self.clock.now(),
         )
+        listed = (await self.registrations.discovery.metadata(app.learnt(issuer, app.client))).scopes
+        blank = replace(blank, first_scopes=server.first_scopes(app, listed))
         if old is not None and old.issuer == issuer:
-            return replace(old, looked_at=blank.looked_at)
-        at_issuer = app.learnt(issuer, app.client)
-        metadata = await self.discovery.metadata(at_issuer)
-        if app.mcp.has_client:
-            return blank
-        document, method = client_document_url(self.document_base, app.name), document_method(app)
-        if document and takes_document(metadata, method):
-            return replace(blank, client_id=document, auth_method=method)
-        if method != "none":
-            raise BrokerError(Code.MCP_REGISTRATION_NEEDED, note="no document of a client that signs is taken")
-        request = registration_request(at_issuer, metadata)
-        answer = await send_for(app, request, "register", self.transport, self.limits)
-        client, ends_at = registration_response(app, request, answer)
-        return replace(
-            blank,
-            client_id=client.client_id,
-            client_secret=client.client_secret,
-            auth_method=client.auth_method,
-            ends_at=ends_at,
-            scopes=app.scopes,
-        )
+            return await self.registrations.checked(app, old, blank)
+        return await self.registrations.new(app, blank)
 
     def _is_old(self, found: RegisteredClient) -> bool:
         return not timedelta(0) <= self.clock.now() - found.looked_at < GOOD

@@ -21,7 +21,8 @@ from oauthbroker.repository.repository import Conflict, Repository, Versioned
 class Sweep:
     """One pass over the sessions. `expired_events` turns on `auth.expired`. It is off by default, because the event
     would wake agents to open the next link again and again. `watch` is called with every open session of the device
-    code flow, because the process that polled for it may be gone."""
+    code flow, because the process that polled for it may be gone, and `unused` with the app of a link that expired
+    without a consent."""
 
     repository: Repository
     finish: Finish
@@ -29,6 +30,7 @@ class Sweep:
     limits: Limits
     expired_events: bool = False
     watch: Callable[[AuthSession], None] | None = None
+    unused: Callable[[str], Awaitable[None]] | None = None
 
     async def once(self) -> int:
         """End and delete sessions; return how many. A session that another process is changing waits for the next pass.
@@ -68,7 +70,10 @@ class Sweep:
         if session.open and self._is_past(session, now):
             if session.parked is not None:  # the user consented, but the browser was not confirmed
                 return await self.finish.fail(held, Code.OWNER_BINDING_FAILED)
-            return await self.finish.lapse(held, event=self._expired)
+            lapsed = await self.finish.lapse(held, event=self._expired)
+            if lapsed and self.unused is not None:
+                await self.unused(session.app)
+            return lapsed
         if session.open and session.device is not None:
             if session.created_at > now + SET_BACK:
                 held = await self.repository.save_session(session.dated_back(now), expect=held.generation)

@@ -248,7 +248,8 @@ class Doctor:
         if self.seen is None:
             return []
         sessions, depth, due = await self.seen.sessions(), await self.seen.depth(), await self.seen.repository.due()
-        return findings.of_work(sessions, depth, self.clock.now(), len(due))
+        clients = findings.of_clients(await self.seen.clients(), self.clock.now())
+        return [*findings.of_work(sessions, depth, self.clock.now(), len(due)), *clients]
 
     async def _grants(self) -> list[Finding]:
         if self.seen is None:

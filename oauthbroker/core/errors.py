@@ -70,6 +70,7 @@ class Code(StrEnum):
     MCP_METADATA_MISSING = "mcpMetadataMissing", 500
     MCP_PKCE_MISSING = "mcpPkceMissing", 500
     MCP_REGISTRATION_NEEDED = "mcpRegistrationNeeded", 500
+    MCP_UNSUPPORTED = "mcpUnsupported", 500
     PROVIDER_UNREACHABLE = "providerUnreachable", 503, _RETRY
     PROVIDER_RATE_LIMITED = "providerRateLimited", 429, _RETRY
     STORE_LOCKED = "storeLocked", 503, _RETRY

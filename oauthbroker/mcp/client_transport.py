@@ -28,7 +28,7 @@ from oauthbroker import (
     decode_json,
     demanded_scopes,
 )
-from oauthbroker.mcp.consent import INPUT, PATIENCE_SECONDS, PENDING, STATELESS, ended
+from oauthbroker.mcp.consent import CANCEL, INPUT, PATIENCE_SECONDS, PENDING, STATELESS, ended
 
 READ_SECONDS: Final = 300.0  # as the SDK's own HTTP client: a tool's call may be silent for minutes
 URL_ELICITATION_REQUIRED: Final = -32042  # in revision 2025-11-25
@@ -61,8 +61,9 @@ class _Asked:
 class McpTransport(httpx2.AsyncBaseTransport):
     """The transport for one user's session with one MCP server. Never raises to the SDK.
 
-    `app` is the OAuthApp of the server, whose `api.hosts` name it. `scopes` are the first ones; None for all of the
-    app's. A server that wants more gets them within the app's ceiling. `tool` is as in `Broker.oauth`.
+    `app` is the OAuthApp of the server, whose `api.hosts` name it. `scopes` are the first ones. None for those that the
+    server asks for, as far as they are the app's, and for all of the app's where it says none. A server that wants more
+    gets them within the app's ceiling. `tool` is as in `Broker.oauth`.
 
     Only tool calls, prompts and resources can ask the user through MCP. For all other requests, such as the first ones
     of a session, and for a host that did not declare URL elicitation, `show` shows the user a link, and the request
@@ -83,6 +84,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
         self._broker, self._oauth = broker, broker.oauth(turn, tool)
         self._app, self._scopes = app, None if scopes is None else tuple(scopes)
         self._client = self._oauth.client(app, self._scopes)
+        self._has_begun = False
         self._show, self._patience = show, patience_seconds
         self._states = RequestStateSecurity.ephemeral().codec
         self._asked: OrderedDict[str, _Asked] = OrderedDict()
@@ -93,6 +95,8 @@ class McpTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         call = _call(request)
         try:
+            if self._scopes is None and not self._has_begun:
+                await self._begin()
             if call is None:
                 return await self._sent(request)
             if call["method"] == "initialize":
@@ -108,18 +112,25 @@ class McpTransport(httpx2.AsyncBaseTransport):
             _LOG.error("an MCP request failed: %s", type(error).__name__)
             return _failed(call, BROKEN)
 
+    async def _begin(self) -> None:
+        first = await self._oauth.first_scopes(self._app)
+        if first is not None and self._scopes is None:
+            self._use(first)
+        self._has_begun = True
+
     async def aclose(self) -> None:
         await self._client.aclose()
 
     async def _answered(self, request: httpx2.Request, call: dict[str, Any]) -> httpx2.Response:
         params = call.get("params", {})
         state = str(params.get("requestState"))
-        asked = self._asked.pop(state, None)
+        asked, action = self._asked.pop(state, None), None
         if asked is None and state.startswith(STATE):  # evicted, or made up by the server: a new request
             call = {**call, "params": _without_ours(params)}
             request = _with_body(request, call)
         elif asked is not None:
-            end = await self._ended(asked.session_id, params.get("inputResponses"))
+            action = _member(_member(params.get("inputResponses"), INPUT), "action")
+            end = None if action == CANCEL else await self._ended(asked.session_id, str(action))
             if end is not None:
                 return self._asking(call, asked) if end == PENDING else _failed(call, end)
             kept = {name: value for name, value in params.items() if name not in _OURS}
@@ -128,10 +139,10 @@ class McpTransport(httpx2.AsyncBaseTransport):
         try:
             return await self._with_scopes(request, call)
         except AuthorizationNeeded as error:
-            consents = 0 if asked is None else asked.consents
-            if consents >= MOST_CONSENTS:
+            consents, cancelled = 0 if asked is None else asked.consents, action == CANCEL
+            if consents >= MOST_CONSENTS and not cancelled:
                 return _failed(call, REFUSES)
-            return await self._ask(request, call, error.result, consents)
+            return await self._ask(request, call, error.result, consents, cancelled=cancelled)
 
     async def _with_scopes(self, request: httpx2.Request, call: dict[str, Any]) -> httpx2.Response:
         """Send a request, and once more with the scopes that the server demands (RFC 6750 section 3.1)."""
@@ -164,15 +175,23 @@ class McpTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(answer.status_code, headers=answer.headers, stream=answer.stream)
 
     async def _ask(
-        self, request: httpx2.Request, call: dict[str, Any], result: AuthorizationRequired, consents: int
+        self,
+        request: httpx2.Request,
+        call: dict[str, Any],
+        result: AuthorizationRequired,
+        consents: int,
+        *,
+        cancelled: bool,
     ) -> httpx2.Response:
-        """Answer with the link, in the way that the host declared.
+        """Answer with the link, in the way that the host declared; as to one that declared nothing, if it has just
+        cancelled the question.
 
         A host that got it in an error or a sentence repeats its request without our state: wait in there.
         """
         params = call.get("params", {})
         stateless = request.headers.get("mcp-protocol-version", "") >= STATELESS
         elicits = _elicits_urls(_member(params.get("_meta"), _CAPABILITIES)) if stateless else self._elicits
+        elicits = elicits and not cancelled
         if stateless and elicits and call.get("method") in _ASKING:
             theirs = {name: params[name] for name in _OURS if name in params}
             return self._asking(call, _Asked(result.auth_session_id, theirs, consents + 1), result)
@@ -187,10 +206,11 @@ class McpTransport(httpx2.AsyncBaseTransport):
             if end != PENDING:
                 self._shown.pop(result.auth_session_id, None)
                 return _failed(call, end)
+        sentence = AuthorizationNeeded(result).for_model
         if not elicits:
-            return _failed(call, AuthorizationNeeded(result).for_model)
+            return _failed(call, sentence)
         elicitation = {"elicitationId": result.auth_session_id, **_for_user(result)}
-        return _error(call, URL_ELICITATION_REQUIRED, result.message, {"elicitations": [elicitation]})
+        return _error(call, URL_ELICITATION_REQUIRED, sentence, {"elicitations": [elicitation]})
 
     async def _shows(self, show: Show, result: AuthorizationRequired) -> None:
         """Show the link. If that fails, the next request shows it again."""
@@ -200,9 +220,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
             self._shown.pop(result.auth_session_id, None)
             raise
 
-    async def _ended(self, session_id: str, responses: Any = None, rounds: int = 1) -> str | None:
-        said = responses.get(INPUT) if isinstance(responses, dict) else None
-        action = str(said.get("action")) if isinstance(said, dict) else None
+    async def _ended(self, session_id: str, action: str | None = None, rounds: int = 1) -> str | None:
         return await ended(self._broker, session_id, action, seconds=self._patience * rounds)
 
     def _asking(

@@ -1,4 +1,4 @@
-"""The commands `oauthbroker mcp add` and `oauthbroker mcp serve`."""
+"""The commands `oauthbroker mcp add`, `serve` and `forget`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from oauthbroker import BrokerError, Code, McpServerFacts, look_at_mcp_server
+from oauthbroker import BrokerError, Code, McpServerFacts, look_at_mcp_server, open_broker
 from oauthbroker.mcp.sdk_version import UnfitSdk, check_sdk
 from oauthbroker.mcp.spec import LOOPBACK
 
@@ -23,7 +23,7 @@ _NOTES: Final = {
     "dynamic": "The broker registers its client there by itself.",
     "byHand": "Register a client there with the callback <publicBaseUrl>/oauth/callback/{name}, and write its id.",
 }
-app = typer.Typer(add_completion=False, help="MCP servers: add, serve.", callback=lambda: None)
+app = typer.Typer(add_completion=False, help="MCP servers: add, serve, forget.", callback=lambda: None)
 
 
 class _UnfitRoom(typer.TyperException):
@@ -84,6 +84,32 @@ def serve_tools(
     from oauthbroker.mcp.serving import serve
 
     asyncio.run(serve(config, subject, _place(http) if http else None))
+
+
+@app.command("forget")
+def forget(
+    name: Annotated[str, typer.Argument(help="The OAuthApp.")],
+    config: Annotated[Path, typer.Option("--config", help="A YAML file, or a folder.")] = Path("config"),
+) -> None:
+    """Forget the client that was registered at a server's authorization server. The next token call registers another
+    one, and users consent anew."""
+
+    async def forgotten() -> bool:
+        async with open_broker(config) as broker:
+            return await broker.forget_client(name)
+
+    typer.echo("Forgotten." if asyncio.run(forgotten()) else f"No client of {name} is known.")
+
+
+@app.command("pages", hidden=True)
+def serve_pages(
+    config: Annotated[Path, typer.Option("--config")], listener: Annotated[int, typer.Option("--listener")]
+) -> None:
+    """Serve the pages while links wait that `serve` gave to a host which has ended. `serve` starts this by itself."""
+    check_sdk()
+    from oauthbroker.mcp.serving import serve_waiting
+
+    asyncio.run(serve_waiting(config, listener))
 
 
 def _place(text: str) -> tuple[str, int]:

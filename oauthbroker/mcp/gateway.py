@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,7 +42,7 @@ from mcp_types import (
     Tool,
 )
 
-from oauthbroker import AuthorizationNeeded, AuthorizationRequired, Broker
+from oauthbroker import AuthorizationNeeded, AuthorizationRequired, Broker, BrokerError
 from oauthbroker.mcp.client_transport import McpTransport
 from oauthbroker.mcp.consent import STATELESS
 from oauthbroker.mcp.server import McpOAuth, ToolCaller, failed
@@ -50,6 +51,7 @@ from oauthbroker.mcp.upstream_names import BETWEEN, BETWEEN_URI, shown, with_sho
 
 AGENT: Final = "mcp-gateway"
 CONNECT: Final = "oauthbroker_connect"  # a tool of ours, while the tools of a server cannot be listed
+DAY_SECONDS: Final = 86_400.0  # longer than any link lives
 MOST_PAGES: Final = 20  # of a server's list
 MOST_LISTS: Final = 1_000  # of callers, servers and kinds, that are remembered
 Work = Callable[[Client], Awaitable[Any]]
@@ -77,6 +79,7 @@ class McpGateway(McpOAuth):
         self._local = local
         self._lists: OrderedDict[tuple[str, str, str], list[Any]] = OrderedDict()  # the last ones: caller, server, kind
         self._modes: dict[str, str] = {}  # the revision of a server's protocol
+        self._watched: dict[str, asyncio.Task[None]] = {}  # by auth session
         self._bus = InMemorySubscriptionBus()
         self.server = Server[Any](
             AGENT,
@@ -217,6 +220,21 @@ class McpGateway(McpOAuth):
         call.__qualname__ = name  # one question at a time for each server
         return await self.asks()(call)(Context(request_context=request, input_params=params))
 
+    def _ask(
+        self, ctx: Any, key: tuple[str, str], needed: AuthorizationRequired
+    ) -> InputRequiredResult | CallToolResult:
+        """Answer with the link. If the consent brings tools to list, the host is told so, also if no call waits."""
+        session_id = needed.auth_session_id
+        if (*key, "tools") not in self._lists and session_id not in self._watched:
+            self._watched[session_id] = watch = asyncio.create_task(self._tell_after(ctx, session_id))
+            watch.add_done_callback(lambda _: self._watched.pop(session_id, None))
+        return super()._ask(ctx, key, needed)
+
+    async def _tell_after(self, ctx: Context, session_id: str) -> None:
+        with suppress(BrokerError, MCPError, anyio.ClosedResourceError, anyio.BrokenResourceError):  # the host has gone
+            if (await self._broker.wait(session_id, DAY_SECONDS)).status == "completed":
+                await self._tell_changed(ctx)
+
     async def _tell_changed(self, ctx: Context) -> None:
         """Tell the host that the lists have changed, in the way of its revision."""
         if (ctx.protocol_version or "") >= STATELESS:
@@ -281,9 +299,15 @@ class _Transport(McpTransport):
         return httpx2.Response(answer.status_code, headers=answer.headers, stream=_BoundedBody(self, answer))
 
     async def _ask(
-        self, request: httpx2.Request, call: dict[str, Any], result: AuthorizationRequired, consents: int
+        self,
+        request: httpx2.Request,
+        call: dict[str, Any],
+        result: AuthorizationRequired,
+        consents: int,
+        *,
+        cancelled: bool,
     ) -> httpx2.Response:
-        del request, call, consents
+        del request, call, consents, cancelled
         self.needed = result
         raise AuthorizationNeeded(result)
 

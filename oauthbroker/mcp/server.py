@@ -34,7 +34,7 @@ from oauthbroker import (
     Turn,
     TurnAuth,
 )
-from oauthbroker.mcp.consent import INPUT, PATIENCE_SECONDS, PENDING, STATELESS, ended
+from oauthbroker.mcp.consent import CANCEL, INPUT, PATIENCE_SECONDS, PENDING, STATELESS, ended
 from oauthbroker.mcp.turn_tokens import TurnAccessToken
 
 if TYPE_CHECKING:
@@ -170,17 +170,18 @@ class McpOAuth:
     async def _resumed(self, ctx: Any, caller: ToolCaller, tool: str) -> InputRequiredResult | CallToolResult | None:
         """Wait for the authorization that an earlier call began. Return what the call answers meanwhile and after a
         failure; None to go on."""
-        state, said = str(ctx.request_state or ""), None
+        state, action = str(ctx.request_state or ""), None
         if state.startswith(STATE):
             session = await self._broker.sessions.find(state.removeprefix(STATE))
             if session is None or session.subject not in caller.subjects:
                 return None
-            session_id, said = session.id, (ctx.input_responses or {}).get(INPUT)
+            session_id, action = session.id, _action(ctx)
+            if action == CANCEL:
+                return None
         elif (shown := self._shown.pop((caller.key, tool), None)) is not None:
             state, session_id = "", shown
         else:
             return None
-        action = getattr(said, "action", None)
         end = await ended(self._broker, session_id, action, seconds=self._patience, may_cancel=caller.speaks_for_person)
         if end == PENDING:
             return InputRequiredResult(request_state=state) if state else None
@@ -195,9 +196,10 @@ class McpOAuth:
     def _ask(
         self, ctx: Any, key: tuple[str, str], needed: AuthorizationRequired
     ) -> InputRequiredResult | CallToolResult:
-        """Answer with the link, in the way that the client knows. Raises -32042 for clients of 2025-11-25."""
+        """Answer with the link, in the way that the client knows: in a sentence, too, if it has just cancelled the
+        question. Raises -32042 for clients of 2025-11-25."""
         session_id, url = needed.auth_session_id, needed.authorization_url
-        elicits = _elicits(ctx)
+        elicits, sentence = _elicits(ctx) and _action(ctx) != CANCEL, AuthorizationNeeded(needed).for_model
         if elicits and (ctx.request_context.protocol_version or "") >= STATELESS:
             asked = ElicitRequest(params=ElicitRequestURLParams(message=needed.message, url=url))
             return InputRequiredResult(input_requests={INPUT: asked}, request_state=STATE + session_id)
@@ -206,8 +208,8 @@ class McpOAuth:
             self._shown.popitem(last=False)
         if elicits and isinstance(ctx, Context):  # FastMCP makes a tool's failure of this error
             params = ElicitRequestURLParams(message=needed.message, url=url, elicitation_id=session_id)
-            raise UrlElicitationRequiredError([params], needed.message)
-        return failed(AuthorizationNeeded(needed).for_model)
+            raise UrlElicitationRequiredError([params], sentence)
+        return failed(sentence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +255,11 @@ def _is_context(hint: Any) -> bool:
 def _elicits(ctx: Any) -> bool:
     said = ctx.request_context.session.client_capabilities
     return said is not None and said.elicitation is not None and said.elicitation.url is not None
+
+
+def _action(ctx: Any) -> str | None:
+    """Return what the user did with our question: `accept`, `decline` or `cancel`."""
+    return getattr((ctx.input_responses or {}).get(INPUT), "action", None)
 
 
 def failed(sentence: str) -> CallToolResult:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,13 +24,16 @@ from mcp.server.stdio import stdio_server
 from pydantic import AnyHttpUrl
 
 from oauthbroker import Broker, BrokerError, Code, open_broker
-from oauthbroker.mcp.gateway import McpGateway
+from oauthbroker.mcp.consent import PENDING
+from oauthbroker.mcp.gateway import AGENT, McpGateway
 from oauthbroker.mcp.spec import LOOPBACK
 from oauthbroker.mcp.turn_tokens import TurnTokenVerifier
 
 AUDIENCE: Final = "Connection/mcp-gateway"  # the tool for which turns are begun whose tokens the gateway accepts
 PATH: Final = "/mcp"
+ENDS: Final = (signal.SIGINT, signal.SIGTERM)  # by which hosts end a gateway beside them
 RETRY_SECONDS: Final = 1.0
+LAST_PAGE_SECONDS: Final = 5.0  # in which the browser fetches the page after the consent
 GRACE_SECONDS: Final = 5  # for streams that a host holds open
 
 
@@ -56,15 +62,70 @@ class GatewayCallers:
 async def serve(config: Path, subject: str, http: tuple[str, int] | None) -> None:
     """Serve the tools until stdin ends or a signal comes, and the broker's pages beside them."""
     if http is None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # at once, as SIGTERM: a read of stdin cannot be interrupted
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # at once: a read of stdin cannot be interrupted
     async with open_broker(config) as broker:
         if "mcp" not in broker.bundle.rooms:
             raise BrokerError(Code.REQUEST_INVALID, note="write `rooms: [mcp]` into the Broker resource")
         gateway, pages = McpGateway(broker, subject), _server(broker.doors.pages)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_serve_pages, broker, pages)
-            await (_with_stdio(gateway) if http is None else _with_http(broker, gateway, http))
+            if http is None:
+                leave = partial(_leave, broker, pages, config)
+                for number in ENDS:
+                    asyncio.get_running_loop().add_signal_handler(number, tasks.start_soon, leave, number)
+                await _with_stdio(gateway)
+                await leave()
+            else:
+                await _with_http(broker, gateway, http)
             pages.should_exit = True
+
+
+async def serve_waiting(config: Path, listener: int) -> None:
+    """Serve the pages on a listening socket that a gateway left, until no link of a gateway waits for its user."""
+    for number in ENDS:
+        signal.signal(number, signal.SIG_DFL)  # which the gateway ignored when it started us
+    async with open_broker(config) as broker, anyio.create_task_group() as tasks:
+        pages = _server(broker.doors.pages)
+        tasks.start_soon(pages.serve, [socket.socket(fileno=listener)])
+        while (first := await _waiting(broker)) is not None:
+            await broker.wait(first)
+        await anyio.sleep(LAST_PAGE_SECONDS)
+        pages.should_exit = True
+
+
+async def _waiting(broker: Broker) -> str | None:
+    """Return an auth session of a gateway that waits for its user."""
+    for each in await broker.sessions.list(status=PENDING):
+        if each.resume.agent_name == AGENT and (await broker.wait(each.id, 0)).status == PENDING:
+            return each.id
+    return None
+
+
+async def _leave(broker: Broker, pages: uvicorn.Server, config: Path, number: int | None = None) -> None:
+    """Hand the pages over, then end as the signal says: at once, since a read of stdin cannot be interrupted. The next
+    signal waits for that: some hosts send it after a tenth of a second."""
+    for each in ENDS:
+        asyncio.get_running_loop().remove_signal_handler(each)
+        signal.signal(each, signal.SIG_IGN)
+    with anyio.move_on_after(GRACE_SECONDS), suppress(BrokerError, OSError):
+        await _hand_over(broker, pages, config)
+    for each in ENDS:
+        signal.signal(each, signal.SIG_DFL)
+    if number is not None:
+        os.kill(os.getpid(), number)
+
+
+async def _hand_over(broker: Broker, pages: uvicorn.Server, config: Path) -> None:
+    """Leave the pages to a process of their own while a link waits: a host that makes one call and ends, and the
+    gateway with it, would take the link along. The host ends our process group, so the other gets a new one."""
+    if not pages.started or await _waiting(broker) is None:
+        return
+    listener = pages.servers[0].sockets[0].fileno()
+    words = ["mcp", "pages", "--config", str(config), "--listener", str(listener)]
+    await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "oauthbroker", *words, pass_fds=[listener], start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
 
 
 async def _serve_pages(broker: Broker, pages: uvicorn.Server) -> None:

@@ -21,7 +21,7 @@ Uri = Annotated[str, Field(min_length=1, max_length=2048)]
 class McpServerSpec(Strict):
     """`oauthAppRef` is the app whose token goes to the server; without `url`, the app names it. `tools` and `prompts`
     are those that are shown, or `*` alone for all. `resources` are URIs, or beginnings of URIs followed by `*`.
-    `scopes` are the first ones; none for all of the app's."""
+    `scopes` are the first ones; none for those that the server asks for."""
 
     url: str | None = None
     oauth_app_ref: Ref

@@ -8,6 +8,7 @@ from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.access.oauth_contexts import OAuthContexts
 from oauthbroker.access.turns import Turns
 from oauthbroker.audit.port import AuditWriter
+from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.authorization.parked_codes import ParkedCodes
 from oauthbroker.authorization.pending_blocks import Pending
 from oauthbroker.core.clock import Clock
@@ -36,6 +37,7 @@ class Services:
     sessions: SessionList
     grants: Grants
     erasure: Erasure
+    mcp_clients: McpClients
     dead_letters: DeadLetters
     events: Events
     injector: Injector

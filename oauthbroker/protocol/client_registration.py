@@ -19,7 +19,10 @@ from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.metadata import ProviderMetadata, texts
 
-_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_basic", "client_secret_post", "none")
+# The body first: servers made with MCP's SDK read it there when a token is revoked, also where they list Basic.
+_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_post", "client_secret_basic", "none")
+_OTHER_METHODS: Final = ("private_key_jwt", "client_secret_jwt", "tls_client_auth", "self_signed_tls_client_auth")
+_BINDS: Final = {"dpop_bound_access_tokens": "DPoP", "tls_client_certificate_bound_access_tokens": "mutual TLS"}
 _LONGEST: Final = 4096
 # RFC 7591 section 3.2.2. Another word is not passed on.
 _WORDS: Final = frozenset(
@@ -59,9 +62,18 @@ def registration_request(app: OAuthApp, metadata: ProviderMetadata) -> ProviderR
     `mcpRegistrationNeeded`."""
     method = _method(metadata)
     if method is None or not has_registration(metadata):
-        raise BrokerError(Code.MCP_REGISTRATION_NEEDED)
+        raise BrokerError(Code.MCP_REGISTRATION_NEEDED, note=_lack(metadata))
     members = {name: tuple(it) if isinstance(it, list) else it for name, it in _metadata(app, method).items()}
     return ProviderRequest("POST", metadata.registration_url, form=members, encoding="json")
+
+
+def _lack(metadata: ProviderMetadata) -> str:
+    """Return what keeps us from registering: the ways to prove a client that the server lists, as far as they have a
+    name of the registry, since a word of its own is not passed on."""
+    if not metadata.registration_url:
+        return "the authorization server names no endpoint that registers clients"
+    named = [each for each in _OTHER_METHODS if each in (metadata.auth_methods or ())]
+    return f"the authorization server takes no client with a secret, only: {', '.join(named) or 'other ways'}"
 
 
 def _method(metadata: ProviderMetadata) -> AuthMethod | None:
@@ -92,8 +104,9 @@ def registration_response(
 ) -> tuple[Client, datetime | None]:
     """Return the new client and the end of its secret, None for none (RFC 7591 section 3.2.1).
 
-    (1) the server has made a client (2) for our callback (3) that proves itself in a way that we know.
-    Raises `mcpRegistrationNeeded`; `providerUnreachable` or `providerRateLimited` when a retry may help.
+    (1) the server has made a client (2) for our callback (3) that proves itself in a way that we know (4) and gets
+    bearer tokens. Raises `mcpRegistrationNeeded`, `mcpUnsupported`; `providerUnreachable` or `providerRateLimited` when
+    a retry may help.
     """
     refuse_if_busy(answer)
     if answer.status not in {200, 201}:  # (1)
@@ -112,6 +125,10 @@ def registration_response(
     known = next((each for each in get_args(AuthMethod) if each == method and each in _METHODS), None)
     if known is None or (known != "none" and secret is None):  # (3)
         raise _refused("the client has another way to prove itself")
+    for name in (name for name in _BINDS if made.get(name) is True):  # (4)
+        raise BrokerError(
+            Code.MCP_UNSUPPORTED, note=f"the client gets only tokens that are bound to a key ({_BINDS[name]})"
+        )
     kept = None if known == "none" else Secret(str(secret))
     return Client(str(client_id), kept, known), _end(made.get("client_secret_expires_at", 0)) if kept else None
 

@@ -87,11 +87,14 @@ class ClientRequests:
 def refuses_client(app: OAuthApp, answer: ProviderResponse) -> bool:
     """Tell whether the answer refuses our client, not the grant in the request.
 
-    A 401 without an error word counts: RFC 6749 section 5.2 uses that status for this case only.
+    A 401 without an error word counts: RFC 6749 section 5.2 uses that status for this case only. So does the word of
+    older servers made with MCP's SDK.
     """
     if answer.status not in {200, 400, 401, 403}:
         return False
     word = refusal_word(app, answer)
+    if app.mcp is not None and word == "unauthorized_client":
+        return answer.status == 401
     return word == _CLIENT_REFUSED if word else answer.status == 401
 
 

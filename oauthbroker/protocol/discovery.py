@@ -107,7 +107,8 @@ class Discovery:
 
     async def metadata(self, app: OAuthApp) -> ProviderMetadata:
         """Return the metadata of the app's issuer. Raises as `endpoints` does; for an MCP server without metadata
-        `mcpMetadataMissing`, and without PKCE `mcpPkceMissing`."""
+        `mcpMetadataMissing`, without PKCE `mcpPkceMissing`, and for one that takes only signed requests
+        `mcpUnsupported`."""
         issuer, template = app.endpoints.issuer, app.habits.issuer_template
         place = issuer, template, app.provider_ca, app.mcp is not None
         metadata = await self._metadata.setdefault(place, DocumentCache(self._clock)).get(
@@ -115,6 +116,10 @@ class Discovery:
         )
         if app.mcp is not None and not metadata.s256:
             raise BrokerError(Code.MCP_PKCE_MISSING)
+        if app.mcp is not None and metadata.signed_requests:
+            raise BrokerError(
+                Code.MCP_UNSUPPORTED, note="the authorization server takes only signed requests (RFC 9101)"
+            )
         if app.has_callback and metadata.s256 is False:
             raise BrokerError(Code.APP_MISCONFIGURED, note="the provider does not support PKCE with S256")
         return metadata

@@ -53,7 +53,7 @@ class ProviderMetadata:
     section 3). `push_required`: only pushed authorization requests are accepted (RFC 9126 section 5). `s256`: the
     listed PKCE methods include S256; None if none are listed. `registration_url` takes new clients (RFC 7591),
     `client_documents`: a client may be a document at an address of its own, `auth_methods` and `scopes` are the listed
-    ones, None for no list."""
+    ones, None for no list. `signed_requests`: every authorization request is signed (RFC 9101 section 10.5)."""
 
     endpoints: Endpoints
     issuer_promised: bool
@@ -63,6 +63,7 @@ class ProviderMetadata:
     client_documents: bool = False
     auth_methods: tuple[str, ...] | None = None
     scopes: tuple[str, ...] | None = None
+    signed_requests: bool = False
 
 
 def metadata_addresses(issuer: str, *, mcp: bool = False) -> tuple[str, ...]:
@@ -107,6 +108,7 @@ def metadata_response(issuer: str, issuer_template: str, answer: ProviderRespons
         client_documents=document.get("client_id_metadata_document_supported") is True,
         auth_methods=texts(document.get("token_endpoint_auth_methods_supported")),
         scopes=texts(document.get("scopes_supported")),
+        signed_requests=document.get("require_signed_request_object") is True,
     )
 
 

@@ -30,15 +30,25 @@ def takes(revocation: Revocation, hint: Hint) -> bool:
     return revocation.kind != "none" and revocation.tokens in {"both", hint.removesuffix("_token")}
 
 
-def revoke_request(app: OAuthApp, endpoints: Endpoints, token: Secret, hint: Hint, *, clock: Clock) -> ProviderRequest:
+def also_in_body(app: OAuthApp) -> bool:
+    """Tell whether a refused revocation is sent once more with the client's secret in the body, too. Servers made with
+    MCP's SDK demand it there beside Basic, and from public clients an empty one."""
+    return app.mcp is not None and app.client.auth_method in {"client_secret_basic", "none"}
+
+
+def revoke_request(
+    app: OAuthApp, endpoints: Endpoints, token: Secret, hint: Hint, *, clock: Clock, in_body: bool = False
+) -> ProviderRequest:
     """Build the revocation request (RFC 7009 section 2.1, or the app's own). Revoke the refresh token before the access
-    token: it lives longer.
+    token: it lives longer. `in_body` is for the second attempt of `also_in_body`.
 
     `clock` dates a client assertion. Raises `appMisconfigured`, also for an app without a revocation endpoint.
     """
     if app.revocation.kind == "own":
         return _own_request(app, endpoints, token, clock)
     form: dict[str, Value] = {"token": token, "token_type_hint": hint}
+    if in_body:
+        form["client_secret"] = app.client.client_secret or ""
     return authenticated_post(app, endpoints, _address(app, endpoints.revoke_url), form, clock)
 
 

@@ -43,6 +43,8 @@ _RESERVED = frozenset({
 # The known error words, which a profile may map to. Any other word is a plain refusal. The provider's own text is not
 # passed on.
 _OPERATOR = frozenset({"unauthorized_client", "unsupported_grant_type", "invalid_target"})
+_BOUND = frozenset({"invalid_dpop_proof", "use_dpop_nonce"})  # RFC 9449 sections 5 and 8
+BOUND = "the provider gives this client only tokens that are bound to a key (DPoP)"
 GONE = "invalid_grant"
 CLIENT_REFUSED = "invalid_client"
 CLIENT_UNKNOWN = "the provider does not know this client"
@@ -228,6 +230,8 @@ def _check_type(app: OAuthApp, token_type: str | None) -> None:
 
 def _raise_error_word(app: OAuthApp, word: str, status: int) -> NoReturn:
     """Raise the error of an answer with this word (RFC 6749 section 5.2)."""
+    if word in _BOUND:
+        raise BrokerError(Code.APP_MISCONFIGURED, note=BOUND)
     if word == CLIENT_REFUSED or (not word and status == 401):
         raise BrokerError(Code.APP_MISCONFIGURED, note=refusal_note(app, word or CLIENT_UNKNOWN))
     if not word:

@@ -9,16 +9,20 @@ from oauthbroker.core.clock import has_passed
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import AuthMethod, Client, OAuthApp
 from oauthbroker.records import codec
-from oauthbroker.records.codec import APART
+from oauthbroker.records.codec import APART, OPTIONAL
 
 SIGNS: AuthMethod = "private_key_jwt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredClient:
-    """One app's issuer and client. It is of no use for another server, issuer or callback. `client_id` is empty for an
-    app that names its own. With `private_key_jwt` the keys are the app's. `ends_at` is the end of the secret,
-    `looked_at` when the server was asked for its issuer, `scopes` those that it was registered for."""
+    """One app's issuer and client. It is of no use for another server, issuer or callback.
+
+    `client_id` is empty for an app that names its own. With `private_key_jwt` the keys are the app's. `ends_at` is the
+    end of the secret, `looked_at` when the server was asked for its issuer, `scopes` those that it was registered for.
+    `first_scopes` are those that the server asks for first, as far as they are the app's; empty for an unknown wish.
+    `replaced_at`: it took the place of one that the server had forgotten. `refused_at`: the server refused it, and a
+    new one, too."""
 
     app: str = field(metadata=APART)
     url: str
@@ -30,6 +34,14 @@ class RegisteredClient:
     auth_method: AuthMethod = "none"
     ends_at: datetime | None = None
     scopes: tuple[str, ...] | None = None
+    first_scopes: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
+    replaced_at: datetime | None = field(default=None, metadata=OPTIONAL)
+    refused_at: datetime | None = field(default=None, metadata=OPTIONAL)
+
+    @property
+    def is_registered(self) -> bool:
+        """Tell whether we registered the client, so that we may replace it."""
+        return self.scopes is not None and bool(self.client_id)
 
     @property
     def locator(self) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.observability.tracing import Span, span
@@ -13,7 +15,7 @@ from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.refresh_messages import refresh_request, refresh_response
-from oauthbroker.protocol.revocation_messages import Hint, revoke_request, revoke_response, takes
+from oauthbroker.protocol.revocation_messages import Hint, also_in_body, revoke_request, revoke_response, takes
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.revocation.pending_revocations import Told
 
@@ -42,22 +44,36 @@ class RevocationRequests:
         endpoints = await self.discovery.endpoints(app)
         if not wanted or not endpoints.revoke_url:
             return "none"
-        took_note = []
+        took_note = list[bool]()
         for hint, token in wanted:
             if may_send is not None and not await may_send():
                 return "later"
-            answer = await self._ask(app, endpoints, token, hint)
-            took_note.append(revoke_response(app, answer))
+            try:
+                took_note.append(await self._revoked(app, endpoints, token, hint))
+            except BrokerError as error:
+                if error.retryable or hint == "refresh_token" or not (took_note and took_note[0]):
+                    raise  # else what the access token is good for ended with the refresh token
         return "done" if took_note[0] else "none"
 
-    async def _ask(self, app: OAuthApp, endpoints: Endpoints, token: Secret, hint: Hint) -> ProviderResponse:
+    async def _revoked(self, app: OAuthApp, endpoints: Endpoints, token: Secret, hint: Hint) -> bool:
+        """Revoke one token, in a second way if the first is refused. Return whether it is dead."""
+        answer = await self._ask(app, endpoints, token, hint)
+        try:
+            return revoke_response(app, answer)
+        except BrokerError:
+            if answer.status not in {400, 401} or not also_in_body(app):
+                raise
+        return revoke_response(app, await self._ask(app, endpoints, token, hint, in_body=True))
+
+    async def _ask(
+        self, app: OAuthApp, endpoints: Endpoints, token: Secret, hint: Hint, *, in_body: bool = False
+    ) -> ProviderResponse:
         """Send one token. A bearer token that authenticates itself is sent once, also when the client has several
         secrets."""
         if app.revocation.authenticate == "bearer":
             app = replace(app, client=replace(app.client, later_secrets=()))
-        return await self.asker.ask(
-            app, lambda known: revoke_request(known, endpoints, token, hint, clock=self.clock), kind="revoke"
-        )
+        build = partial(revoke_request, endpoints=endpoints, token=token, hint=hint, clock=self.clock, in_body=in_body)
+        return await self.asker.ask(app, build, kind="revoke")
 
     async def refresh(self, app: OAuthApp, refresh: Secret, scopes: tuple[str, ...]) -> TokenResponse:
         """Refresh the token that authenticates a revocation. Raises `RefreshRefused`."""

@@ -107,6 +107,11 @@ class OAuthContext:
             return Failed.from_error(error, self._locale)
         return await self._manager.missing_consent(self._caller, name, scopes)
 
+    async def first_scopes(self, app: AppRef) -> tuple[str, ...] | None:
+        """Return the scopes with which a session with the app's MCP server begins; None for all of the app's. For
+        `McpTransport`. Raises BrokerError."""
+        return await self._manager.first_scopes(self._caller, app_name(app))
+
     def injected_calls(self, app: AppRef, scopes: Sequence[str] | None = None) -> InjectedCalls:
         """Return the tokens for requests to an app's API that the broker sends. Raises `requestInvalid` for another
         reference. For the client and the proxy: a tool does not get them."""

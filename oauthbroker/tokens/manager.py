@@ -108,6 +108,17 @@ class OAuthManager:
 
         return await self._answered(caller, work)
 
+    async def first_scopes(self, caller: Caller, app_name: str) -> tuple[str, ...] | None:
+        """Return the scopes that the app's MCP server asks for first, if the caller may use them. None for an app
+        of another kind, and if that leaves none: then all count. Raises `appForbidden`, and what a completion does."""
+        app = self.calls.apps.get(app_name)
+        if app is None or app.mcp is None:
+            return None
+        declared = caller.auth_for(app.name).scopes
+        within = app.scopes if declared is None else declared
+        wanted = await self.mcp_clients.first_scopes(app)
+        return tuple(each for each in within if each in wanted) or None
+
     async def report_rejected(
         self,
         caller: Caller,

@@ -166,6 +166,7 @@ class Flows(Foundation):
             limits=self.limits,
             expired_events=self.settings.expired_events,
             watch=self.polling.watch,
+            unused=self.mcp_clients.doubt,
         )
 
     @cached_property

@@ -10,6 +10,7 @@ from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.lines import AuditTrail
 from oauthbroker.audit.on_failure import AuditAnyway
 from oauthbroker.audit.port import AuditWriter
+from oauthbroker.authorization.client_registrations import ClientRegistrations
 from oauthbroker.authorization.mcp_clients import McpClients
 from oauthbroker.core.clock import CertainTime, Clock
 from oauthbroker.core.lifecycle import Bell, Life
@@ -124,8 +125,14 @@ class Foundation:
         return McpClients(
             repository=self.repository,
             resources=ProtectedResources(transport=self.transport, limits=self.limits),
-            discovery=self.discovery,
-            transport=self.transport,
+            registrations=ClientRegistrations(
+                discovery=self.discovery,
+                transport=self.transport,
+                clock=self.clock,
+                limits=self.limits,
+                log=self.log,
+                document_base=self.settings.public_base_url,
+            ),
             config=self.config,
             clock=self.clock,
             limits=self.limits,

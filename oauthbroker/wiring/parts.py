@@ -323,6 +323,7 @@ class Parts(Flows):
             sessions=self.sessions,
             grants=self.grants,
             erasure=self.erasure,
+            mcp_clients=self.mcp_clients,
             dead_letters=self.dead_letters,
             events=self.events,
             injector=self.injector,

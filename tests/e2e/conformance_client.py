@@ -30,15 +30,14 @@ from tests.story.mcp_apps_kit import app_at
 
 # The ceiling of each app, which an operator writes. A scenario without scopes has none.
 CEILINGS = {
-    "scope-from-www-authenticate": ("mcp:basic",),
-    "scope-from-scopes-supported": ("mcp:basic", "mcp:read", "mcp:write"),
+    "scope-from-www-authenticate": ("mcp:basic", "mcp:admin"),
+    "scope-from-scopes-supported": ("mcp:basic", "mcp:read", "mcp:write", "mcp:admin"),
     "scope-step-up": ("mcp:basic", "mcp:profile", "mcp:write"),
     "scope-retry-limit": ("mcp:admin",),
     "offline-access-scope": ("mcp:basic", "offline_access"),
     "offline-access-not-supported": ("mcp:basic", "mcp:read"),
     "authorization-server-migration": ("mcp:basic",),
 }
-FIRST = {"scope-step-up": ("mcp:basic",)}  # what the first call asks for, where it is less
 AT_THE_START = {"metadata-var2"}  # the metadata names the start of the address as its resource
 CIMD = "https://broker.example"  # the public address of the run whose client is a document
 
@@ -71,7 +70,7 @@ async def main(scenario: str, url: str, version: str) -> None:
                 while page.next_url is not None:
                     page = await browser.follow(page.next_url)
 
-            sent = McpTransport(harness.broker, turn(), "OAuthApp/tickets", scopes=FIRST.get(scenario), show=show)
+            sent = McpTransport(harness.broker, turn(), "OAuthApp/tickets", show=show)
             mode: Any = version if version >= "2026" else "legacy"
             async with (
                 httpx2.AsyncClient(transport=sent, trust_env=False) as http,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -155,3 +156,8 @@ def text_of(result: Any) -> str:
     (content,) = result.content
     assert isinstance(content, TextContent)
     return content.text
+
+
+def link_in(text: str) -> str:
+    (link,) = re.findall(r"http\S+", text)
+    return str(link)

@@ -14,7 +14,7 @@ from mcp.server.auth.provider import (
     RefreshToken,
     construct_redirect_uri,
 )
-from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
+from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions, RevocationOptions
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyHttpUrl
@@ -37,7 +37,8 @@ class Sessions(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
 
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
         assert client_info.client_id is not None
-        Canaries.active().add(client_info.client_secret or "", "client secret")
+        if client_info.client_secret:
+            Canaries.active().add(client_info.client_secret, "client secret")
         self.clients[client_info.client_id] = client_info
 
     async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
@@ -106,6 +107,7 @@ def sdk_server(sessions: Sessions, port: int) -> MCPServer:
         validate_token_resource=True,
         required_scopes=["read"],
         client_registration_options=ClientRegistrationOptions(enabled=True, valid_scopes=["read"]),
+        revocation_options=RevocationOptions(enabled=True),
     )
     server = MCPServer("tickets", auth_server_provider=sessions, auth=auth)
     server.tool()(for_what)

@@ -26,6 +26,7 @@ from tests.kit.default_store import default_store
 from tests.kit.running_broker import (
     ALICE,
     BOB,
+    Harness,
     file_store,
     public,
     register,
@@ -275,6 +276,7 @@ async def test_metadata_is_looked_for_in_the_specified_order(
         ({"registration_endpoint": None}, Code.MCP_REGISTRATION_NEEDED),
         ({"token_endpoint_auth_methods_supported": ["tls_client_auth"]}, Code.MCP_REGISTRATION_NEEDED),
         ({"issuer": "https://other.example"}, Code.APP_MISCONFIGURED),
+        ({"require_signed_request_object": True}, Code.MCP_UNSUPPORTED),
     ],
 )
 async def test_an_authorization_server_that_lacks_something_gets_no_user(
@@ -287,6 +289,45 @@ async def test_an_authorization_server_that_lacks_something_gets_no_user(
         assert code == refused.code
     assert not site.idp.count("register")
     assert not site.idp.count("authorize")
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "lack"),
+    [
+        ({"dpop_bound_access_tokens_required": True}, {}, "DPoP"),
+        ({"bearer_methods_supported": ["body"]}, {}, "in a header"),
+        ({"bearer_methods_supported": []}, {}, "in a header"),
+        ({}, {"dpop_bound_access_tokens": True}, "DPoP"),
+        ({}, {"tls_client_certificate_bound_access_tokens": True}, "mutual TLS"),
+        ({"dpop_signing_alg_values_supported": ["ES256"], "bearer_methods_supported": ["header"]}, {}, ""),
+        ({"dpop_bound_access_tokens_required": False}, {"dpop_bound_access_tokens": False}, ""),
+    ],
+)
+async def test_a_server_that_demands_what_the_broker_does_not_do_gets_no_user_and_the_log_names_it(
+    server: dict[str, Any], client: dict[str, Any], lack: str, site: McpSite, test_clock: TestClock
+) -> None:
+    site.publish(**server)
+    site.idp.script.register.fields(**client)
+    async with world(site, test_clock) as harness:
+        answer = await harness.ask()
+        if not lack:
+            assert isinstance(answer, AuthorizationRequired)
+            return
+        assert Code.MCP_UNSUPPORTED == answer.code
+        assert lack in harness.log.getvalue()
+    assert not site.idp.count("authorize")
+
+
+async def test_the_log_names_the_proofs_of_a_server_that_takes_none_of_ours(
+    site: McpSite, test_clock: TestClock
+) -> None:
+    """As far as they have a name of the registry: a word of the server's own is not passed on."""
+    methods = ["hostile words", "private_key_jwt", "tls_client_auth"]
+    site.idp.script.discovery.fields(token_endpoint_auth_methods_supported=methods, times=None)
+    async with world(site, test_clock) as harness:
+        assert Code.MCP_REGISTRATION_NEEDED == (await harness.ask()).code
+        assert "only: private_key_jwt, tls_client_auth" in harness.log.getvalue()
+        assert "hostile" not in harness.log.getvalue()
 
 
 async def test_a_failure_is_repeated_for_half_a_minute_and_then_asked_for_again(
@@ -443,6 +484,142 @@ async def test_a_client_that_the_server_has_forgotten_is_replaced_but_not_for_a_
         assert Code.APP_MISCONFIGURED == (await harness.ask()).code
         await harness.connected()
         assert 2 == site.idp.count("register")
+
+
+def forget(site: McpSite, client: str = "dynamic-1") -> None:
+    """Let the authorization server forget a client that it registered."""
+    known = site.idp._state.clients
+    known[f"forgotten-{client}"] = known.pop(client)
+
+
+def probes(site: McpSite) -> list[str]:
+    """Return the clients whose codes were worth nothing."""
+    return [each.client_id for each in site.idp.seen("token") if each.grant_type == "authorization_code"]
+
+
+async def link_expires(harness: Harness) -> None:
+    harness.clock.advance(660)
+    await harness.running.parts.sweep.once()
+
+
+@pytest.mark.case("124")
+@pytest.mark.parametrize("unused", [True, False], ids=["after a link that expired unused", "after a day"])
+async def test_a_client_that_the_server_has_forgotten_is_replaced_before_the_next_link(
+    unused: bool, site: McpSite, test_clock: TestClock
+) -> None:
+    async with world(site, test_clock) as harness:
+        await harness.ask_link()
+        forget(site)
+        await harness.ask_link(of=turn(BOB))
+        assert 1 == site.idp.count("register")
+        if unused:
+            await link_expires(harness)
+        else:
+            test_clock.advance(25 * 3600)
+        result = await harness.ask_link()
+        assert 2 == site.idp.count("register")
+        assert "is replaced by a new one" in harness.log.getvalue()
+        assert ["dynamic-1", "dynamic-2"] == probes(site)
+        assert 200 == (await harness.connect(result)).status
+        await link_expires(harness)
+        await harness.ask_link(of=turn(BOB))
+        assert 2 == site.idp.count("register")
+        (found,) = [each async for each in harness.repository.clients.all()]
+        assert found.replaced_at is not None
+
+
+@pytest.mark.case("124")
+async def test_processes_at_once_replace_a_forgotten_client_once(site: McpSite, test_clock: TestClock) -> None:
+    store = default_store(test_clock)
+    async with world(site, test_clock, store=store) as one, world(site, test_clock, store=store) as other:
+        await one.ask_link()
+        forget(site)
+        await link_expires(one)
+        answers = await asyncio.gather(*(each.ask() for each in [one, other] * 5))
+    assert {AuthorizationRequired} == {type(each) for each in answers}
+    assert 2 == site.idp.count("register")
+
+
+@pytest.mark.case("123")
+async def test_grants_of_a_forgotten_client_are_never_used_with_the_new_one(
+    site: McpSite, test_clock: TestClock
+) -> None:
+    async with world(site, test_clock) as harness:
+        await harness.connected()
+        forget(site)
+        test_clock.advance(25 * 3600)
+        await harness.ask_link(of=turn(BOB))
+        assert isinstance(await harness.ask(), AuthorizationRequired)
+    assert 2 == site.idp.count("register")
+    assert not [each for each in site.idp.seen("token") if each.grant_type == "refresh_token"]
+
+
+@pytest.mark.case("124")
+async def test_a_server_that_refuses_new_clients_too_keeps_the_old_one_and_is_asked_for_another_once_a_day(
+    site: McpSite, test_clock: TestClock
+) -> None:
+    async with world(site, test_clock) as harness:
+        await harness.ask_link()
+        site.idp.script.token.refuse("invalid_client", 401, times=None)
+        for registered in (2, 2, 2):
+            await link_expires(harness)
+            await harness.ask_link()
+            assert registered == site.idp.count("register")
+        (found,) = [each async for each in harness.repository.clients.all()]
+        assert ("dynamic-1", True) == (found.client_id, found.refused_at is not None)
+        test_clock.advance(25 * 3600)
+        await harness.ask_link()
+        assert 3 == site.idp.count("register")
+
+
+async def test_a_server_that_forgot_the_client_and_takes_no_other_gets_no_user(
+    site: McpSite, test_clock: TestClock
+) -> None:
+    async with world(site, test_clock) as harness:
+        await harness.ask_link()
+        forget(site)
+        site.idp.script.register.answer(403, {"error": "invalid_client_metadata"})
+        await link_expires(harness)
+        for _ in range(2):
+            assert Code.MCP_REGISTRATION_NEEDED == (await harness.ask()).code
+            assert 2 == site.idp.count("register")
+            test_clock.advance(400)
+        await harness.ask_link()
+    assert 3 == site.idp.count("register")
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_token_endpoint_that_is_busy_refuses_no_client(
+    status: int, site: McpSite, test_clock: TestClock
+) -> None:
+    async with world(site, test_clock) as harness:
+        await harness.ask_link()
+        site.idp.script.token.answer(status)
+        await link_expires(harness)
+        await harness.ask_link()
+    assert 1 == site.idp.count("register")
+    assert 1 == len(probes(site))
+
+
+async def test_a_client_that_was_not_registered_here_is_never_asked_about(site: McpSite, test_clock: TestClock) -> None:
+    known = register(site.idp, "mail")
+    client = Client(known.client_id, known.client_secret)
+    app = mcp_app(site, client=client, mcp=McpServer(site.url, site.idp.issuer, has_client=True))
+    async with running(site.idp, [app], clock=test_clock, background=False) as harness:
+        await harness.ask_link()
+        test_clock.advance(25 * 3600)
+        await harness.ask_link()
+        assert 2 == len(site.paths)
+    assert [] == probes(site)
+
+
+async def test_a_client_is_forgotten_on_request(site: McpSite, test_clock: TestClock) -> None:
+    async with world(site, test_clock) as harness:
+        await harness.connected()
+        assert await harness.broker.forget_client("OAuthApp/mail")
+        assert not await harness.broker.forget_client("mail")
+        await harness.connected()
+    assert 2 == site.idp.count("register")
 
 
 @pytest.mark.case("120")

@@ -15,9 +15,11 @@ from oauthbroker.audit import TokenInjected
 from oauthbroker.mcp import McpTransport
 from oauthbroker.mcp.client_transport import MOST_ASKED
 from oauthbroker.mcp.consent import INPUT
+from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from tests.kit.running_broker import Harness, running, turn, user_app
+from tests.story.mcp_apps_kit import mcp_app, mcp_site
 from tests.unit.protocol.kit import RawServer, raw_answer
 
 DONE = raw_answer(200, b'{"jsonrpc": "2.0", "id": 1, "result": {"resultType": "complete", "content": []}}')
@@ -107,6 +109,42 @@ async def test_scopes_that_the_user_has_not_granted_are_asked_for(
         grant = await made.harness.grant()
         assert grant is not None
         assert {"read", "write"} <= set(grant.scopes)
+
+
+@pytest.mark.parametrize(
+    ("challenge", "listed", "tool", "asked"),
+    [
+        ('Bearer scope="read"', ["write"], None, {"read"}),
+        ("Bearer", ["read"], None, {"read"}),
+        ("Bearer", None, None, {"read", "write", "admin"}),
+        ('Bearer scope="root"', None, None, {"read", "write", "admin"}),
+        ('Bearer scope="read write"', None, "Tool/reader", {"read"}),
+    ],
+    ids=["the challenge's", "the listed ones", "no wish", "a wish beyond the ceiling", "a tool that declared less"],
+)
+async def test_a_session_begins_with_the_scopes_that_the_server_asks_for(
+    identity_provider: IdentityProvider,
+    test_clock: TestClock,
+    challenge: str,
+    listed: list[str] | None,
+    tool: str | None,
+    asked: set[str],
+) -> None:
+    """Within the app's, and within what the tool declared. Larger ones are asked for when the server demands them."""
+    identity_provider.takes_clients = True
+    async with mcp_site(identity_provider) as site:
+        site.challenge = challenge
+        site.publish(scopes_supported=listed)
+        app = mcp_app(site, api=ApiAccess((ApiHost("127.0.0.1", site.server.port, "http"),), ("GET", "POST")))
+        tools = {"Tool/reader": (ToolAuth("mail", ("read",)),)}
+        async with running(identity_provider, [app], clock=test_clock, background=False, tools=tools) as harness:
+            transport = McpTransport(harness.broker, turn(), "OAuthApp/mail", tool=tool)
+            body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "send", **ELICITS}}
+            headers = {"mcp-protocol-version": "2026-07-28"}
+            async with httpx2.AsyncClient(transport=transport, headers=headers) as http:
+                assert "input_required" in (await http.post(site.url, json=body)).text
+            (session,) = await harness.broker.sessions.list()
+            assert asked == set(session.scopes)
 
 
 @pytest.mark.case("115")

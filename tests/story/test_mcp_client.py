@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -26,7 +25,7 @@ from oauthbroker.mcp.client_transport import BROKEN, FAILED, URL_ELICITATION_REQ
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from tests.kit.running_broker import ALICE, BOB, Harness, running, turn, user_app
-from tests.story.mcp_kit import Verifier, served, text_of, time_passes
+from tests.story.mcp_kit import Verifier, link_in, served, text_of, time_passes
 
 
 def whose() -> str:
@@ -144,16 +143,12 @@ async def test_without_a_way_to_show_it_the_session_fails_with_the_link_and_the_
     assert isinstance(refused, MCPError)
     assert URL_ELICITATION_REQUIRED == refused.error.code
     (elicitation,) = refused.error.data["elicitations"]
+    assert elicitation["url"] == link_in(refused.error.message)
     result = await stage.harness.ask_link(scopes=["read"])
     assert result.auth_session_id == elicitation["elicitationId"]
     await stage.harness.connect(replace(result, authorization_url=elicitation["url"]))
     async with stage.client(stage.transport()) as client:
         assert "alice" == text_of(await client.call_tool("whose", {}))
-
-
-def link_in(text: str) -> str:
-    (link,) = re.findall(r"http\S+", text)
-    return str(link)
 
 
 async def test_a_host_that_declares_no_url_elicitation_gets_the_link_of_its_first_request_in_a_sentence(
@@ -230,6 +225,30 @@ async def test_a_user_who_declines_ends_the_call_with_a_sentence_and_the_link(st
         assert result.is_error
         assert "declined" in text_of(result)
         assert 400 <= (await stage.harness.browser().open(stage.links[0])).status
+
+
+@pytest.mark.parametrize("shows", [False, True])
+async def test_a_question_that_the_host_cancels_is_no_refusal_and_its_link_lives(stage: Stage, shows: bool) -> None:
+    """A dialog that was closed, and a host that cancels each question because no user can see one. A host with a way of
+    its own to show the link shows it so."""
+
+    async def cancels(_: str) -> str:
+        return "cancel"
+
+    show = stage.show if shows else None
+    async with (
+        stage.connected_client(cancels, patience_seconds=1, show=show) as client,
+        time_passes(stage.harness.clock),
+    ):
+        await stage.revoke()
+        for _ in range(0 if shows else 2):
+            result = await client.call_tool("whose", {})
+            assert result.is_error
+            assert link_in(text_of(result)) == stage.links[0]
+        if not shows:
+            await stage.consent(stage.links[0])
+        assert "alice" == text_of(await client.call_tool("whose", {}))
+    assert 2 == sum(isinstance(each, AuthorizationRequested) for each in stage.harness.audit.entries)
 
 
 async def test_a_denial_at_the_provider_ends_the_call_with_a_sentence_and_does_not_ask_again(stage: Stage) -> None:

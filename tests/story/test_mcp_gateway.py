@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -27,7 +27,7 @@ from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.turn_token import narrow
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from tests.kit.running_broker import ALICE, BOB, Harness, running, turn, user_app
-from tests.story.mcp_kit import served, text_of, upstream
+from tests.story.mcp_kit import fast_mcp, link_in, served, text_of, upstream
 
 RESOURCE = AnyHttpUrl("http://127.0.0.1/mcp")
 
@@ -67,17 +67,23 @@ class Stage:
             yield client
 
     @asynccontextmanager
-    async def over_http(self, token: str, local: str | None = None) -> AsyncIterator[Client]:
-        """A host with a credential, before the gateway over HTTP."""
+    async def http_gateway(self, local: str | None = None) -> AsyncIterator[str]:
+        """The gateway over HTTP."""
         gateway, auth = self.gateway(local), AuthSettings(issuer_url=RESOURCE, resource_server_url=None)
         app = gateway.server.streamable_http_app(
             auth=auth, token_verifier=GatewayCallers(self.harness.broker, "http://127.0.0.1/mcp"), json_response=True
         )
+        async with served(app) as (port, _):
+            yield f"http://127.0.0.1:{port}/mcp"
+
+    @asynccontextmanager
+    async def over_http(self, token: str, local: str | None = None) -> AsyncIterator[Client]:
+        """A host with a credential, before the gateway over HTTP."""
         async with AsyncExitStack() as stack:
-            port, _ = await stack.enter_async_context(served(app))
+            url = await stack.enter_async_context(self.http_gateway(local))
             headers = {"Authorization": f"Bearer {token}"} if token else {}
             http = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, trust_env=False, timeout=60))
-            streams = streamable_http_client(f"http://127.0.0.1:{port}/mcp", http_client=http)
+            streams = streamable_http_client(url, http_client=http)
             yield await stack.enter_async_context(Client(streams, mode="2026-07-28"))
 
     def _on_elicitation(self, elicited: Callable[[str], Awaitable[Any]]) -> Any:
@@ -179,6 +185,39 @@ async def test_the_host_is_told_of_the_tools_of_a_server_that_was_connected(stag
         await client.call_tool("mail__oauthbroker_connect", {})
         async with asyncio.timeout(30):
             await (told.wait() if mode == "legacy" else anext(aiter(changes)))
+
+
+@pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
+@pytest.mark.parametrize("action", ["", "cancel"], ids=["a host without dialogs", "a host that cancels them"])
+async def test_a_host_that_waits_for_nothing_is_told_of_the_tools_after_the_consent(
+    stage: Stage, mode: str, action: str
+) -> None:
+    """It got the link in a sentence, and makes no further call."""
+    told = asyncio.Event()
+
+    async def on_message(message: Any) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            told.set()
+
+    async def elicited(_: Any, __: Any) -> ElicitResult:
+        return ElicitResult(action="cancel")
+
+    server, callback = stage.gateway().server, cast("Any", elicited if action and mode != "legacy" else None)
+    async with (
+        Client(server, mode=mode, message_handler=on_message, elicitation_callback=callback) as client,
+        AsyncExitStack() as stack,
+    ):
+        if mode != "legacy":
+            changes = await stack.enter_async_context(client.listen(tools_list_changed=True))
+        assert "mail__oauthbroker_connect" in await names(client)
+        result = await client.call_tool("mail__oauthbroker_connect", {})
+        assert result.is_error
+        await asyncio.sleep(0.05)
+        assert not told.is_set()
+        await stage.consents(link_in(text_of(result)))
+        async with asyncio.timeout(30):
+            await (told.wait() if mode == "legacy" else anext(aiter(changes)))
+        assert "mail__whose" in await names(client)
 
 
 async def test_a_list_of_several_pages_is_shown_and_one_without_end_is_cut(
@@ -487,6 +526,35 @@ async def test_an_api_key_acts_as_the_user_who_started_the_gateway(stage: Stage)
     _, key = await stage.harness.broker.api_keys.create("host", {"runtime"})
     async with stage.over_http(key.reveal(), ALICE) as client:
         assert "alice" == text_of(await client.call_tool("mail__whose", {}))
+
+
+@pytest.mark.parametrize(
+    ("action", "said", "status"),
+    [("accept", "alice", "completed"), ("decline", "declined", "expired"), ("cancel", "/connect/", "pending"),
+     (None, "/connect/", "pending")],
+)  # fmt: skip
+async def test_a_host_made_with_fastmcp_ends_a_call_as_its_user_says(
+    stage: Stage, action: str | None, said: str, status: str
+) -> None:
+    """None: a host without dialogs."""
+    package = fast_mcp()
+    from fastmcp.client.elicitation import ElicitResult as Said
+    from fastmcp.client.transports import StreamableHttpTransport
+
+    async def elicited(message: str, kind: Any, params: Any, context: Any) -> Any:
+        del message, kind, context
+        if action == "accept":
+            await stage.consents(params.url)
+        return Said(action=action)
+
+    _, key = await stage.harness.broker.api_keys.create("host", {"runtime"})
+    async with stage.http_gateway(ALICE) as url:
+        transport = StreamableHttpTransport(url, headers={"Authorization": f"Bearer {key.reveal()}"})
+        async with package.Client(transport, **({"elicitation_handler": elicited} if action else {})) as client:
+            result = await client.call_tool("mail__whose", {}, raise_on_error=False)
+    assert said in result.content[0].text
+    (session,) = await stage.harness.broker.sessions.list(app="mail")
+    assert status == (await stage.harness.broker.wait(session.id, 0)).status
 
 
 @pytest.mark.case("137")

@@ -34,7 +34,7 @@ from oauthbroker.testing.browser import Page
 from tests.kit.docs import code_blocks
 from tests.kit.running_broker import SUBS, Harness, file_store, running
 from tests.story.binding_kit import broker_login, corp_turn, login_app, login_callback, settings_for
-from tests.story.mcp_kit import fast_mcp, served, text_of, time_passes
+from tests.story.mcp_kit import fast_mcp, link_in, served, text_of, time_passes
 
 RESOURCE = "http://127.0.0.1/mcp"
 AUDIENCE = "Connection/whose"
@@ -298,6 +298,30 @@ async def test_a_user_who_declines_ends_the_call_with_a_sentence_and_the_link(st
     assert result.is_error
     assert "declined" in text_of(result)
     assert 400 <= (await stage.harness.browser().open(stage.links[0])).status
+
+
+async def cancels(_: str) -> str:
+    return "cancel"
+
+
+async def test_a_question_that_the_host_cancels_is_no_refusal_and_its_link_lives(stage: Stage, kind: Kind) -> None:
+    """A dialog that was closed, and a host that cancels each question because no user can see one."""
+    async with stage.client(await stage.serve(kind), cancels) as client, time_passes(stage.harness.clock):
+        for _ in range(2):
+            result = await client.call_tool("by_token", {})
+            assert result.is_error
+            assert link_in(text_of(result)) == stage.links[0]
+        assert "pending" == await stage.status()
+        await stage.consent(stage.links[0])
+        assert "alice" == text_of(await client.call_tool("by_token", {}))
+    assert 1 == len(stage.sessions)
+
+
+async def test_a_host_of_2025_finds_the_link_in_the_text_of_the_error_too(stage: Stage) -> None:
+    async with stage.client(await stage.serve(), declines, mode="legacy") as client:
+        with pytest.raises(MCPError) as refused:
+            await client.call_tool("by_token", {})
+    assert link_in(refused.value.error.message) == refused.value.error.data["elicitations"][0]["url"]
 
 
 async def test_a_denial_at_the_provider_ends_the_call_with_a_sentence(stage: Stage, kind: Kind) -> None:

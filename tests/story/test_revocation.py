@@ -80,6 +80,19 @@ async def test_a_provider_that_takes_no_such_tokens_is_told_of_what_lives_longes
     assert (2, 0) == (identity_provider.count("revoke"), secret_count(await grant_of(process)))
 
 
+@pytest.mark.parametrize(
+    "status, told, left", [(400, "done", 0), (401, "done", 0), (503, "later", 2)], ids=["no", "not you", "busy"]
+)
+async def test_a_refusal_of_the_access_token_alone_is_none(start, identity_provider, status, told, left):
+    """The refresh token is dead by then, and the access token ends with it or by itself."""
+    process = start([user_app(identity_provider)])
+    await connected(process, identity_provider)
+    identity_provider.script.revoke.answer(200)
+    identity_provider.script.revoke.answer(status, {"error": "invalid_request"})
+    assert told == await process.broker.grants.revoke("mail", ALICE)
+    assert (2, left) == (identity_provider.count("revoke"), secret_count(await grant_of(process)))
+
+
 async def test_a_no_with_status_200_is_a_no(start, identity_provider):
     process = start([slackish(identity_provider)])
     await connected(process, identity_provider)

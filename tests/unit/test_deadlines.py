@@ -261,6 +261,10 @@ BY_ANOTHER_TEST = {
     "test_no_step_of_the_clock_brings_back_an_ended_record",
     "records.registered_client.RegisteredClient.ends_at": "story/test_mcp_apps.py::"
     "test_a_secret_that_has_ended_makes_a_new_client",
+    "records.registered_client.RegisteredClient.replaced_at": "story/test_mcp_apps.py::"
+    "test_a_client_that_the_server_has_forgotten_is_replaced_before_the_next_link",
+    "records.registered_client.RegisteredClient.refused_at": "story/test_mcp_apps.py::"
+    "test_a_server_that_refuses_new_clients_too_keeps_the_old_one_and_is_asked_for_another_once_a_day",
     "records.registered_client.RegisteredClient.looked_at": "story/test_mcp_apps.py::"
     "test_the_server_is_asked_again_after_a_day_and_after_the_clock_was_set_back",
     "records.use.GrantUse.at": "unit/operations/test_people.py::test_a_use_after_the_clock_was_set_back_is_the_last_one",

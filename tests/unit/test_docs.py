@@ -424,3 +424,12 @@ def test_the_audit_page_has_every_type_of_entry_with_its_members_and_no_other(un
     assert known == rows.keys()
     for each in union.types():
         assert [field.name for field in fields(each)] == re.findall(r"`(\w+)`", rows[each.__name__]), each
+
+
+def test_the_page_of_google_adk_names_the_session_service_of_its_program() -> None:
+    """The one of ADK's own that works as installed: others want packages that ADK does not bring."""
+    program = (ROOT / "examples" / "frameworks" / "google_adk_agent.py").read_text("utf-8")
+    named = re.search(r"from (google\.adk\.sessions\S+) import (\w+)", program)
+    assert named is not None
+    page = page_text("docs/integrations/google-adk.md")
+    assert [] == [each for each in named.groups() if f"`{each}" not in page]

@@ -13,6 +13,7 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.operations.checkup.forecast import AppFacts, Forecast
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.grant_view import GrantView
+from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.repository.repository import FEED_SECONDS, Leases
 
 Light = Literal["ok", "warning", "failure"]
@@ -23,6 +24,7 @@ Check = Literal[
 LIGHTS: tuple[Light, ...] = ("ok", "warning", "failure")
 MOST_SKEW_SECONDS = 30
 KEY_WARNING = timedelta(days=14)
+NEWS = timedelta(days=7)
 OLD_EVENT = timedelta(hours=1)
 SOON_DAYS = 14
 NAMED = 3  # grants that a sentence names; --json and `grants list` have all
@@ -141,6 +143,20 @@ def of_database(leases: Leases, settings: Settings, *, heard: bool) -> list[Find
     if settings.store_degraded_seconds:
         text = f"Without the database, tokens are handed out for {settings.store_degraded_seconds:g} s after a check."
         found.append(Finding("database", "ok", text))
+    return found
+
+
+def of_clients(clients: Iterable[RegisteredClient], now: datetime) -> list[Finding]:
+    """Report clients that the authorization servers of MCP servers have forgotten."""
+    found = []
+    for client in clients:
+        if client.refused_at is not None:
+            text = f"Its server refuses our client since {client.refused_at:%Y-%m-%d %H:%M} UTC, and a new one, too."
+            todo = f"Ask the server's operator. `oauthbroker mcp forget {client.app}` registers another one."
+            found.append(Finding("work", "warning", text, todo=todo, about=client.app))
+        elif client.replaced_at is not None and now - client.replaced_at <= NEWS:
+            text = f"Its server had forgotten our client; a new one since {client.replaced_at:%Y-%m-%d %H:%M} UTC."
+            found.append(Finding("work", "ok", f"{text} Users consent anew.", about=client.app))
     return found
 
 

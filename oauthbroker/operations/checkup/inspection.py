@@ -13,6 +13,7 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.operations.checkup.findings import Sessions
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.grant_view import GrantView
+from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.repository import Leases, Repository
 from oauthbroker.repository.store_age import StoreAge
@@ -56,6 +57,9 @@ class Inspection:
         """Return the leases of a store that hosts share, and whether its feed hears a heartbeat."""
         shared = self.repository.shared
         return (await shared.leases(), await shared.feed.heard()) if shared is not None else None
+
+    async def clients(self) -> list[RegisteredClient]:
+        return [each async for each in self.repository.clients.all()] if "clients" in self.kinds else []
 
     async def api_keys(self) -> list[ApiKey]:
         return await self.keys.list() if "apikeys" in self.kinds else []

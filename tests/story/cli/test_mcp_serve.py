@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -23,30 +24,10 @@ from oauthbroker.testing import Browser, IdentityProvider, connect_through
 from tests.kit.cli import BROKER, MAIN, START_SECONDS, Desk, command, environment, free_port, serving
 from tests.kit.docs import code_blocks
 from tests.kit.served_api import make_key
-from tests.story.mcp_kit import served, text_of, upstream
+from tests.story.cli.mcp_serve_kit import configure, listens
+from tests.story.mcp_kit import link_in, served, text_of, upstream
 
 pytestmark = pytest.mark.slow
-
-
-def configure(desk: Desk, idp: IdentityProvider, port: int) -> None:
-    desk.ready_to_serve(idp)
-    path = desk.folder / "config" / "mail.yaml"
-    text = path.read_text("utf-8")
-    path.write_text(
-        text.partition("  owner:")[0]
-        + f"  owner: {{binding: localOperator}}\n  api: {{hosts: ['http://127.0.0.1:{port}'], methods: [GET, POST, DELETE]}}\n"
-    )
-    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  rooms: [mcp]\n")
-    (server,) = (block for block in code_blocks("docs/mcp.md", "yaml") if "\nkind: McpServer" in block)
-    for old, new in (
-        ("https://mcp.example.com/tickets", f"http://127.0.0.1:{port}/mcp"),
-        ("tickets}", "mail}"),
-        ("OAuthApp/tickets", "OAuthApp/mail"),
-        ("[list_tickets, close_ticket]", "[whose]"),
-    ):
-        assert old in server
-        server = server.replace(old, new)
-    desk.write("server", server)
 
 
 def start_to_end() -> list[str]:
@@ -122,6 +103,22 @@ async def test_a_server_of_which_the_address_is_known_needs_nothing_else(desk: D
     assert 1 == idp.count("register")
 
 
+async def test_a_client_that_was_registered_is_forgotten_by_a_command(desk: Desk, idp: IdentityProvider) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/mcp"
+    async with served(upstream(idp, url).streamable_http_app(json_response=True), port):
+        await asyncio.to_thread(configure_address, desk, idp, url)
+        person = Person(desk, idp)
+        for clients in (1, 2):
+            async with over_stdio(desk, person) as client:
+                assert "alice" == text_of(await client.call_tool("tickets__whose", {}))
+            assert clients == idp.count("register") == len(person.links)
+            done = await asyncio.to_thread(command, "mcp", "forget", "tickets", cwd=desk.folder)
+            assert (0, "Forgotten.\n") == (done.code, done.out)
+        again = await asyncio.to_thread(command, "mcp", "forget", "tickets", cwd=desk.folder)
+        assert (0, "No client of tickets is known.\n") == (again.code, again.out)
+
+
 async def test_pages_of_a_running_broker_are_used(desk: Desk, idp: IdentityProvider) -> None:
     async with served(upstream(idp).streamable_http_app(json_response=True)) as (port, _):
         await asyncio.to_thread(configure, desk, idp, port)
@@ -194,6 +191,65 @@ async def test_a_signal_ends_a_call_that_waits_for_the_user(desk: Desk, idp: Ide
                 process.send_signal(signal.SIGTERM)
                 assert "connect/" in text_of(await waiting)
             assert 0 == await asyncio.to_thread(process.wait, START_SECONDS)
+
+
+async def one_call(desk: Desk) -> str:
+    """Call a tool as a host does that no user watches: it cancels each question, and ends after the call."""
+
+    async def cancels(context: Any, params: Any) -> ElicitResult:
+        del context, params
+        return ElicitResult(action="cancel")
+
+    parameters = StdioServerParameters(
+        command=sys.executable, args=["-c", MAIN, "mcp", "serve"], cwd=desk.folder, env=environment()
+    )
+    async with Client(parameters, elicitation_callback=cancels) as client:
+        return text_of(await client.call_tool("mail__whose", {}))
+
+
+async def test_the_link_of_a_host_that_has_ended_lives_until_the_consent(desk: Desk, idp: IdentityProvider) -> None:
+    async with served(upstream(idp).streamable_http_app(json_response=True)) as (port, _):
+        await asyncio.to_thread(configure, desk, idp, port)
+        link = link_in(await one_call(desk))
+        await connect_through(Browser(canaries=desk.canaries), idp, link, "alice")
+        assert "alice" == await one_call(desk)
+        async with asyncio.timeout(60):
+            while await asyncio.to_thread(listens, desk.port):
+                await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize("end", ["end of input", "SIGTERM", "SIGINT", "both"])
+async def test_the_link_lives_however_the_host_ends_the_gateway(desk: Desk, idp: IdentityProvider, end: str) -> None:
+    who: dict[str, Any] = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "host", "version": "1"},
+    }
+    said: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": who},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "mail__whose", "arguments": {}}},
+    ]
+    async with served(upstream(idp).streamable_http_app(json_response=True)) as (port, _):
+        await asyncio.to_thread(configure, desk, idp, port)
+        with started(desk) as process:
+            await asyncio.to_thread(wait_for, process, b"The pages are served")
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(b"".join(json.dumps({"jsonrpc": "2.0", **each}).encode() + b"\n" for each in said))
+            process.stdin.flush()
+            for _ in range(2):
+                answer = json.loads(await asyncio.to_thread(process.stdout.readline))
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if end in {number.name, "both"}:
+                    process.send_signal(number)
+                    await asyncio.sleep(0.02)
+            if end == "end of input":
+                process.stdin.close()
+            await asyncio.to_thread(process.wait, START_SECONDS)
+        link = link_in(answer["result"]["content"][0]["text"])
+        page = await connect_through(Browser(canaries=desk.canaries), idp, link, "alice")
+    assert 200 == page.status
 
 
 @pytest.mark.parametrize("end", ["end of input", "SIGTERM", "SIGINT"])

@@ -46,7 +46,7 @@ ASKED = registration_request(MCP, metadata(None))
         (None, "client_secret_basic"),
         (("none", "client_secret_post"), "client_secret_post"),
         (("private_key_jwt", "none"), "none"),
-        (("client_secret_post", "client_secret_basic"), "client_secret_basic"),
+        (("client_secret_basic", "client_secret_post"), "client_secret_post"),
     ],
 )
 def test_a_client_with_a_secret_is_asked_for_where_the_server_has_one(

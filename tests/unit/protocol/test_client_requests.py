@@ -11,6 +11,7 @@ import pytest
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Client, OAuthApp
+from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.client_auth import authenticated_post
@@ -206,3 +207,13 @@ def _first_of(answers: list[Any]) -> Any:
 def test_an_asker_prints_no_secret() -> None:
     app = app_with("canary-one", "canary-two")
     assert "canary" not in repr(app.client) + json.dumps(app.digest())
+
+
+@pytest.mark.parametrize("status, refused", [(401, True), (400, False)])
+def test_the_word_of_older_servers_of_mcp_for_an_unknown_client_counts_there_alone(status: int, refused: bool) -> None:
+    said, app = (
+        answer({"error": "unauthorized_client"}, status),
+        dataclasses.replace(APP, mcp=McpServer("https://m.example")),
+    )
+    assert refused == refuses_client(app, said)
+    assert not refuses_client(APP, said)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.protocol.messages import ProviderResponse, encode_form
-from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse, code_request, token_response
+from oauthbroker.protocol.token_endpoint import BOUND, RefusedTokens, TokenResponse, code_request, token_response
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, answer, code_of, refusal, with_client, with_habits
 
@@ -459,3 +459,10 @@ def test_every_answer_gives_a_token_or_a_broker_error(app, body, status, label):
         assert tokens.access_token.reveal().isascii()
         assert tokens.lifetime_seconds is None or 0 <= tokens.lifetime_seconds <= YEAR
         assert json.dumps(tokens.facts).encode()
+
+
+@pytest.mark.parametrize("word", ["invalid_dpop_proof", "use_dpop_nonce"])
+@pytest.mark.parametrize("status", [400, 401])
+def test_a_client_whose_tokens_are_bound_to_a_key_is_for_the_operator_and_no_new_link(word, status):
+    error = refusal(lambda: token_response(APP, answer({"error": word}, status)))
+    assert (Code.APP_MISCONFIGURED, BOUND) == (error.code, error.note)

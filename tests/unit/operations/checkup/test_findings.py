@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from oauthbroker.operations.checkup.findings import Finding, Light, Sessions
 from oauthbroker.operations.checkup.forecast import AppFacts, Forecast, Outlook
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.grant_view import GrantView
+from oauthbroker.records.registered_client import RegisteredClient
 from tests.unit.records.kit import grant
 
 NOW = datetime(2026, 2, 1, 9, tzinfo=UTC)
@@ -59,6 +61,24 @@ def key(name: str, expires: datetime | None) -> ApiKey:
 )
 def test_a_key_that_has_a_successor_is_no_cause_for_alarm(keys: list[ApiKey], lights: list[Light]):
     assert lights == [it.light for it in findings.of_api_keys(keys, NOW)]
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({}, []),
+        ({"replaced_at": NOW - timedelta(days=1)}, [("ok", "had forgotten our client")]),
+        ({"replaced_at": NOW - timedelta(days=8)}, []),
+        ({"refused_at": NOW - timedelta(days=8)}, [("warning", "refuses our client since")]),
+    ],
+)
+def test_clients_that_a_server_has_forgotten_are_reported(changes: dict[str, Any], said: list[Any]) -> None:
+    client = RegisteredClient(
+        app="tickets", url="https://m.example", issuer="https://i.example", redirect_uri="", looked_at=NOW, **changes
+    )
+    found = findings.of_clients([client], NOW)
+    assert len(said) == len(found)
+    assert all(light == it.light and words in it.text for (light, words), it in zip(said, found, strict=True))
 
 
 @pytest.mark.parametrize(
