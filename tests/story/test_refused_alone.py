@@ -173,7 +173,7 @@ async def test_a_reported_token_whose_refresh_is_refused_alone_is_not_handed_out
 
 
 @pytest.mark.case("54")
-async def test_where_nothing_is_proven_the_operator_gets_one_line_and_doctor_names_the_grant(
+async def test_where_nothing_is_proven_the_operator_gets_one_line(
     two: Harness,
 ) -> None:
     """Bob is alone: perhaps our secret has expired."""

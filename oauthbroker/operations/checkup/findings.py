@@ -194,7 +194,7 @@ def of_grants(grants: Sequence[GrantView], apps: Mapping[str, AppFacts]) -> list
         todo = "The people are asked at the next call." if ended != "quarantined" else "Ask the provider what happened."
         found += _if_any(f"that {words}", [it for it in living if it.ended == ended], todo)
     found += _if_any(
-        "that the provider refuses for long, while others of the app are refreshed",
+        "that the provider refuses for long, in words of its own",
         [grant for grant in living if grant.given_up],
         "The people are asked at the next call. The refresh token is kept, and tried again once an hour.",
     )
