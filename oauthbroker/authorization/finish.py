@@ -29,6 +29,7 @@ from oauthbroker.protocol.issued_tokens import Issued
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Retired
 from oauthbroker.records.unrevoked_tokens import forgotten, shares
+from oauthbroker.refresh.clients import Clients
 from oauthbroker.repository.repository import Conflict, Repository, Versioned
 from oauthbroker.repository.session_limits import OpenSessions
 from oauthbroker.revocation.revoke import Revoke
@@ -47,6 +48,7 @@ class Finish:
     audit: AuditWriter
     metrics: Metrics
     open_sessions: OpenSessions
+    clients: Clients
     revoke: Revoke
     outbox: Bell
     log: Log
@@ -100,6 +102,7 @@ class Finish:
         self.open_sessions.ended(session.locator)
         self.metrics.add(Metric.CONNECTIONS_COMPLETED, app.name)
         grant = stored.record
+        self.clients.consented(grant, self.clock.now())
         if verified.missing and grant.unlisted:
             self.log.warning(
                 "a provider does not list scopes", app=app.name, grant=grant.id[:15], scopes=list(grant.unlisted)

@@ -13,6 +13,13 @@ from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.protocol.messages import ProviderResponse
 
 LONGEST_WAIT = 3600
+_MOST_WORDS = 8192  # bytes of an answer that are searched for words
+_SLOW_DOWN = re.compile(
+    r"too[ _-]?many[ _-]?(?:\w+[ _-]){0,2}(?:requests|attempts|calls|logins|times)|toomanyrequests|slow[ _-]?down"
+    r"|rate[ _-]?limit|rate[ _-]exceeded|throttl(?:ed|ing)|quota[ _-]?exceeded|exceeded[ _-](?:\w+[ _-]){0,3}quota"
+    r"|request[ _-]?limit[ _-]?exceeded|\"(?:status|code|err(?:or)?_?code|status_?code)\"\s*:\s*\"?429\b",
+    re.IGNORECASE,
+)
 _INDEX = re.compile(r"0|[1-9][0-9]{0,3}")
 _JSON = re.compile(r"application/(?:[a-z0-9.!#$&^_-]+\+)?json")
 
@@ -29,6 +36,16 @@ def refuse_if_busy(answer: ProviderResponse) -> None:
         raise BrokerError(Code.PROVIDER_RATE_LIMITED, retry_after_seconds=answer.retry_after)
     if answer.status >= 500:
         raise BrokerError(Code.PROVIDER_UNREACHABLE, note="the provider failed", retry_after_seconds=answer.retry_after)
+
+
+def asks_to_slow_down(answer: ProviderResponse) -> bool:
+    """Tell whether a refusal is a rate limit in other words than 429: by `Retry-After`, or by its text, in any member.
+    Of a page only an error is read, because pages hold scripts. Compare the text, never show it."""
+    if answer.retry_after is not None:
+        return True
+    if answer.media_type == "text/html" and not 400 <= answer.status < 500:
+        return False
+    return _SLOW_DOWN.search(answer.body[:_MOST_WORDS].decode("utf-8", "replace")) is not None
 
 
 def members_of(answer: ProviderResponse) -> Mapping[str, Json]:

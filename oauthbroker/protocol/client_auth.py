@@ -88,11 +88,6 @@ def refused_request(app: OAuthApp, request: str, word: str, known: frozenset[str
     return BrokerError(Code.APP_MISCONFIGURED, note=f"{request}: {note}")
 
 
-def refused_word(note: str) -> str:
-    """Return the provider's error word from a note that `refusal_note` may have extended."""
-    return note.partition(_ADVICE)[0].partition(_RAW_ADVICE)[0]
-
-
 def _is_encoded(app: OAuthApp) -> bool:
     client = app.client
     if client.auth_method != "client_secret_basic":

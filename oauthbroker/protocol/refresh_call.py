@@ -73,9 +73,11 @@ class Redeemer:
         try:
             answer = await self.asker.ask(app, build, kind="refresh")
         except TransportFailed as failed:
-            refused = RefreshRefused(Code.PROVIDER_UNREACHABLE, spent=failed.sent, note=failed.note)
+            refused = RefreshRefused(
+                Code.PROVIDER_UNREACHABLE, spent=failed.sent, note=failed.note, reached=failed.sent
+            )
         except BrokerError as error:
-            refused = RefreshRefused(error.code, spent=False, note=error.note)
+            refused = RefreshRefused(error.code, spent=False, note=error.note, reached=False)
         else:
             return refresh_response(app, answer, worked=grant.refresh_state.worked)
         raise refused

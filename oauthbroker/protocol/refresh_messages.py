@@ -4,6 +4,7 @@ lives."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
@@ -11,24 +12,34 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.protocol.answer_checks import is_json
 from oauthbroker.protocol.authorization_request import requested_scopes
-from oauthbroker.protocol.client_auth import refused_word
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value
 from oauthbroker.protocol.token_endpoint import (
-    CLIENT_REFUSED,
-    CLIENT_UNKNOWN,
     GONE,
     RefusedTokens,
     TokenResponse,
     token_request,
     token_response,
 )
-from oauthbroker.protocol.token_fields import optional_token, salvaged_members, token_members
+from oauthbroker.protocol.token_fields import (
+    body_members,
+    error_word,
+    optional_token,
+    salvaged_members,
+    token_members,
+)
+
+Doubt = Literal["", "token", "any"]
+"""What a refusal may mean, beside what its code says. `token`: its words are about the refresh token or the request,
+and leave open whether that token is dead; `any`: they may be about the token, our client, or a wall in front of the
+provider. "" where the answer is plain, or says nothing of the token (a rate limit, 5xx, no answer)."""
+_TOKEN_WORDS = frozenset({"invalid_token", "expired_token"})  # RFC 6750 section 3.1, RFC 8628 section 3.5
+_EARLY = frozenset({408, 425})  # statuses that say nothing of the request
 
 
 class RefreshRefused(BrokerError):
     """The provider answered without tokens that we accept. `spent`: the request may have used up the refresh token
     (RFC 9700 section 4.14.2). `spare` is the refresh token of a refused answer; it may be the only valid one.
-    `access` is the access token of that answer, to be revoked."""
+    `access` is the access token of that answer, to be revoked. `reached` is false where no request was sent."""
 
     def __init__(
         self,
@@ -39,16 +50,15 @@ class RefreshRefused(BrokerError):
         retry_after_seconds: int | None = None,
         spare: Secret | None = None,
         access: Secret | None = None,
+        doubt: Doubt = "",
+        reached: bool = True,
     ) -> None:
         super().__init__(code, note=note, retry_after_seconds=retry_after_seconds)
         self.spent = spent
         self.spare = spare
         self.access = access
-
-    @property
-    def of_client(self) -> bool:
-        """Tell whether the provider refused our client, not the refresh token."""
-        return refused_word(self.note) in {CLIENT_REFUSED, CLIENT_UNKNOWN}
+        self.doubt = doubt
+        self.reached = reached
 
 
 def refresh_request(
@@ -77,7 +87,7 @@ def refresh_response(app: OAuthApp, answer: ProviderResponse, *, worked: bool = 
     - `reauthRequired`: the refresh token is dead, by RFC 6749's or the provider's own error word
     - `exchangeFailed`: refused with an ambiguous error word, or none; the token may be dead
     - `appMisconfigured`: the refusal is about our client or our request, not about this grant
-    - `providerRateLimited`, `providerUnreachable`: 429 and 503 have not touched the refresh token
+    - `providerRateLimited`, `providerUnreachable`: a rate limit and 503 have not touched the refresh token
     - `tokenResponseInvalid`: an answer that we do not understand, or tokens that we do not accept
     """
     try:
@@ -87,9 +97,9 @@ def refresh_response(app: OAuthApp, answer: ProviderResponse, *, worked: bool = 
             refused.code, spent=True, note=refused.note, spare=_spare(app, answer), access=refused.tokens[-1]
         )
     except BrokerError as refused:
-        failed = _judged(answer, refused, worked=worked)
-        if answer.status == 200 and failed.spent:
-            failed.spare = _spare(app, answer)
+        failed = _judged(app, answer, refused, worked=worked)
+        if answer.status == 200 and failed.spent and (spare := _spare(app, answer)) is not None:
+            failed.spare, failed.doubt = spare, ""
     raise failed
 
 
@@ -102,19 +112,34 @@ def _spare(app: OAuthApp, answer: ProviderResponse) -> Secret | None:
         return None
 
 
-def _judged(answer: ProviderResponse, refused: BrokerError, *, worked: bool) -> RefreshRefused:
-    code, spent, status = refused.code, False, answer.status
+def _judged(app: OAuthApp, answer: ProviderResponse, refused: BrokerError, *, worked: bool) -> RefreshRefused:
+    code, spent, status, note = refused.code, False, answer.status, refused.note
+    doubt: Doubt = ""
     match code:
-        case Code.EXCHANGE_FAILED if refused.note in GONE:
+        case Code.EXCHANGE_FAILED if note == GONE:
             code = Code.REAUTH_REQUIRED
-        case Code.EXCHANGE_FAILED if refused.note in {"invalid_request", "invalid_scope"} and not worked:
-            code = Code.APP_MISCONFIGURED
+        case Code.EXCHANGE_FAILED if note in {"invalid_request", "invalid_scope"} and not worked:
+            code, doubt = Code.APP_MISCONFIGURED, "any"
+        case Code.EXCHANGE_FAILED:
+            doubt = "token"
+        case Code.APP_MISCONFIGURED:
+            doubt = "token" if _word(app, answer) in _TOKEN_WORDS else "any"
         case Code.TOKEN_RESPONSE_INVALID if status == 400 and (is_json(answer) or not answer.body):
-            code = Code.EXCHANGE_FAILED
-        case Code.TOKEN_RESPONSE_INVALID if 400 <= status < 500:  # sent by a proxy in front of the provider
-            code, spent = Code.PROVIDER_UNREACHABLE, True
+            code, doubt = Code.EXCHANGE_FAILED, "token"
+        case Code.TOKEN_RESPONSE_INVALID if 400 <= status < 500:  # perhaps sent by a proxy in front of the provider
+            code, spent, doubt = Code.PROVIDER_UNREACHABLE, True, "" if status in _EARLY else "any"
         case Code.TOKEN_RESPONSE_INVALID:
-            spent = True
+            spent, doubt = True, "any"
+        case Code.PROVIDER_UNREACHABLE if status >= 500 and _word(app, answer) == GONE:
+            code, doubt = Code.EXCHANGE_FAILED, "token"  # not the end at once: its status says that the server failed
         case Code.PROVIDER_UNREACHABLE:
-            spent = (status >= 500 and status != 503) or refused.note == "server_error"
-    return RefreshRefused(code, spent=spent, note=refused.note, retry_after_seconds=refused.retry_after_seconds)
+            spent = (status >= 500 and status != 503) or note == "server_error"
+    return RefreshRefused(code, spent=spent, note=note, retry_after_seconds=refused.retry_after_seconds, doubt=doubt)
+
+
+def _word(app: OAuthApp, answer: ProviderResponse) -> str:
+    """Return the error word of an answer with any status; empty if there is none or the body cannot be read."""
+    try:
+        return error_word(app, body_members(app, answer, any_label=True))
+    except Exception:  # noqa: BLE001 - an answer that breaks its reader says no word
+        return ""

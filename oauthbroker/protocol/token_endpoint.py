@@ -13,7 +13,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.provider_habits import NOT_BEARER
-from oauthbroker.protocol.answer_checks import refuse_if_busy
+from oauthbroker.protocol.answer_checks import asks_to_slow_down, refuse_if_busy
 from oauthbroker.protocol.client_auth import PASSING, authenticated_post, refusal_note
 from oauthbroker.protocol.crash_guard import crashed, judge
 from oauthbroker.protocol.issued_tokens import Issued
@@ -152,8 +152,32 @@ def client_credentials_request(
     return token_request(app, endpoints, endpoints.token_url, form, app.habits.token_params, clock)
 
 
-@judge(Code.TOKEN_RESPONSE_INVALID)
 def token_response(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool = False) -> TokenResponse:
+    """Validate an answer as `_tokens` does. A refusal without tokens whose words ask to slow down is a rate limit,
+    with any status: `providerRateLimited`."""
+    try:
+        return _tokens(app, answer, refreshed=refreshed)
+    except RefusedTokens:
+        raise
+    except BrokerError as error:
+        refused = error
+    if refused.code is not Code.PROVIDER_RATE_LIMITED and answer.status < 500 and _is_limit(app, answer):
+        refused = BrokerError(
+            Code.PROVIDER_RATE_LIMITED, note="a rate limit in other words", retry_after_seconds=answer.retry_after
+        )
+    raise refused.with_traceback(None)  # its frames hold the answer
+
+
+def _is_limit(app: OAuthApp, answer: ProviderResponse) -> bool:
+    if answer.status == 200:  # an answer that may hold tokens is none: a scope may have such a name
+        names = ("access_token", "refresh_token", *app.habits.token_names.values())
+        if any(name.encode() in answer.body for name in names):
+            return False
+    return asks_to_slow_down(answer)
+
+
+@judge(Code.TOKEN_RESPONSE_INVALID)
+def _tokens(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool) -> TokenResponse:
     """Validate an answer of the token endpoint; `refreshed`: to a refresh (cases 19 to 31).
 
     (1) busy or down (2) status 200 (3) format and label (4) no error member (5) an access token (6) its type

@@ -66,6 +66,7 @@ def _tool_member(name: str) -> str:
 
 
 Member = Annotated[str, _matching(r"[A-Za-z0-9_.-]{1,64}", "member_name", "not a member's name")]
+_Word = Annotated[str, _matching(r"[!-~](?:[ -~]{0,78}[!-~])?", "error_word", "not an error word")]
 _Members = Annotated[list[Member], Field(max_length=20)]
 _Scope = Annotated[str, _matching(SCOPE, "scope", "not a scope")]
 _Scopes = Annotated[list[_Scope], Field(max_length=200)]
@@ -147,7 +148,7 @@ class Quirks(Data):
     lifetime_form: LifetimeForm = "seconds"
     default_lifetime_seconds: _Year | None = None
     error_members: _Members = Field(default_factory=list)
-    error_words: Annotated[dict[Member, ErrorWord], Field(max_length=50)] = Field(default_factory=dict)
+    error_words: Annotated[dict[_Word, ErrorWord], Field(max_length=50)] = Field(default_factory=dict)
     id_token_algorithms: Annotated[list[IdTokenAlgorithm], Field(min_length=1)] = Field(
         default_factory=lambda: list(Habits().id_token_algorithms)
     )

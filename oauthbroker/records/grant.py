@@ -147,7 +147,7 @@ class Grant:
         """Return the grant after a refused refresh. A `rejected` access token is dropped once no other can follow.
         `updated_at` never goes back, because it shows that the clock was set back since the token was stored."""
         token = self.token.with_latest_end(at, self.updated_at) if self.token is not None else None
-        if rejected and refresh_state.ended and token is not None:
+        if rejected and refresh_state.is_over and token is not None:
             token = replace(token, expires_at=at)
         return replace(self, token=token, refresh_state=refresh_state, updated_at=max(self.updated_at, at))
 
@@ -194,7 +194,7 @@ class Grant:
         if not (self._has_tokens_of(begun) or self.token is None):
             return replace(self, refresh_state=replace(state, intent=None, spare=mine or state.spare))
         if others is not None and refused.ended != "quarantined":
-            refused = replace(state, intent=None) if refused.ended else replace(refused, spare=mine or others)
+            refused = replace(state, intent=None) if refused.is_over else replace(refused, spare=mine or others)
         return replace(self, token=after.token, refresh_state=refused, updated_at=after.updated_at)
 
     def tombstoned(self, at: datetime) -> Grant:

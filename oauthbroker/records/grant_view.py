@@ -26,7 +26,7 @@ class GrantView:
     `until` is the end of a token that nothing refreshes, None where it has no end or an unknown one. `account` is the
     provider's name for the user, `agent` the agent that asked last. `alone` marks a client's own grant, without a user.
     `lost` counts answers to refreshes that never came. `clients_to_tell` are registrations with tokens to revoke.
-    `used_at` is only set by readers that look it up.
+    `used_at` is only set by readers that look it up. `given_up`: its refresh token is kept, and the user is asked.
     """
 
     id: str
@@ -54,6 +54,7 @@ class GrantView:
     ended: Ended
     lost: int
     refused_at: datetime | None
+    given_up: bool
     token_lives: bool
     provider_data: Mapping[str, Any]
     used_at: datetime | None = None
@@ -82,7 +83,7 @@ class GrantView:
             created_at=grant.created_at,
             updated_at=grant.updated_at,
             expires_at=token.expires_at if token is not None else None,
-            refreshable=bool(grant.refresh_tokens),
+            refreshable=_is_refreshable(grant),
             alone=grant.flow == "client_credentials",
             imported=bool(grant.imported),
             revoked=grant.revoked,
@@ -91,6 +92,7 @@ class GrantView:
             ended=refresh.ended,
             lost=refresh.intent.lost if refresh.intent is not None else 0,
             refused_at=refresh.refused_at,
+            given_up=refresh.given_up,
             token_lives=token is not None and token.lives(0, now),
             provider_data=told_to_tools(app, grant),
             used_at=used_at,
@@ -103,6 +105,10 @@ class GrantView:
         return self.authorized_by or self.subject
 
 
+def _is_refreshable(grant: Grant) -> bool:
+    return bool(grant.refresh_tokens) and not grant.refresh_state.given_up
+
+
 def _health_of(grant: Grant, app: OAuthApp | None, now: datetime) -> tuple[GrantHealth, datetime | None]:
     """Judge a grant as a token call would (docs/embedding.md), as if it asked for nothing in particular."""
     token = grant.token
@@ -112,7 +118,7 @@ def _health_of(grant: Grant, app: OAuthApp | None, now: datetime) -> tuple[Grant
         return "again", None
     if app is not None and app.registration != grant.registration:
         return "again", None
-    if grant.flow == "client_credentials" or grant.refresh_tokens or token.expires_at is None:
+    if grant.flow == "client_credentials" or token.expires_at is None or _is_refreshable(grant):
         return "alive", None
     unsure = grant.refresh_state.ended and token.is_from_the_future(now, grant.updated_at)
     if unsure or not token.lives(0, now):

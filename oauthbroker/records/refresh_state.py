@@ -17,7 +17,8 @@ Ended = Literal["", "dead", "uncertain", "quarantined"]
 """Why no refresh is tried any longer: the provider refused it, it refused it after an answer was lost, or it
 answered with another user's account. "" while refreshing may go on."""
 
-UNCLEAR_SECONDS = 300  # an ambiguous refusal counts as `invalid_grant` if it comes again after that long
+UNCLEAR_SECONDS = 300  # for so long nothing is concluded from ambiguous refusals
+LONGEST_REST = 3600  # between two tries of a refresh token that was given up
 _LONGEST_PAUSE = 300
 _LONGEST_AFTER_A_CRASH = 8
 
@@ -63,7 +64,9 @@ class RefreshState:
     """The refresh state of a grant. `spare` is a newer refresh token from a refused answer: it is tried before the
     old one. `refused_at` is when an ambiguous refusal first came; `asked` are the scopes requested with client
     credentials (RFC 6749 section 4.4); `forced` are the times of the last hour at which a seemingly valid token was
-    refreshed. `worked`: this grant has been refreshed before, so the form of our request is right."""
+    refreshed. `worked`: this grant has been refreshed before, so the form of our request is right. `rests_until` is set
+    once it was concluded from refusals that the refresh token is dead: the user is asked, and it is tried again then.
+    """
 
     intent: Intent | None = None
     spare: Secret | None = None
@@ -72,6 +75,7 @@ class RefreshState:
     asked: tuple[str, ...] = ()
     forced: tuple[datetime, ...] = ()
     worked: bool = field(default=False, metadata=OPTIONAL)
+    rests_until: datetime | None = field(default=None, metadata=OPTIONAL)
 
     def __repr__(self) -> str:
         return f"RefreshState({self.ended or ('under way' if self.intent else 'idle')})"
@@ -91,27 +95,60 @@ class RefreshState:
             return replace(self, intent=None)
         return replace(self, intent=replace(self.intent, lost=self.intent.lost - 1))
 
+    @property
+    def given_up(self) -> bool:
+        """Tell whether the user is asked although the refresh token is kept."""
+        return self.rests_until is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether the user is asked: refreshing has ended, or was given up for now."""
+        return bool(self.ended) or self.given_up
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Tell whether the refresh token was refused after an answer was lost."""
+        return self.ended == "uncertain" or (self.given_up and self.intent is not None)
+
+    def rests(self, now: datetime) -> bool:
+        """Tell whether it is too early to try a refresh token again that was given up. A time that lies too far ahead
+        was noted before the clock was set back."""
+        until = self.rests_until
+        return until is not None and now < until <= now + timedelta(seconds=LONGEST_REST) + SET_BACK
+
+    def refused_since(self, at: datetime) -> datetime:
+        """Return since when refusals are ambiguous, the one that came `at` included."""
+        since = self.refused_at or at
+        return at if since > at + SET_BACK else since  # the clock was set back since
+
     def after(self, code: Code, *, spent: bool, came: bool, spare: Secret | None, at: datetime) -> RefreshState:
-        """Return the state after an answer without an accepted token.
+        """Return the state after an answer without an accepted token, as far as that answer alone tells.
 
         `code` and `spent` are those of `RefreshRefused`. `came`: the refused answer had tokens; `spare` is its refresh
         token, which is tried first from then on.
         """
         if code is Code.SUBJECT_MISMATCH:
             return self.over("quarantined")
-        if code is Code.EXCHANGE_FAILED:
-            since = self.refused_at or at
-            if since > at + SET_BACK:  # the clock was set back since
-                since = at
-            if (at - since).total_seconds() < UNCLEAR_SECONDS:
-                return replace(self.unsent(), refused_at=since)
-        if code in {Code.REAUTH_REQUIRED, Code.EXCHANGE_FAILED}:
+        if code is Code.REAUTH_REQUIRED:
             return self.over("uncertain" if self.intent is not None and self.intent.lost else "dead")
         if not spent:
             return self.unsent()
         if came:
             return replace(self, intent=None, spare=spare or self.spare)
         return self.lost(at)
+
+    def doubted(self, at: datetime) -> RefreshState:
+        """Return the state after an ambiguous refusal, from which nothing can be concluded yet."""
+        return replace(self, refused_at=self.refused_since(at))
+
+    def give_up(self, at: datetime, *, spent: bool) -> RefreshState:
+        """Return the state after ambiguous refusals that show that the refresh token is dead. It is kept, and tried
+        again after as long as it has been refused, at most an hour. `spent`: the last answer might have been a lost
+        one; it is taken for a refusal now."""
+        since = self.refused_since(at)
+        rest = min(max((at - since).total_seconds(), UNCLEAR_SECONDS), LONGEST_REST)
+        intent = None if spent else self.intent
+        return replace(self, intent=intent, refused_at=since, rests_until=at + timedelta(seconds=rest))
 
     def over(self, ended: Ended) -> RefreshState:
         return RefreshState(ended=ended, forced=self.forced)

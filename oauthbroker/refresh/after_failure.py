@@ -9,33 +9,40 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.observability.logging import Log
 from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.records import Grant, Token
-from oauthbroker.refresh.circuit import Circuits
+from oauthbroker.refresh.circuit import COUNTED, Circuits
+from oauthbroker.refresh.clients import Clients
+from oauthbroker.refresh.verdict import Verdict, judged
 
 _REFUSED_BY_US = frozenset(
     {Code.TOKEN_RESPONSE_INVALID, Code.SCOPE_EXCEEDED, Code.ID_TOKEN_INVALID, Code.TOKEN_UNCHANGED}
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
     """Counts successes and failures in the `circuits`. `grant` is a grant's id everywhere."""
 
     circuits: Circuits
+    clients: Clients
     clock: Clock
     log: Log
 
-    def check_pause(self, grant: Grant) -> None:
-        """Raise `providerUnreachable` while a refresh token that may be spent has to rest before the next try."""
+    def check_pause(self, grant: Grant, *, forced: bool) -> None:
+        """Raise `providerUnreachable` while a refresh token that may be spent has to rest before the next try, and
+        `reauthRequired` while one rests that was given up, unless the refresh is `forced`."""
         intent, now = grant.refresh_state.intent, self.clock.now()
         if intent is not None and intent.pauses(now):
             left = (intent.retry_at - now).total_seconds()
             raise BrokerError(Code.PROVIDER_UNREACHABLE, note="pausing", retry_after_seconds=max(1, round(left)))
+        if grant.refresh_state.rests(now) and not forced:
+            raise BrokerError(Code.REAUTH_REQUIRED, note="pausing")
 
-    def worked(self, app: str, grant: str, token: Token | None) -> None:
+    def worked(self, grant: Grant, token: Token | None) -> None:
         """Close the circuits. A token that is already over pauses its grant, or each call would fetch another one."""
-        self.circuits.worked(app, grant)
+        self.circuits.worked(grant.app, grant.id)
+        self.clients.refreshed(grant, self.clock.now())
         if token is not None and not token.lives(0, self.clock.now()):
-            self.circuits.pause_one(app, grant, BrokerError(Code.TOKEN_RESPONSE_INVALID))
+            self.circuits.pause_one(grant.app, grant.id, BrokerError(Code.TOKEN_RESPONSE_INVALID))
 
     def not_fetched(self, app: str, grant: str, error: BrokerError) -> None:
         """Count a failed client credentials request."""
@@ -45,24 +52,29 @@ class Failures:
         if not error.retryable:
             self.log.warning("a token could not be fetched", app=app, code=error.code.value, note=error.note)
 
-    def refused(self, begun: Grant, refused: RefreshRefused) -> None:
-        """Count a refused refresh: for this grant alone, or for all grants of the app.
+    def refused(self, begun: Grant, refused: RefreshRefused) -> Verdict:
+        """Judge a refused refresh, and count it: for this grant alone, or for all grants of the app where no request
+        reached the provider."""
+        now = self.clock.now()
+        standing = self.clients.standing(begun, begun.refresh_state.refused_since(now), now)
+        verdict = judged(begun.refresh_state, refused, standing, now)
+        if refused.doubt:
+            self.clients.refused(begun, now)
+        if verdict.is_open and self.clients.report_once(begun):
+            self._report(begun, verdict.trouble)
+        self._pause(begun, refused, verdict)
+        return verdict
 
-        It concerns all when the provider speaks of our client, names a time to wait, or was not reached. Many
-        providers limit each account by itself, so 429 concerns all only after several grants have met it.
-        """
-        own = not (refused.of_client or refused.retry_after_seconds is not None or not refused.spent)
-        if refused.code is Code.APP_MISCONFIGURED:
-            own = not refused.of_client
-        elif refused.code is Code.PROVIDER_RATE_LIMITED:
-            own = True
-        self.count(begun.app, refused, begun.id, own=own)
-        if refused.code in _REFUSED_BY_US:
-            self.circuits.pause_one(begun.app, begun.id, refused)  # the write-back logs it
-        elif refused.code is Code.EXCHANGE_FAILED:
+    def _pause(self, begun: Grant, refused: RefreshRefused, verdict: Verdict) -> None:
+        is_unclear = verdict.trouble.code is Code.REFRESH_REFUSED
+        if not (is_unclear and refused.code in COUNTED) and not (refused.doubt and verdict.state.given_up):
+            self.count(begun.app, refused, begun.id, own=refused.reached)
+        if is_unclear:
             unclear = BrokerError(Code.REFRESH_REFUSED, note=refused.note)
             if self.circuits.pause_one(begun.app, begun.id, unclear):
                 self._tell_of_one(begun.app, begun.id, unclear)
+        elif refused.code in _REFUSED_BY_US and not verdict.state.given_up:
+            self.circuits.pause_one(begun.app, begun.id, refused)  # the write-back logs it
 
     def count(self, app: str, error: BrokerError, grant: str = "", *, own: bool = False) -> None:
         """Count a failure. Without `grant` it concerns all grants, such as metadata that cannot be read."""
@@ -76,3 +88,12 @@ class Failures:
         self.log.warning(
             "refreshes of one grant pause", app=app, grant=grant[:15], code=error.code.value, note=error.note
         )
+
+    def _report(self, begun: Grant, error: BrokerError) -> None:
+        """Tell the operator, once for each client, that a grant is refused for long and nothing proves whose fault it
+        is."""
+        self.log.error(
+            "refreshes are refused for long, and no other grant of the app shows whether its client works",
+            app=begun.app, grant=begun.id[:15], code=error.code.value, note=error.note,
+            todo="check the client at the provider; if it is right, let the user connect again",
+        )  # fmt: skip

@@ -46,10 +46,11 @@ class RefreshJob:
         now, before = newest.record, self.seen.record
         if self.rejected is not None:
             return now.token is None or now.token.access_token != self.rejected
-        return (now.token, now.revoked, now.refresh_state.ended) != (
+        return (now.token, now.revoked, now.refresh_state.ended, now.refresh_state.rests_until) != (
             before.token,
             before.revoked,
             before.refresh_state.ended,
+            before.refresh_state.rests_until,
         )
 
     def can_send(self, newest: Grant) -> bool:

@@ -26,6 +26,7 @@ from oauthbroker.records import Grant
 from oauthbroker.refresh.after_failure import Failures
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.refresh.client_credentials import ClientCredentials
+from oauthbroker.refresh.clients import Clients
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.writeback import Refreshed, Writeback
 from oauthbroker.repository.repository import Lease, Repository, Versioned
@@ -43,6 +44,7 @@ class RefreshTransaction:
     fetch: ClientCredentials
     writeback: Writeback
     circuits: Circuits
+    clients: Clients
     clock: Clock
     limits: Limits
     log: Log
@@ -50,7 +52,7 @@ class RefreshTransaction:
 
     @property
     def failures(self) -> Failures:
-        return Failures(self.circuits, self.clock, self.log)
+        return Failures(circuits=self.circuits, clients=self.clients, clock=self.clock, log=self.log)
 
     async def refresh(self, job: RefreshJob) -> Refreshed:
         """Refresh the grant that the caller has seen, unless another caller has done it meanwhile.
@@ -96,7 +98,7 @@ class RefreshTransaction:
     async def _by_refresh_token(
         self, job: RefreshJob, held: Versioned[Grant], flight: Flight[Refreshed], lease: Lease
     ) -> Refreshed:
-        self.failures.check_pause(held.record)
+        self.failures.check_pause(held.record, forced=job.forced)
         async with self._turn(job):  # (10) the app's circuit lets us ask
             endpoints = await self._endpoints(job.app)
             async with self.repository.room_for(held, now=False) as room:
@@ -114,10 +116,10 @@ class RefreshTransaction:
                     if redeemed is None:  # the lease is lost: its next holder sends
                         await self.writeback.withdraw(begun)
                         return await self._without_lease(job)
-                    self.failures.worked(begun.app, begun.id, redeemed.token)
+                    self.failures.worked(begun, redeemed.token)
                     return await self.writeback.commit(job, flight, begun, redeemed, room)  # (8) store, (9) then answer
-                self.failures.refused(begun, refused)
-                return await self.writeback.refuse(job, flight, begun, refused, room)
+                verdict = self.failures.refused(begun, refused)
+                return await self.writeback.refuse(job, flight, begun, verdict, room)
 
     async def _by_client_credentials(self, job: RefreshJob, held: Versioned[Grant] | None) -> Refreshed:
         app = job.app.name
@@ -132,7 +134,7 @@ class RefreshTransaction:
                 )
                 raise
         if fetched is not None:
-            self.failures.worked(app, job.grant, fetched.token)
+            self.failures.worked(fetched, fetched.token)
             await self.writeback.note(TokenRenewed(app=app, grant=job.grant, forced=job.forced), Metric.RENEWALS, app)
         return Refreshed(fetched)
 

@@ -23,9 +23,8 @@ from oauthbroker.records import Grant, RefreshState, Retired
 from oauthbroker.records.unrevoked_tokens import awaits, with_late
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.retry_store import RetryStore, Write
+from oauthbroker.refresh.verdict import Verdict
 from oauthbroker.repository.repository import Repository, Reservation, Versioned
-
-_LOGGED = frozenset({Code.TOKEN_RESPONSE_INVALID, Code.TOKEN_UNCHANGED, Code.APP_MISCONFIGURED})
 
 
 class Dropper(Protocol):
@@ -132,21 +131,14 @@ class Writeback:
         return grant.refreshed(redeemed.token, redeemed.scopes, self.clock.now(), redeemed.provider_data)
 
     async def refuse(
-        self, job: RefreshJob, flight: Flight[Refreshed], begun: Grant, refused: RefreshRefused, room: Reservation
+        self, job: RefreshJob, flight: Flight[Refreshed], begun: Grant, verdict: Verdict, room: Reservation
     ) -> Refreshed:
         """Store the meaning of a refusal for the grant. A revocation or a login that came meanwhile wins."""
-        came = refused.spare is not None or refused.access is not None
-        refresh_state = begun.refresh_state.after(
-            refused.code, spent=refused.spent, came=came, spare=refused.spare, at=self.clock.now()
-        )
-        trouble = _trouble(refused, refresh_state)
+        refused, refresh_state, trouble = verdict.refused, verdict.state, verdict.trouble
         code = trouble.code.value
         await self.note(RenewalFailed(app=begun.app, grant=begun.id, code=code), Metric.RENEWAL_FAILURES, code)
-        if refresh_state.ended or came or refused.code in _LOGGED:
-            self.log.warning(
-                "a refresh was refused",
-                app=begun.app, grant=begun.id[:15], code=code, note=refused.note, ended=refresh_state.ended,
-            )  # fmt: skip
+        if verdict.is_loud:
+            self._tell(begun, refused, refresh_state, code)
         after = begun.refused(refresh_state, self.clock.now(), rejected=job.rejected is not None)
         write = partial(self._write_down, begun, after)
         if refused.spare is not None and not refresh_state.ended:  # perhaps the only one that lives: kept like a token
@@ -155,11 +147,18 @@ class Writeback:
             refreshed = Refreshed(after, trouble)  # an intent that stays says no more than that the token may be spent
             with suppress(BrokerError):
                 grant = await write(room)
-                if refresh_state.ended and grant is not None and not grant.refresh_state.ended:
+                if refresh_state.is_over and grant is not None and not grant.refresh_state.is_over:
                     trouble = BrokerError(Code.REFRESH_IN_PROGRESS, retry_after_seconds=1)  # of another attempt
                 refreshed = Refreshed(grant, trouble)
         await self._drop_unwanted(job.app, begun, refused, refresh_state, refreshed.grant)
         return refreshed
+
+    def _tell(self, begun: Grant, refused: RefreshRefused, refresh_state: RefreshState, code: str) -> None:
+        fields = {"app": begun.app, "grant": begun.id[:15], "code": code, "note": refused.note}
+        if refresh_state.given_up:
+            self.log.warning("a refresh token is given up for now", **fields)
+        else:
+            self.log.warning("a refresh was refused", **fields, ended=refresh_state.ended)
 
     async def withdraw(self, begun: Grant) -> None:
         """Take back an intent whose request was not sent."""
@@ -197,15 +196,3 @@ class Writeback:
             self.audit.write(entry, self.clock.now())
         except BrokerError as error:
             self.log.warning("the audit log lacks an entry", app=entry.app, code=error.code.value)
-
-
-def _trouble(refused: RefreshRefused, refresh_state: RefreshState) -> BrokerError:
-    """Return the caller's error for a refusal, which the grant remembers in `refresh_state`."""
-    match refresh_state.ended:
-        case "dead":
-            return BrokerError(Code.REAUTH_REQUIRED, note=refused.note)
-        case "uncertain":
-            return BrokerError(Code.REFRESH_UNCERTAIN, note=refused.note)
-    if refused.code is Code.EXCHANGE_FAILED:  # perhaps dead: the next try tells
-        return BrokerError(Code.REFRESH_REFUSED, note=refused.note, retry_after_seconds=1)
-    return BrokerError(refused.code, note=refused.note, retry_after_seconds=refused.retry_after_seconds)

@@ -78,11 +78,15 @@ def decide(grant: Grant | None, need: Need, now: datetime) -> Decision:
         return _USE
     if _is_too_much(token, need) and not (grant.refresh_tokens and not token.lives(0, now)):
         return Refuse(Code.MIN_TTL_UNSATISFIABLE)
-    if grant.refresh_tokens:
+    if grant.refresh_tokens and not grant.refresh_state.rests(now):
         return RefreshToken()
     if need.ttl is None and token.lives(0, now) and not grant.refresh_state.ended:
         return UseToken(degraded=True)
-    return AskPerson("refreshUncertain" if grant.refresh_state.ended == "uncertain" else "expired")
+    return _ask_because_ended(grant)
+
+
+def _ask_because_ended(grant: Grant) -> AskPerson:
+    return AskPerson("refreshUncertain" if grant.refresh_state.is_uncertain else "expired")
 
 
 def _decide_alone(grant: Grant | None, need: Need, now: datetime) -> Decision:
@@ -124,6 +128,8 @@ def settle(refreshed: Refreshed, need: Need, now: datetime) -> Decision:
     alive = grant is not None and token is not None and token.lives(0, now) and need.scopes.issubset(grant.scopes)
     if alive and need.ttl is None:
         return UseToken(degraded=True)
+    if grant is not None and grant.refresh_state.given_up:  # and something kept it from being tried again
+        return _ask_because_ended(grant)
     if trouble is not None:
         return Refuse(trouble.code, trouble.retry_after_seconds)
     if alive:

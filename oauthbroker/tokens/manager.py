@@ -251,7 +251,9 @@ class OAuthManager:
         return isinstance(self._decide(call, newest), RefreshToken)
 
     def _needs_person(self, call: TokenCall, grant: Grant | None) -> bool:
-        return isinstance(self._decide(call, grant), AskPerson)
+        decision = self._decide(call, grant)
+        given_up = isinstance(decision, RefreshToken) and grant is not None and grant.refresh_state.given_up
+        return isinstance(decision, AskPerson) or given_up
 
     def _forced(self, grant: Grant, now: datetime) -> Decision:
         """Refresh a token that seems valid, up to the hourly limit: no tool may flood a provider."""

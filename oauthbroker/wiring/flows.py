@@ -19,6 +19,7 @@ from oauthbroker.protocol.refresh_call import Redeemer
 from oauthbroker.refresh.background import BackgroundRefresh
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.refresh.client_credentials import ClientCredentials
+from oauthbroker.refresh.clients import Clients
 from oauthbroker.refresh.retry_store import RetryStore
 from oauthbroker.refresh.transaction import RefreshTransaction
 from oauthbroker.refresh.writeback import Writeback
@@ -152,6 +153,7 @@ class Flows(Foundation):
             audit=self.audit,
             metrics=self.metrics,
             open_sessions=self.open_sessions,
+            clients=self.clients,
             revoke=self.revoke,
             outbox=self.outbox,
             log=self.log,
@@ -178,6 +180,7 @@ class Flows(Foundation):
             fetch=self.client_credentials,
             writeback=self.writeback,
             circuits=self.refresh_circuits,
+            clients=self.clients,
             clock=self.clock,
             limits=self.limits,
             log=self.log,
@@ -250,6 +253,10 @@ class Flows(Foundation):
     def refresh_circuits(self) -> Circuits:
         return Circuits(self.clock, self.limits.provider_concurrency)
 
+    @cached_property
+    def clients(self) -> Clients:
+        return Clients()
+
     @property
     def circuits(self) -> tuple[Circuits, ...]:
         return self.revocation_circuits, self.device_circuits, self.refresh_circuits
@@ -257,4 +264,4 @@ class Flows(Foundation):
     def forget_troubles(self, app: str) -> None:
         """Close the circuits of an app whose configuration has changed."""
         for each in self.circuits:
-            each.worked(app)
+            each.reset(app)

@@ -6,7 +6,7 @@ from oauthbroker.model.apps import IdentityRule, Owner
 from oauthbroker.model.token_results import Ready, TokenResult
 from oauthbroker.records.refresh_state import UNCLEAR_SECONDS
 from oauthbroker.testing.provider import FOREVER
-from tests.kit.running_broker import Harness
+from tests.kit.running_broker import BOB, Harness, turn
 from tests.story.refresh_docs import HOUR, SHORT, Scenario, another, ended, lives, requests, shows, troubled
 
 TROUBLE = "the provider is slow, down, busy, refuses our client or answers junk; the token lives"
@@ -155,6 +155,54 @@ def refused_after_it_worked(word: str) -> Scenario:
 
 for each in ("invalid_request", "invalid_scope"):
     shows(WORKED)(refused_after_it_worked(each))
+
+
+async def refused_alone(harness: Harness) -> list[TokenResult]:
+    """Alice is refused for five minutes; Bob is not."""
+    bob, refresh, found = turn(user=BOB), harness.idp.script.refresh, list[TokenResult]()
+    await harness.connected(account="bob", of=bob)
+    await ended(harness)
+    for pause in (60, UNCLEAR_SECONDS - 60, 0):
+        refresh.refuse("invalid_client", 401)
+        found.append(await harness.ask())
+        assert isinstance(await harness.ask(of=bob), Ready)
+        harness.clock.advance(pause)
+    return found
+
+
+@shows(
+    "the provider refuses this grant alone, in any way, for five minutes, while it refreshes another grant of the app"
+)
+async def refused_alone_for_long(harness: Harness) -> list[TokenResult]:
+    return await refused_alone(harness)
+
+
+@shows("it accepts the refresh token again after that")
+async def refused_alone_and_taken_again(harness: Harness) -> list[TokenResult]:
+    *_, link = await refused_alone(harness)
+    harness.clock.advance(UNCLEAR_SECONDS)
+    return [link, await harness.ask()]
+
+
+@shows(
+    "the provider refuses in a way that may be about our client, for hours, and no other grant of the app is refreshed"
+)
+async def refused_and_nothing_is_known(harness: Harness) -> list[TokenResult]:
+    await ended(harness)
+    troubled(harness, "client", times=FOREVER)
+    answers = []
+    for _ in range(40):
+        answers.append(await harness.ask())
+        harness.clock.advance(360)
+    return [answers[0], answers[-1]]
+
+
+@shows("the provider asks to slow down in other words than 429")
+async def busy_in_other_words(harness: Harness) -> list[TokenResult]:
+    await ended(harness)
+    words = {"error": "Access Denied", "error_description": "You have made too many requests."}
+    harness.idp.script.refresh.answer(400, words)
+    return [await harness.ask()]
 
 
 @shows("the provider's answer was lost, and it accepts the refresh token a second time")

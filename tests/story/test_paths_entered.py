@@ -20,7 +20,7 @@ BELOW_ALL = {"core", "model", "observability"}
 RECORDS = {"audit", "records", "repository", "store"}
 WARM = BELOW_ALL | RECORDS - {"records"} | {"tokens"}
 REFRESH = BELOW_ALL | RECORDS | {"tokens", "refresh", "protocol"}
-CALLBACK = BELOW_ALL | RECORDS | {"web", "wiring", "authorization", "protocol"}
+CALLBACK = BELOW_ALL | RECORDS | {"web", "wiring", "authorization", "protocol", "refresh"}
 OVER_HTTP = BELOW_ALL | RECORDS | {"tokens", "access", "web"}
 
 
@@ -47,7 +47,7 @@ async def test_a_warm_token_call_enters_seven_rooms(harness: Harness) -> None:
     assert WARM == set(entered), entered
 
 
-async def test_a_callback_enters_eleven_rooms_up_to_the_grant(harness: Harness) -> None:
+async def test_a_callback_enters_twelve_rooms_up_to_the_grant(harness: Harness) -> None:
     asked, browser = await harness.ask_link(), harness.browser()
     back = await harness.way_back(asked, browser)
     with entering() as entered:

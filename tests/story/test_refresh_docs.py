@@ -12,11 +12,13 @@ import pytest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Limits
 from oauthbroker.records import Intent
-from oauthbroker.records.refresh_state import UNCLEAR_SECONDS
+from oauthbroker.records.refresh_state import LONGEST_REST, UNCLEAR_SECONDS
 from oauthbroker.refresh import background
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.refresh.retry_store import KEEP_TRYING
+from oauthbroker.refresh.suspects import ALL
 from oauthbroker.refresh.transaction import PROVIDER_CALLS
+from oauthbroker.refresh.verdict import LONG_SECONDS
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.story import (  # noqa: F401 - the scenarios register themselves in SCENARIOS
@@ -77,12 +79,10 @@ def test_the_numbers_on_the_page_are_the_numbers_in_the_code() -> None:
     assert (4, "At most four are refreshed at once" in PAGE) == (background.AT_ONCE, True)
 
 
-async def test_a_refused_client_and_three_failures_open_the_circuit_for_as_long_as_the_page_says() -> None:
+async def test_three_failures_to_connect_open_the_circuit_for_as_long_as_the_page_says() -> None:
     clock = TestClock(seed=1)
     circuits = Circuits(clock)
-    circuits.failed("mail", BrokerError(Code.APP_MISCONFIGURED))
-    assert 30 == circuits.pause("mail")
-    assert "a refused client for 30 s, three failures in a row for 1 s" in PAGE
+    assert "open it for 1 s and then longer and longer, up to 5 s" in PAGE
     for _ in range(2):
         circuits.failed("files", BrokerError(Code.PROVIDER_UNREACHABLE))
     assert 0 == circuits.pause("files")
@@ -90,7 +90,28 @@ async def test_a_refused_client_and_three_failures_open_the_circuit_for_as_long_
     assert 0 < circuits.pause("files") <= 1
     for _ in range(20):
         circuits.failed("files", BrokerError(Code.PROVIDER_UNREACHABLE))
-    assert 30 <= circuits.pause("files") <= 60
+    assert 2.5 <= circuits.pause("files") <= 5
+
+
+async def test_failures_of_grants_pause_for_as_long_as_the_page_says() -> None:
+    circuits, down = Circuits(TestClock(seed=1)), BrokerError(Code.PROVIDER_UNREACHABLE)
+    assert "three failures in a row for 1 s and then longer and longer, up to 15 s, a refusal up to a minute" in PAGE
+    for _ in range(20):
+        circuits.failed("mail", down, "one", own=True)
+        circuits.failed("mail", BrokerError(Code.APP_MISCONFIGURED), "two", own=True)
+    assert 7.5 <= circuits.pause("mail", "one") <= 15
+    assert 30 <= circuits.pause("mail", "two") <= 60
+    assert f"when {ALL} grants have failed within a minute and none has worked: at first for 1 s" in PAGE
+    for number in range(ALL):
+        assert 0 == circuits.pause("mail", "another")
+        circuits.failed("mail", down, f"{number}", own=True)
+    assert 0 < circuits.pause("mail", "another") <= 1
+
+
+def test_the_table_of_judgements_has_the_numbers_of_the_code() -> None:
+    assert (300, 3600, 3600) == (UNCLEAR_SECONDS, LONG_SECONDS, LONGEST_REST)
+    for words in ("after 5 minutes, a link", "after an hour, a link", "at most once an hour"):
+        assert words in PAGE
 
 
 async def test_the_tool_of_the_page_does_what_its_test_on_the_page_says(harness: Harness) -> None:

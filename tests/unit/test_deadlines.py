@@ -24,14 +24,16 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.protocol.answer_checks import LONGEST_WAIT
+from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.records.api_key import ApiKey, roles_of
 from oauthbroker.records.auth_session import NO_CLAIM_LASTS, Claim
 from oauthbroker.records.browser_session import BrowserSession
 from oauthbroker.records.event_queue import Item
 from oauthbroker.records.parked_code import PARKED_SECONDS
-from oauthbroker.records.refresh_state import UNCLEAR_SECONDS, Intent, RefreshState
+from oauthbroker.records.refresh_state import LONGEST_REST, UNCLEAR_SECONDS, Intent, RefreshState
 from oauthbroker.records.token import Token
 from oauthbroker.records.turn_record import TurnRecord
+from oauthbroker.refresh.verdict import judged
 from oauthbroker.repository.session_limits import OpenSessions
 from oauthbroker.repository.versioned import DueWork, Untold
 from oauthbroker.revocation.bulk import BulkRevocation
@@ -114,13 +116,18 @@ def an_unclear_refusal(at: datetime, _: datetime) -> Waits:
 
     def waits(now: datetime) -> bool:
         state[0] = _refused(state[0], now)
-        return not state[0].ended
+        return not state[0].given_up
 
     return waits
 
 
+def a_token_that_was_given_up(at: datetime, _: datetime) -> Waits:
+    return RefreshState(refused_at=at - timedelta(days=1)).give_up(at, spent=False).rests
+
+
 def _refused(refresh_state: RefreshState, at: datetime) -> RefreshState:
-    return refresh_state.after(Code.EXCHANGE_FAILED, spent=True, came=False, spare=None, at=at)
+    refused = RefreshRefused(Code.EXCHANGE_FAILED, spent=False, doubt="token")
+    return judged(refresh_state, refused, "good", at).state
 
 
 def a_counted_rejection(at: datetime, _: datetime) -> Waits:
@@ -237,6 +244,7 @@ DEADLINES: dict[str, Deadline] = {
     "repository.versioned.Untold.tell_after": Deadline(a_pause_of_a_provider, ASK_AGAIN.total_seconds()),
     "records.refresh_state.Intent.at": Deadline(a_lost_answer, 300),
     "records.refresh_state.RefreshState.refused_at": Deadline(an_unclear_refusal, UNCLEAR_SECONDS),
+    "records.refresh_state.RefreshState.rests_until": Deadline(a_token_that_was_given_up, LONGEST_REST),
     "records.refresh_state.RefreshState.forced": Deadline(a_counted_rejection, 3600),
     "records.token.Token.expires_at": Deadline(a_token, 3600),
     "records.token.Token.lifetime_seconds": Deadline(an_imported_token, 3600),
@@ -272,6 +280,8 @@ BY_ANOTHER_TEST = {
     "test_after_the_clock_was_set_back_a_sign_in_counts_no_longer",
     "operations.operator_login.SignedIn.proved_at": "story/test_operator_login.py::"
     "test_after_the_clock_was_set_back_a_sign_in_counts_no_longer",
+    "refresh.clients._Latest.times": "unit/refresh/test_verdict.py::"
+    "test_a_success_that_was_noted_before_the_clock_was_set_back_proves_nothing",
     "tokens.issuance.Issuance.since": "unit/tokens/test_issuance.py::test_the_clock_ends_it_also_when_it_was_set_back",
     "tokens.issuance.Issuance.until": "unit/tokens/test_issuance.py::test_the_clock_ends_it_also_when_it_was_set_back",
     "model.turn_token.Caveat.expires_at": "story/test_clock_set_back.py::test_a_turn_that_was_begun_before_is_over",

@@ -194,8 +194,13 @@ def of_grants(grants: Sequence[GrantView], apps: Mapping[str, AppFacts]) -> list
         todo = "The people are asked at the next call." if ended != "quarantined" else "Ask the provider what happened."
         found += _if_any(f"that {words}", [it for it in living if it.ended == ended], todo)
     found += _if_any(
+        "that the provider refuses for long, in words of its own",
+        [grant for grant in living if grant.given_up],
+        "The people are asked at the next call. The refresh token is kept, and tried again once an hour.",
+    )
+    found += _if_any(
         "whose refreshes fail, and are tried again",
-        [grant for grant in living if not grant.ended and (grant.lost or grant.refused_at)],
+        [grant for grant in living if not (grant.ended or grant.given_up) and (grant.lost or grant.refused_at)],
         "Look for `refreshes` in the broker's log, and at the provider.",
     )
     to_tell = [grant for grant in grants if grant.to_be_told]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.records import Grant, RefreshState
-from oauthbroker.records.refresh_state import UNCLEAR_SECONDS
 from tests.kit.samples import NOW, grant_with, token_with
 
 SPARE, OLD = Secret("a-spare-refresh-token"), Secret("the-old-refresh-token")
@@ -47,17 +46,35 @@ def test_what_ends_a_grants_refreshes(refresh_state: RefreshState, code: Code, e
     assert ended == after(refresh_state, code).ended
 
 
-def test_a_refusal_in_unclear_words_counts_once_it_has_come_again_after_minutes() -> None:
-    """A wall in front of the provider says the same thing to all for a while."""
-    once = after(FIRST, Code.EXCHANGE_FAILED)
-    assert (LATER, None, "") == (once.refused_at, once.intent, once.ended)
-    soon = once.begun("attempt-2", LATER).after(
-        Code.EXCHANGE_FAILED, spent=False, came=False, spare=None, at=LATER + timedelta(seconds=UNCLEAR_SECONDS - 1)
-    )
-    assert (LATER, "") == (soon.refused_at, soon.ended)
-    late = LATER + timedelta(seconds=UNCLEAR_SECONDS)
-    ended = soon.begun("attempt-3", late).after(Code.EXCHANGE_FAILED, spent=False, came=False, spare=None, at=late)
-    assert "dead" == ended.ended
+def test_an_ambiguous_refusal_is_noted_with_its_first_time() -> None:
+    once = after(FIRST, Code.EXCHANGE_FAILED).doubted(LATER)
+    assert (LATER, None, "", False) == (once.refused_at, once.intent, once.ended, once.given_up)
+    again = after(once.begun("attempt-2", LATER), Code.APP_MISCONFIGURED).doubted(LATER + timedelta(hours=1))
+    assert LATER == again.refused_at
+    day_before = NOW - timedelta(days=1)
+    assert day_before == once.doubted(day_before).refused_at, "the clock was set back"
+
+
+@pytest.mark.parametrize(
+    "refused_for, rests_for", [(0, 300), (300, 300), (301, 301), (1800, 1800), (3600, 3600), (86_400, 3600)]
+)
+def test_a_refresh_token_that_was_given_up_is_kept_and_rests_for_as_long_as_it_was_refused(
+    refused_for: int, rests_for: int
+) -> None:
+    at = LATER + timedelta(seconds=refused_for)
+    state = after(FIRST, Code.EXCHANGE_FAILED).doubted(LATER).begun("attempt-2", at)
+    given_up = state.unsent().give_up(at, spent=False)
+    assert ("", True, False) == (given_up.ended, given_up.given_up, given_up.is_uncertain)
+    assert given_up.rests(at + timedelta(seconds=rests_for - 1))
+    assert not given_up.rests(at + timedelta(seconds=rests_for))
+    assert not given_up.rests(at - timedelta(hours=3)), "the clock was set back"
+    grant = grant_with(token=token_with(refresh_token=OLD), refresh_state=given_up)
+    assert (OLD,) == grant.refresh_tokens
+
+
+def test_a_token_that_was_given_up_after_a_lost_answer_is_uncertain() -> None:
+    assert after(AFTER_A_LOSS, Code.EXCHANGE_FAILED).give_up(LATER, spent=False).is_uncertain
+    assert not after(FIRST, Code.TOKEN_RESPONSE_INVALID, spent=True).give_up(LATER, spent=True).is_uncertain
 
 
 def test_an_unspent_refresh_token_leaves_no_trace() -> None:
@@ -215,6 +232,7 @@ def test_forced_refreshes_are_counted_by_the_hour() -> None:
         spare=st.none() | st.text(min_size=1).map(Secret),
         ended=st.sampled_from(["", "dead", "uncertain", "quarantined"]),
         refused_at=st.none() | moments,
+        rests_until=st.none() | moments,
         asked=st.lists(st.text(min_size=1), max_size=3).map(tuple),
         forced=st.lists(moments, max_size=3).map(tuple),
     )

@@ -8,6 +8,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.refresh.circuit import Circuits
+from oauthbroker.refresh.suspects import ALL, SEVERAL
 from oauthbroker.testing import TestClock
 
 DOWN = BrokerError(Code.PROVIDER_UNREACHABLE)
@@ -68,7 +69,8 @@ def test_a_pause_that_was_asked_for_is_kept_to_the_second(circuits: Circuits, cl
     assert None is refusal(circuits)
 
 
-def test_pauses_grow_to_a_minute_and_no_further(circuits: Circuits, clock: TestClock) -> None:
+def test_pauses_grow_to_five_seconds_and_no_further(circuits: Circuits, clock: TestClock) -> None:
+    """So that a provider that is back is noticed soon."""
     pauses = []
     for _ in range(14):
         circuits.failed("mail", DOWN)
@@ -77,7 +79,19 @@ def test_pauses_grow_to_a_minute_and_no_further(circuits: Circuits, clock: TestC
         circuits.check("mail")
     assert [0, 0] == pauses[:2]
     assert 0.5 <= pauses[2] <= 1
-    assert all(30 <= pause <= 60 for pause in pauses[-4:])
+    assert all(2.5 <= pause <= 5 for pause in pauses[-4:])
+
+
+def test_pauses_of_one_grant_grow_to_fifteen_seconds_where_the_provider_fails(
+    circuits: Circuits, clock: TestClock
+) -> None:
+    pauses = []
+    for _ in range(14):
+        circuits.failed("mail", DOWN, "bob", own=True)
+        pauses.append(circuits.pause("mail", "bob"))
+        clock.advance(pauses[-1])
+    assert [0, 0] == pauses[:2]
+    assert all(7.5 <= pause <= 15 for pause in pauses[-4:])
 
 
 def test_after_the_pause_one_call_tries_and_the_others_wait_for_its_result(
@@ -146,8 +160,112 @@ def test_one_grants_own_trouble_stops_that_grant_alone(circuits: Circuits, clock
     circuits.failed("mail", OURS, "bob", own=True)
     assert circuits.pause("mail", "bob") > 0
     assert 0 == circuits.pause("mail", "alice")
-    assert "app" == circuits.failed("mail", OURS, "alice", own=True), "two grants: now it is the app's"
-    assert circuits.pause("mail", "carol") > 0
+
+
+TROUBLES = [OURS, DOWN, BUSY, BrokerError(Code.PROVIDER_UNREACHABLE, retry_after_seconds=3600)]
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_twenty_sick_grants_pause_no_healthy_one_in_any_order(
+    circuits: Circuits, clock: TestClock, trouble: BrokerError
+) -> None:
+    """Not even in a process that knows of none that works."""
+    for _ in range(50):
+        for number in range(20):
+            circuits.failed("mail", trouble, f"sick-{number}", own=True)
+        assert 0 == circuits.pause("mail", "healthy")
+        clock.advance(1)
+    circuits.worked("mail", "healthy")
+    for number in range(20):
+        circuits.failed("mail", trouble, f"sick-{number}", own=True)
+    for number in range(ALL - 1):
+        circuits.failed("mail", trouble, f"sick-too-{number}", own=True)
+    assert 0 == circuits.pause("mail", "healthy"), "the first twenty are known to fail alone"
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_when_very_many_fail_and_none_works_the_others_are_spared_for_a_second(
+    circuits: Circuits, clock: TestClock, trouble: BrokerError
+) -> None:
+    news = [circuits.failed("mail", trouble, f"{number}", own=True) for number in range(ALL)]
+    assert 1 == news.count("app")
+    assert "app" == news[SEVERAL - 1]
+    assert {""} == set(news[SEVERAL:])
+    assert 0 < circuits.pause("mail", "healthy") <= 1
+    clock.advance(1)
+    circuits.check("mail", "healthy")
+    circuits.worked("mail", "healthy")
+    assert 0 == circuits.pause("mail", "another")
+
+
+def test_failures_that_lie_far_apart_do_not_concern_all(circuits: Circuits, clock: TestClock) -> None:
+    for number in range(3 * ALL):
+        circuits.failed("mail", BUSY, f"{number}", own=True)
+        clock.advance(2)
+    assert 0 == circuits.pause("mail", "healthy")
+
+
+def test_the_trial_goes_first_to_a_grant_that_did_not_fail(circuits: Circuits, clock: TestClock) -> None:
+    circuits.worked("mail", "healthy")
+    for number in range(ALL):
+        circuits.failed("mail", DOWN, f"{number}", own=True)
+    clock.advance(1)
+    assert circuits.pause("mail", "0") > 1
+    assert 0 == circuits.pause("mail", "healthy")
+    clock.advance(5)
+    assert 0 == circuits.pause("mail", "0"), "it comes, if no other does"
+
+
+def test_a_grant_that_fails_alone_and_has_the_trial_prolongs_nothing(circuits: Circuits, clock: TestClock) -> None:
+    circuits.failed("mail", DOWN, "sick", own=True)
+    circuits.worked("mail", "healthy")
+    for number in range(ALL):
+        circuits.failed("mail", DOWN, f"{number}", own=True)
+    clock.advance(1)
+    circuits.failed("mail", DOWN, "sick", own=True)
+    assert 0 == circuits.pause("mail", "healthy")
+
+
+def test_grants_that_failed_may_try_as_soon_as_another_one_has_worked(circuits: Circuits, clock: TestClock) -> None:
+    """Perhaps the provider is back. The time that it named to one of them stands."""
+    for _ in range(8):
+        circuits.failed("mail", DOWN, "bob", own=True)
+    circuits.failed("mail", asked_to_wait(90), "carol", own=True)
+    assert circuits.pause("mail", "bob") > 0
+    circuits.worked("mail", "alice")
+    assert (0, 90) == (circuits.pause("mail", "bob"), circuits.pause("mail", "carol"))
+    circuits.failed("mail", DOWN, "bob", own=True)
+    circuits.worked("mail", "alice")
+    assert circuits.pause("mail", "bob") > 0, "once"
+
+
+async def test_grants_that_failed_last_hold_half_of_the_places(circuits: Circuits) -> None:
+    """Their calls may hang. The others need not wait for them."""
+    leave, inside = asyncio.Event(), list[str]()
+
+    async def call(grant: str) -> None:
+        async with circuits.turn("mail", grant, wait=5):
+            inside.append(grant)
+            await leave.wait()
+
+    for number in range(40):
+        circuits.failed("mail", DOWN, f"sick-{number % 30}", own=True)
+    sick = [asyncio.create_task(call(f"sick-{number}")) for number in range(30)]
+    await asyncio.sleep(0)
+    healthy = [asyncio.create_task(call(f"healthy-{number}")) for number in range(16)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (16, 16) == (sum("sick" in each for each in inside), sum("healthy" in each for each in inside))
+    leave.set()
+    await asyncio.gather(*sick, *healthy)
+    assert 46 == len(inside)
+
+
+def test_a_changed_app_forgets_all_troubles(circuits: Circuits) -> None:
+    circuits.failed("mail", OURS, "bob", own=True)
+    circuits.failed("mail", OURS)
+    circuits.reset("mail")
+    assert 0 == circuits.pause("mail", "bob")
 
 
 def test_a_success_in_between_tells_that_it_was_the_grants_own(circuits: Circuits) -> None:
@@ -175,38 +293,12 @@ def test_a_pause_that_was_asked_of_one_grant_is_kept_to_the_second_by_that_grant
 
 
 @pytest.mark.case("56")
-@pytest.mark.parametrize(("seconds_between", "whose"), [(0, "app"), (59, "app"), (61, "grant"), (3600, "grant")])
-def test_a_pause_that_was_asked_of_several_grants_in_a_short_time_is_the_apps(
-    circuits: Circuits, clock: TestClock, seconds_between: float, whose: str
-) -> None:
-    circuits.failed("mail", asked_to_wait(30), "bob", own=True)
-    clock.advance(seconds_between)
-    assert whose == circuits.failed("mail", asked_to_wait(600), "alice", own=True)
-    assert 600 == circuits.pause("mail", "alice")
-    assert (600 if whose == "app" else 0) == circuits.pause("mail", "carol")
-
-
-@pytest.mark.case("56")
 def test_an_accounts_own_limit_says_nothing_of_the_providers_health(circuits: Circuits, clock: TestClock) -> None:
     for _ in range(10):
         circuits.failed("mail", BUSY, "bob", own=True)
         clock.advance(61)
     assert "" == circuits.failed("mail", DOWN), "the first of three in a row"
     assert 0 == circuits.pause("mail", "alice")
-
-
-@pytest.mark.case("56")
-def test_an_app_that_was_asked_to_wait_stays_so_until_a_call_has_worked(circuits: Circuits, clock: TestClock) -> None:
-    for grant in ("bob", "alice"):
-        circuits.failed("mail", asked_to_wait(600), grant, own=True)
-    clock.advance(601)
-    circuits.check("mail", "carol")
-    assert "" == circuits.failed("mail", asked_to_wait(600), "carol", own=True)
-    assert 600 == circuits.pause("mail", "dave"), "the trial was told the same: no other call has to find out"
-    clock.advance(601)
-    circuits.worked("mail", "carol")
-    assert "grant" == circuits.failed("mail", asked_to_wait(600), "carol", own=True)
-    assert 0 == circuits.pause("mail", "dave")
 
 
 async def test_a_trial_that_never_reached_the_provider_does_not_count(circuits: Circuits, clock: TestClock) -> None:
@@ -216,18 +308,6 @@ async def test_a_trial_that_never_reached_the_provider_does_not_count(circuits: 
         async with circuits.turn("mail", wait=1):
             raise RuntimeError("our own disk")
     assert None is refusal(circuits)
-
-
-@pytest.mark.parametrize("trouble", [OURS, DOWN])
-def test_one_account_with_its_own_errors_does_not_open_the_circuit_for_all(
-    circuits: Circuits, trouble: BrokerError
-) -> None:
-    circuits.failed("mail", BUSY, "alice's", own=True)
-    for _ in range(4):
-        circuits.failed("mail", trouble, "bob's", own=True)
-    assert refusal(circuits) is None
-    circuits.failed("mail", trouble, "carol's", own=True)
-    assert refusal(circuits) is not None
 
 
 @pytest.mark.parametrize("leaves", ["by itself", "cancelled", "with an error of ours"])

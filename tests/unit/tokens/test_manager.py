@@ -490,3 +490,22 @@ async def test_a_grant_of_before_never_hands_out_a_scope_that_the_app_has_lost(
 def _reopened(store: MemoryStore) -> MemoryStore:
     store._closed = False
     return store
+
+
+@pytest.mark.parametrize(
+    "left, rests, expected",
+    [
+        (-1, True, AskPerson("expired")),
+        (-1, False, RefreshToken()),
+        (200, True, UseToken(degraded=True)),
+        (200, False, RefreshToken()),
+        (3600, True, UseToken()),
+    ],
+)
+def test_a_refresh_token_that_was_given_up_is_not_sent_while_it_rests(
+    left: float, rests: bool, expected: Decision
+) -> None:
+    at = NOW if rests else NOW - timedelta(hours=2)
+    given_up = RefreshState(refused_at=NOW - timedelta(hours=9)).give_up(at, spent=False)
+    grant = grant_with(token=token_with(left, refresh_token=Secret("rt")), refresh_state=given_up)
+    assert expected == decide(grant, need("read"), NOW)

@@ -106,6 +106,10 @@ def test_overdue_work_is_reported(sessions: Sessions, depth: Depth, says: list[s
         ({"ended": "quarantined"}, "of another account"),
         ({"lost": 1}, "whose refreshes fail"),
         ({"refused_at": NOW}, "whose refreshes fail"),
+        (
+            {"refused_at": NOW, "given_up": True},
+            "that the provider refuses for long, in words of its own",
+        ),
         ({"revoked": True, "to_be_told": True}, "whose provider does not know yet"),
         ({"app": "gone", "revoked": True, "to_be_told": True}, "this configuration cannot tell (1 of gone)"),
         ({"app": "gone"}, "of apps that are not configured (1 of gone)"),
