@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+import stat
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -109,3 +110,15 @@ async def guarded(check: Check, step: Step) -> list[Finding]:
     except Exception as crash:  # noqa: BLE001  (the exception's own text may quote a secret)
         why, todo = f"This check broke: {described(crash)}.", "Please report this."
     return [Finding(check, "failure", why, todo=todo)]
+
+
+def open_files(files: Iterable[str]) -> list[Finding]:
+    """Report those files of keys, and of the tokens of key services, that every user of this machine can read."""
+    what, todo = "Every user of this machine can read a file that opens the store.", "Take the right from other users."
+    return [Finding("keys", "warning", what, todo=todo, about=file) for file in files if _is_open(file)]
+
+
+def _is_open(file: str) -> bool:
+    with suppress(OSError):
+        return bool(Path(file).stat().st_mode & stat.S_IROTH)
+    return False
