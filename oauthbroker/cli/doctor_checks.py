@@ -15,18 +15,7 @@ from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.folder import NAME as AUDIT_LOG
 from oauthbroker.audit.folder import slots_with_lines
 from oauthbroker.audit.trail import FileTrail
-from oauthbroker.cli.doctor_place import (
-    MOST_NAMED,
-    Step,
-    data_of,
-    disk,
-    guarded,
-    locks,
-    open_files,
-    permissions,
-    rooms,
-    sentence,
-)
+from oauthbroker.cli.doctor_place import MOST_NAMED, Step, data_of, disk, guarded, locks, permissions, rooms, sentence
 from oauthbroker.cli.tables import counted
 from oauthbroker.config import ConfigProblem, ConfigRefused, Loaded, load, load_settings, resolve
 from oauthbroker.config.problems import Problems
@@ -77,7 +66,7 @@ class Doctor:
         root = self.settings.store_root
         steps: dict[Check, Step] = {
             "keys": self._keys,
-            "permissions": lambda: permissions(root),
+            "permissions": lambda: permissions(root, self._settings.secret_files.values()),
             "disk": lambda: disk(root),
             "locks": lambda: locks(root),
             "secrets": self._values,
@@ -167,7 +156,6 @@ class Doctor:
         old = self.keyring.old_seeds
         found = findings.of_upgrade(upgrade_state(self.keyring))
         found += findings.of_old_seeds(len(old), to_reseal=sum(not seed.resealed for seed in old))
-        found += open_files(settings.secret_files.values())
         where = key_origin(settings, self.env)
         if where == KEY_ENV:
             todo = "Use a key file: a process's environment stays readable."
