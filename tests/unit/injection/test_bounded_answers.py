@@ -1,4 +1,4 @@
-"""An answer has so many bytes and values, and no more are read."""
+"""An answer has so many bytes and values, and the rest is not read."""
 
 from __future__ import annotations
 
