@@ -17,33 +17,43 @@ if TYPE_CHECKING:
     from oauthbroker.core.bearer_challenge import demanded_scopes
     from oauthbroker.core.clock import Clock, SystemClock
     from oauthbroker.core.errors import BrokerError, Code
+    from oauthbroker.core.foreign_text import foreign_text, harmless_text
+    from oauthbroker.core.json_values import ValueCounter
     from oauthbroker.core.secret import Secret
     from oauthbroker.core.strict_json import decode_json
+    from oauthbroker.injection.bounded_answers import Allowance, AnswerTooLarge, bounded_answer
     from oauthbroker.injection.errors import AuthorizationNeeded, InjectionError, RequestRefused, told_to_model
     from oauthbroker.model.room_resources import RoomResource, RoomResources
     from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
     from oauthbroker.model.turn import Turn, TurnAuth
+    from oauthbroker.operations.pinned_texts import ChangedText, PinnedTexts
     from oauthbroker.operations.public_web import PublicWeb, WebAnswer
     from oauthbroker.operations.room_state import RoomState
     from oauthbroker.rooms.declaration import ResourceKind, Room, RoomCommand, WrittenResource, WrittenResources
     from oauthbroker.rooms.open_room import Background, OpenRoom, RoomCall, RoomFinding, RoomRoute
     from oauthbroker.rooms.room_pages import RoomPage, RoomPages, RoomView, RoomVisit
     from oauthbroker.web.api.fields import RequestModel
+    from oauthbroker.web.bounded_requests import BoundedRequests
     from oauthbroker.wiring import open_broker
     from oauthbroker.wiring.mcp_server_facts import McpServerFacts, look_at_mcp_server
 
 __all__ = [
+    "Allowance",
+    "AnswerTooLarge",
     "AuthorizationNeeded",
     "AuthorizationRequired",
     "Background",
+    "BoundedRequests",
     "Broker",
     "BrokerError",
+    "ChangedText",
     "Clock",
     "Code",
     "Failed",
     "InjectionError",
     "McpServerFacts",
     "OpenRoom",
+    "PinnedTexts",
     "PublicWeb",
     "Ready",
     "Ref",
@@ -71,13 +81,17 @@ __all__ = [
     "Tolerant",
     "Turn",
     "TurnAuth",
+    "ValueCounter",
     "WebAnswer",
     "WrittenResource",
     "WrittenResources",
     "__version__",
+    "bounded_answer",
     "check_config",
     "decode_json",
     "demanded_scopes",
+    "foreign_text",
+    "harmless_text",
     "look_at_mcp_server",
     "open_broker",
     "read_resources",
@@ -98,16 +112,21 @@ __getattr__ = lazily(
         "core.clock": {"Clock", "SystemClock"},
         "core.errors": {"BrokerError", "Code"},
         "core.secret": {"Secret"},
+        "core.foreign_text": {"foreign_text", "harmless_text"},
+        "core.json_values": {"ValueCounter"},
         "core.strict_json": {"decode_json"},
+        "injection.bounded_answers": {"Allowance", "AnswerTooLarge", "bounded_answer"},
         "injection.errors": {"AuthorizationNeeded", "InjectionError", "RequestRefused", "told_to_model"},
         "model.room_resources": {"RoomResource", "RoomResources"},
         "model.token_results": {"AuthorizationRequired", "Failed", "Ready", "TokenResult"},
         "model.turn": {"Turn", "TurnAuth"},
+        "operations.pinned_texts": {"ChangedText", "PinnedTexts"},
         "operations.public_web": {"PublicWeb", "WebAnswer"},
         "operations.room_state": {"RoomState"},
         "rooms.declaration": {"ResourceKind", "Room", "RoomCommand", "WrittenResource", "WrittenResources"},
         "rooms.open_room": {"Background", "OpenRoom", "RoomCall", "RoomFinding", "RoomRoute"},
         "rooms.room_pages": {"RoomPage", "RoomPages", "RoomView", "RoomVisit"},
+        "web.bounded_requests": {"BoundedRequests"},
         "web.api.fields": {"RequestModel"},
         "wiring": {"open_broker"},
         "wiring.mcp_server_facts": {"McpServerFacts", "look_at_mcp_server"},

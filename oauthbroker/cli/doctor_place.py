@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+import stat
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,8 +38,13 @@ def is_there(root: str) -> bool:
     return False
 
 
-async def permissions(root: str) -> list[Finding]:
-    """Check that a store exists, and the owner and mode of everything below its root."""
+async def permissions(root: str, files: Iterable[str]) -> list[Finding]:
+    """Check that a store exists, the owner and mode of everything below its root, and that not every user of this
+    machine can read one of the files that open it."""
+    return [*_below(root), *_of_open(files)]
+
+
+def _below(root: str) -> list[Finding]:
     if not is_there(root):
         todo = "Run `oauthbroker init`, or look at `store.root` if there was one."
         return [Finding("permissions", "failure", "There is no store yet.", todo=todo, about=root)]
@@ -109,3 +115,15 @@ async def guarded(check: Check, step: Step) -> list[Finding]:
     except Exception as crash:  # noqa: BLE001  (the exception's own text may quote a secret)
         why, todo = f"This check broke: {described(crash)}.", "Please report this."
     return [Finding(check, "failure", why, todo=todo)]
+
+
+def _of_open(files: Iterable[str]) -> list[Finding]:
+    """Report those files of keys, and of the tokens of key services, that every user of this machine can read."""
+    what, todo = "Every user of this machine can read a file that opens the store.", "Take the right from other users."
+    return [Finding("permissions", "warning", what, todo=todo, about=file) for file in files if _is_open(file)]
+
+
+def _is_open(file: str) -> bool:
+    with suppress(OSError):
+        return bool(Path(file).stat().st_mode & stat.S_IROTH)
+    return False

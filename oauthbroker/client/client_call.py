@@ -77,7 +77,9 @@ def members_of(reply: Reply, *statuses: int) -> dict[str, Any]:
         raise refusal_of(reply)
     if reply.media_type != "application/json":
         raise BrokerError(Code.BROKER_ANSWER_INVALID, note="not JSON")
-    return decode_object(reply.body, Code.BROKER_ANSWER_INVALID)
+    return decode_object(
+        reply.body, Code.BROKER_ANSWER_INVALID, most_values=len(reply.body)
+    )  # the broker is no stranger
 
 
 def found(reply: Reply, unless: Code) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from oauthbroker.client.client_call import ClientCall, Reply, members_of, refusal_of, segment, understood
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.header_names import spelled_text
 from oauthbroker.model.token_results import AuthorizationRequired, result_from_json
 
 _URL = re.compile(r"https?://([A-Za-z0-9.-]+(?::[0-9]{1,5})?)(/[!-\[\]-~]*)?")
@@ -58,7 +59,7 @@ def _checked(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers that a caller may choose. Raises `requestInvalid`."""
     if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers.items()):
         raise BrokerError(Code.REQUEST_INVALID, note="a header")
-    return {name: value for name, value in headers.items() if name.lower() not in _OURS}
+    return {name: value for name, value in headers.items() if spelled_text(name) not in _OURS}
 
 
 def _answer(reply: Reply) -> ApiAnswer | AuthorizationRequired:

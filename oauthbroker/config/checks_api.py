@@ -1,8 +1,9 @@
-"""Check `OAuthApp.spec.api`: the hosts and methods of requests that may carry the app's token."""
+"""Check `OAuthApp.spec.api`: the hosts, methods and headers of requests that may carry the app's token."""
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,6 +12,7 @@ from oauthbroker.config.preset_merge import Merged
 from oauthbroker.config.problems import Keys
 from oauthbroker.config.resource_specs import ApiHostSpec, ProviderApiSpec
 from oauthbroker.config.url_checks import HTTPS_ADVICE
+from oauthbroker.core.header_names import is_never_sent, overrides_method, spelled
 from oauthbroker.model.provider_api import (
     METHODS,
     AccountHost,
@@ -23,6 +25,7 @@ from oauthbroker.model.provider_api import (
 from oauthbroker.model.provider_networks import ProviderNetworks, is_loopback
 
 Flaw = tuple[str, str]
+_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")  # field-name, RFC 9110 section 5.1
 PLAIN_HTTP: Final = (
     "write the host alone, or for development on one machine weaken: [plainHttpProvider] in the Broker resource"
 )
@@ -35,11 +38,13 @@ def api_of(app: Merged) -> ApiAccess:
     if said.hosts is not None:
         hosts = [_host(each) for each in said.hosts]
     methods = METHODS if said.methods is None else tuple(said.methods)
-    return ApiAccess(tuple(host for host in hosts if host is not None), methods, said.delivery is not None)
+    headers = None if said.headers is None else frozenset(spelled(name.encode()) for name in said.headers)
+    kept = tuple(host for host in hosts if host is not None)
+    return ApiAccess(kept, methods, injected=said.delivery is not None, headers=headers)
 
 
 def check_api(app: Merged, reach: ProviderNetworks) -> None:
-    """Check each host by itself, and that none and no method stands twice."""
+    """Check each host and header by itself, and that none and no method stands twice."""
     said = app.spec.api
     if said is None:
         return
@@ -59,11 +64,25 @@ def check_api(app: Merged, reach: ProviderNetworks) -> None:
     for index, method in enumerate(said.methods or ()):
         if method in (said.methods or ())[:index]:
             app.written.refuse(("api", "methods", index), "the same method twice", "remove one")
-    for name, items in (("hosts", said.hosts), ("methods", said.methods)):
+    _check_headers(app, said.headers or ())
+    for name, items in (("hosts", said.hosts), ("methods", said.methods), ("headers", said.headers)):
         if items == []:
             app.written.refuse(("api", name), "an empty list", "write at least one, or remove the field")
     if said.delivery is not None and not (said.hosts or app.place.api_hosts or host_of_server(app)):
         app.written.missing(("api", "hosts"), "write the hosts of the provider's API: a token leaves in no other way")
+
+
+def _check_headers(app: Merged, headers: Sequence[str]) -> None:
+    seen = set[bytes]()
+    for index, written in enumerate(headers):
+        name = spelled(written.encode())
+        if not _HEADER.fullmatch(written):
+            app.written.refuse(("api", "headers", index), "not the name of a header", "write a name such as Accept")
+        elif name in seen:
+            app.written.refuse(("api", "headers", index), "the same header twice", "remove one")
+        elif is_never_sent(name) or overrides_method(name):
+            app.written.refuse(("api", "headers", index), "a header that never goes to a provider", "remove it")
+        seen.add(name)
 
 
 def _host(written: ApiHostSpec) -> ApiHost | AccountHost | None:

@@ -11,11 +11,13 @@ from typing import Final
 from oauthbroker.model.settings import Settings
 
 KEY_FILE_ENV: Final = "OAUTHBROKER_KEY_FILE"
+CREDENTIALS_ENV: Final = "CREDENTIALS_DIRECTORY"
 
 
 def with_keys(settings: Settings, env: Mapping[str, str]) -> Settings:
     """Return the settings with the place of the KEK: as written, else OAUTHBROKER_KEY_FILE, else in the user's data
-    folder, one per store."""
+    folder, one per store; and with the folder of systemd's credentials."""
+    settings = replace(settings, credentials=env.get(CREDENTIALS_ENV, ""))
     if settings.key_file:
         return settings
     if env.get(KEY_FILE_ENV):

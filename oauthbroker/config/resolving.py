@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from oauthbroker.config.key_file import KEY_FILE_ENV, with_keys
 from oauthbroker.config.problems import Problems
 from oauthbroker.config.room_resources import RoomDraft
-from oauthbroker.config.settings_from_spec import key_flaw
+from oauthbroker.config.settings_from_spec import key_flaws
 from oauthbroker.config.unresolved_bundle import AppDraft, Loaded
 from oauthbroker.config.value_sources import SecretKey, Source
 from oauthbroker.core.errors import BrokerError
@@ -54,7 +54,7 @@ def resolve(
     }
     forwarders = tuple(draft.resolved(env, secrets, problems) for draft in loaded.forwarders)
     settings = with_keys(loaded.settings, env)
-    if flaw := key_flaw(settings):
+    if flaw := key_flaws(settings).get(("file",)):
         problems.add(loaded.keys_place, "", flaw[0], f"let {KEY_FILE_ENV} or keys.file name {flaw[1]}")
     problems.raise_if_any()
     return Bundle(settings, apps, loaded.tools, connectors=connectors, login=login, rooms=rooms, forwarders=forwarders)

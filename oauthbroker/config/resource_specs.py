@@ -75,6 +75,7 @@ class ApiHostSpec(Strict):
 class ProviderApiSpec(Strict):
     hosts: Annotated[list[Annotated[ApiHostSpec, BeforeValidator(_host)]], Field(max_length=50)] | None = None
     methods: Annotated[list[ApiMethod], Field(max_length=10)] | None = None
+    headers: Texts | None = None
     delivery: Literal["injected"] | None = None
 
 

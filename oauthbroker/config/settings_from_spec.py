@@ -11,6 +11,7 @@ from oauthbroker.config.broker_spec import ApiSpec, AuditSpec, BrokerSpec, Liste
 from oauthbroker.config.checks_app import base_url_flaw
 from oauthbroker.config.client_spec import ValueSource
 from oauthbroker.config.key_sources import check_keys, key_sources
+from oauthbroker.config.problems import Keys
 from oauthbroker.config.shape import Written
 from oauthbroker.config.value_sources import source_of
 from oauthbroker.model.provider_networks import is_loopback
@@ -88,13 +89,17 @@ def is_local(settings: Settings) -> bool:
     return is_loopback(settings.listen_host) and _public_is_loopback(settings)
 
 
-def key_flaw(settings: Settings) -> tuple[str, str] | None:
-    """Return (flaw, remedy) for the place of the key, links followed, else None."""
-    if _is_below(settings.key_file, settings.store_root):
-        return "the key would lie in the store that it opens", "a file outside store.root"
-    if _is_below(settings.key_file, settings.bundle_root):
-        return "the key would lie in the bundle, which is copied for every changeset", "a file outside the bundle"
-    return None
+def key_flaws(settings: Settings) -> dict[Keys, tuple[str, str]]:
+    """Return (flaw, remedy) for each key, and each token of a key service, that lies where it is copied; by its place
+    in `spec.keys`. Links are followed."""
+    found: dict[Keys, tuple[str, str]] = {}
+    for place, file in settings.secret_files.items():
+        if _is_below(file, settings.store_root):
+            found[place] = "the key would lie in the store that it opens", "a file outside store.root"
+        elif _is_below(file, settings.bundle_root):
+            copied = "the key would lie in the bundle, which is copied for every changeset"
+            found[place] = copied, "a file outside the bundle"
+    return found
 
 
 def _check_store_root(broker: Written[BrokerSpec], settings: Settings) -> None:
@@ -130,8 +135,8 @@ def check_broker(broker: Written[BrokerSpec], settings: Settings) -> None:
     check_keys(broker)
     _check_store_urls(broker)
     _check_doors(broker, settings)
-    if flaw := key_flaw(settings):
-        broker.refuse(("keys", "file"), flaw[0], f"name {flaw[1]}, or leave it out")
+    for place, (what, remedy) in key_flaws(settings).items():
+        broker.refuse(("keys", *place), what, f"name {remedy}, or leave it out")
     _check_weakenings(broker, settings)
 
 

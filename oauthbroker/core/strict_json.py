@@ -1,4 +1,4 @@
-"""JSON as a cautious reader takes it: one meaning, bounded depth, nothing that Python alone understands."""
+"""JSON as a cautious reader takes it: one meaning, few values, bounded depth, nothing that Python alone understands."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ import json
 from typing import Any, NoReturn
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.json_values import MOST_VALUES, has_few_values
 
 Json = Any  # what json.loads gives; checked where it is read
 MAX_DEPTH = 32
 _NOTE = "not strict JSON"
 _DEEP = f"more than {MAX_DEPTH} levels"
+_MANY = "more than {} values"
 
 
 class _Refused(ValueError):
     """What Python alone would read. Its text is ours."""
 
 
-def decode_json(body: bytes, code: Code) -> Json:
+def decode_json(body: bytes, code: Code, *, most_values: int = MOST_VALUES) -> Json:
     """Decodes UTF-8 JSON (RFC 8259, RFC 7493).
 
-    Refused with `code`: a byte order mark, other encodings, duplicate names, NaN and infinities, lone
-    surrogates, nesting deeper than 32. The error holds nothing of the body.
+    Refused with `code`: more than `most_values`, before they are parsed; a byte order mark, other encodings, duplicate
+    names, NaN and infinities, lone surrogates, nesting deeper than 32. The error holds nothing of the body.
     """
     try:
-        value = _DECODER.decode(body.decode("utf-8"))
-        why = "" if _is_sane(value) else _DEEP
+        few = has_few_values(body, most_values)
+        value = _DECODER.decode(body.decode("utf-8")) if few else None
+        why = _MANY.format(most_values) if not few else "" if _is_sane(value) else _DEEP
     except (ValueError, RecursionError) as error:
         value, why = None, _why(error)
     if why:
@@ -47,9 +50,9 @@ def _why(error: Exception) -> str:
     return str(error) if isinstance(error, _Refused) else "a number is too long"
 
 
-def decode_object(body: bytes, code: Code) -> dict[str, Json]:
+def decode_object(body: bytes, code: Code, *, most_values: int = MOST_VALUES) -> dict[str, Json]:
     """Decode as `decode_json` does, and accept only an object."""
-    value = decode_json(body, code)
+    value = decode_json(body, code, most_values=most_values)
     if not isinstance(value, dict):
         raise BrokerError(code, note="not a JSON object")
     return value
@@ -57,7 +60,9 @@ def decode_object(body: bytes, code: Code) -> dict[str, Json]:
 
 def decode_leniently(body: bytes, *, first_wins: bool = False) -> Json:
     """Decode a document that `decode_json` refuses, to save a text from it. No number is read: each is 0. Of equal
-    names the last one counts, or the first one. Raises ValueError and RecursionError."""
+    names the last one counts, or the first one. Raises ValueError, also for too many values, and RecursionError."""
+    if not has_few_values(body):
+        raise ValueError(_MANY.format(MOST_VALUES))
     pairs = _first_of_each if first_wins else None
     return json.loads(body, parse_int=_unread, parse_float=_unread, parse_constant=_unread, object_pairs_hook=pairs)
 

@@ -64,7 +64,9 @@ class KeptFiles:
         path = self.path(tool, kind, number)
         raw = _at_border(path, lambda: _read(path))
         try:
-            document = decode_json(raw, Code.REQUEST_INVALID) if len(raw) <= MOST_BYTES else None
+            document = (
+                decode_json(raw, Code.REQUEST_INVALID, most_values=MOST_BYTES) if len(raw) <= MOST_BYTES else None
+            )
         except BrokerError:
             document = None
         if isinstance(document, dict) and type(document.get("format")) is int and document["format"] > FORMAT:

@@ -171,7 +171,7 @@ def _input(given: str) -> Any:
         raw = sys.stdin.buffer.read(MOST_BYTES + 1) if given == "-" else read_given(Path(given))
     if len(raw) > MOST_BYTES:
         raise BrokerError(Code.REQUEST_TOO_LARGE)
-    return decode_json(raw, Code.REQUEST_INVALID)
+    return decode_json(raw, Code.REQUEST_INVALID, most_values=MOST_BYTES)
 
 
 def _runs(database: str, entities: list[Entity], ports: Ports, *, apply: bool) -> FlowRuns:

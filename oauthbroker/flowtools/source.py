@@ -99,7 +99,7 @@ def read_source(raw: bytes, file: str) -> FlowSource:
     else:
         _limit(text, refuse)
         try:
-            data = decode_json(raw, Code.REQUEST_INVALID)
+            data = decode_json(raw, Code.REQUEST_INVALID, most_values=MOST_BYTES)
         except BrokerError as error:
             note = error.note or "not strict JSON"
             if note.endswith("a name twice"):

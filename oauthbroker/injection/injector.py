@@ -75,7 +75,7 @@ class ForwardedAnswer:
     def headers(self) -> Headers:
         """Return the headers that the tool gets. Raises `providerUnreachable` for an answer that cannot be masked."""
         bodiless = self.status in _BODILESS
-        kept = [(name, self._masker.once(value)) for name, value in incoming(self._response.headers)]
+        kept = [(self._masker.name(name), self._masker.once(value)) for name, value in incoming(self._response.headers)]
         return [each for each in kept if not (bodiless and each[0] == b"content-length")]
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -113,7 +113,7 @@ class Injector:
     ) -> ForwardedAnswer | AuthorizationRequired | Failed:
         """Return the head of the answer, or why there is no token. Raises what `outgoing` and `ApiTransport.send`
         raise."""
-        headers = outgoing(request.headers)
+        headers = outgoing(request.headers, target.app.api.headers)
         result = await source.token(target)
         if not isinstance(result, Ready):
             return result

@@ -41,6 +41,10 @@ class Masker:
         """Return a whole text, masked."""
         return text.replace(self._token, self._mask) if self._token else text
 
+    def name(self, name: bytes) -> bytes:
+        """Return the name of a header, in lower case and masked. Names have no case, so that the token's is none."""
+        return name.lower().replace(self._token.lower(), self._mask) if self._token else name.lower()
+
     def _beginning(self, text: bytes) -> int:
         """Return where the longest end of the text begins that is a beginning of the token."""
         at = text.find(self._token[:1], max(0, len(text) - len(self._token) + 1))

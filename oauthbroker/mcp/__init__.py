@@ -24,7 +24,7 @@ _HOMES = {
 
 ROOM = Room(
     name="mcp",
-    commands={"mcp": RoomCommand(help="MCP servers: add, serve, forget.", app="oauthbroker.mcp.commands:app")},
+    commands={"mcp": RoomCommand(help="MCP servers: add, approve, serve, forget.", app="oauthbroker.mcp.commands:app")},
     kinds="oauthbroker.mcp.spec:KINDS",
 )
 

@@ -18,6 +18,8 @@ import httpx2
 from mcp.server.request_state import RequestStateSecurity
 
 from oauthbroker import (
+    Allowance,
+    AnswerTooLarge,
     AuthorizationNeeded,
     AuthorizationRequired,
     Broker,
@@ -25,6 +27,7 @@ from oauthbroker import (
     Code,
     InjectionError,
     Turn,
+    bounded_answer,
     decode_json,
     demanded_scopes,
 )
@@ -35,6 +38,7 @@ URL_ELICITATION_REQUIRED: Final = -32042  # in revision 2025-11-25
 FAILED: Final = -32000
 ROUNDS: Final = 10  # in which the SDK's clients repeat a request
 MOST_ASKED: Final = 64
+MOST_VALUES: Final = 100_000  # of a host's request
 MOST_CONSENTS: Final = 2  # of one request: to connect, and to larger scopes
 REFUSES: Final = "The MCP server refuses what the user has just consented to. Do not ask again; tell the operator."
 BROKEN: Final = "The MCP request failed in the host. Its operator finds the kind of error in the log."
@@ -106,6 +110,8 @@ class McpTransport(httpx2.AsyncBaseTransport):
             return _failed(call, error.for_model)
         except BrokerError as error:
             return _failed(call, str(error))
+        except AnswerTooLarge as error:
+            return _failed(call, f"The MCP request failed: {error}.")
         except httpx2.TransportError as error:
             return _failed(call, f"The MCP server cannot be reached: {type(error).__name__}")
         except Exception as error:  # noqa: BLE001  (of `show`, or of the HTTP client)
@@ -172,7 +178,11 @@ class McpTransport(httpx2.AsyncBaseTransport):
     async def _sent(self, request: httpx2.Request, client: httpx2.AsyncClient | None = None) -> httpx2.Response:
         request.extensions = {**request.extensions, "timeout": {"read": READ_SECONDS}}  # not the 5 s of a host's client
         answer = await (client or self._client).send(request, stream=True)
-        return httpx2.Response(answer.status_code, headers=answer.headers, stream=answer.stream)
+        return await bounded_answer(answer, self._allowance())
+
+    def _allowance(self) -> Allowance:
+        """Return what one answer may take."""
+        return Allowance()
 
     async def _ask(
         self,
@@ -238,7 +248,8 @@ class McpTransport(httpx2.AsyncBaseTransport):
 def _call(request: httpx2.Request) -> dict[str, Any] | None:
     """Return the JSON-RPC request of an HTTP request. None for notifications, streams and the end of a session."""
     try:
-        found = decode_json(request.content, Code.REQUEST_INVALID) if request.method == "POST" else None
+        is_post = request.method == "POST"
+        found = decode_json(request.content, Code.REQUEST_INVALID, most_values=MOST_VALUES) if is_post else None
     except (BrokerError, httpx2.RequestNotRead):
         return None
     if not isinstance(found, dict) or "method" not in found or found.get("id") is None:

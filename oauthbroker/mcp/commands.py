@@ -1,4 +1,4 @@
-"""The commands `oauthbroker mcp add`, `serve` and `forget`."""
+"""The commands of `oauthbroker mcp`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOTES: Final = {
     "dynamic": "The broker registers its client there by itself.",
     "byHand": "Register a client there with the callback <publicBaseUrl>/oauth/callback/{name}, and write its id.",
 }
-app = typer.Typer(add_completion=False, help="MCP servers: add, serve, forget.", callback=lambda: None)
+app = typer.Typer(add_completion=False, help="MCP servers: add, approve, serve, forget.", callback=lambda: None)
 
 
 class _UnfitRoom(typer.TyperException):
@@ -77,13 +77,32 @@ def serve_tools(
     subject: Annotated[str, typer.Option(help="The user, as the apps' owners spell them.")] = "local:user:me",
 ) -> None:
     """Serve the tools of all McpServer resources to one host, with the user's tokens."""
+    _check_sdk()
+    from oauthbroker.mcp.serving import serve
+
+    asyncio.run(serve(config, subject, _place(http) if http else None))
+
+
+@app.command("approve")
+def approve_tools(
+    server: Annotated[str, typer.Argument(help="The name of an McpServer; all of them without it.")] = "",
+    tool: Annotated[str, typer.Argument(help="A tool of it; all of them without it.")] = "",
+    config: Annotated[Path, typer.Option("--config", help="A YAML file, or a folder.")] = Path("config"),
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve without a question.")] = False,
+) -> None:
+    """Show how tools of MCP servers have changed, and let the gateway show them again."""
+    _check_sdk()
+    from oauthbroker.mcp.approving import approve
+
+    asyncio.run(approve(config, server, tool, yes=yes))
+
+
+def _check_sdk() -> None:
     try:
         check_sdk()
     except UnfitSdk as error:
         raise _UnfitRoom(str(error)) from None
-    from oauthbroker.mcp.serving import serve
-
-    asyncio.run(serve(config, subject, _place(http) if http else None))
 
 
 @app.command("forget")

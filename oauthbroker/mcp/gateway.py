@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -42,32 +42,35 @@ from mcp_types import (
     Tool,
 )
 
-from oauthbroker import AuthorizationNeeded, AuthorizationRequired, Broker, BrokerError
+from oauthbroker import Allowance, AuthorizationNeeded, AuthorizationRequired, Broker, BrokerError, foreign_text
 from oauthbroker.mcp.client_transport import McpTransport
 from oauthbroker.mcp.consent import STATELESS
+from oauthbroker.mcp.listed_tools import CONNECT, ListedTools
 from oauthbroker.mcp.server import McpOAuth, ToolCaller, failed
 from oauthbroker.mcp.spec import McpServerSpec
+from oauthbroker.mcp.upstream_answers import checked
 from oauthbroker.mcp.upstream_names import BETWEEN, BETWEEN_URI, shown, with_shown_uris
 
 AGENT: Final = "mcp-gateway"
-CONNECT: Final = "oauthbroker_connect"  # a tool of ours, while the tools of a server cannot be listed
 DAY_SECONDS: Final = 86_400.0  # longer than any link lives
 MOST_PAGES: Final = 20  # of a server's list
 MOST_LISTS: Final = 1_000  # of callers, servers and kinds, that are remembered
+LEFT_OUT: Final = "The tool {} is left out: the server does not list it, or it has changed and waits for its operator."
 Work = Callable[[Client], Awaitable[Any]]
 _LOG: Final = logging.getLogger("oauthbroker.mcp")
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one session with a server may take in all: time, and bytes of answers."""
+    """What one session with a server may take in all: time, and bytes and values of answers."""
 
     seconds: float
     most_bytes: int
+    most_values: int
 
 
-LISTING: Final = Bounds(10, 4 * 1024 * 1024)
-CALLING: Final = Bounds(300, 64 * 1024 * 1024)
+LISTING: Final = Bounds(10, 4 * 1024 * 1024, 40_000)
+CALLING: Final = Bounds(300, 16 * 1024 * 1024, 20_000)
 
 
 class McpGateway(McpOAuth):
@@ -80,6 +83,7 @@ class McpGateway(McpOAuth):
         self._lists: OrderedDict[tuple[str, str, str], list[Any]] = OrderedDict()  # the last ones: caller, server, kind
         self._modes: dict[str, str] = {}  # the revision of a server's protocol
         self._watched: dict[str, asyncio.Task[None]] = {}  # by auth session
+        self._tools = ListedTools(broker)
         self._bus = InMemorySubscriptionBus()
         self.server = Server[Any](
             AGENT,
@@ -154,6 +158,8 @@ class McpGateway(McpOAuth):
                     return
 
         await self._within(caller, name, LISTING, listed)
+        if kind == "tools":
+            found = await self._tools.of(name, [each for each in found if spec.shows(kind, each.name)])
         self._lists[caller.key, name, kind] = kept = shown(name, spec, kind, found)
         if len(self._lists) > MOST_LISTS:
             self._lists.popitem(last=False)
@@ -166,10 +172,11 @@ class McpGateway(McpOAuth):
             return failed(f"There is no tool {params.name}.")
 
         async def call(client: Client) -> Any:
+            client.session.validate_tool_result = _unjudged  # type: ignore[method-assign,assignment]
             return await client.call_tool(tool, params.arguments)
 
         try:
-            answer = await self._asked(request, params, name, None if tool == CONNECT else call)
+            answer = await self._asked(request, params, name, None if tool == CONNECT else call, tool)
         except UpstreamFailed as error:
             return failed(str(error))
         assert isinstance(answer, CallToolResult | InputRequiredResult)  # noqa: S101  (what a client of the SDK returns)
@@ -205,7 +212,7 @@ class McpGateway(McpOAuth):
             raise MCPError(INTERNAL_ERROR, "".join(getattr(each, "text", "") for each in answer.content))
         return answer
 
-    async def _asked(self, request: Any, params: Any, name: str, work: Work | None) -> Any:
+    async def _asked(self, request: Any, params: Any, name: str, work: Work | None, tool: str = "") -> Any:
         """Do something at a server, or only connect it. Ask the user for consent first, where that is needed: the
         answer is then `input_required`, or the failure of a tool with the sentence."""
 
@@ -215,6 +222,10 @@ class McpGateway(McpOAuth):
                 await self._list(caller, name, "tools")
                 await self._tell_changed(ctx)
                 return CallToolResult(content=[TextContent(text=f"{name} is connected. List the tools again.")])
+            if tool and self._tools.shows(name, tool) is None:
+                await self._list(caller, name, "tools")
+            if tool and not self._tools.shows(name, tool):
+                return failed(LEFT_OUT.format(f"{name}{BETWEEN}{tool}"))
             return with_shown_uris(name, self.servers[name], await self._within(caller, name, CALLING, work))
 
         call.__qualname__ = name  # one question at a time for each server
@@ -252,11 +263,11 @@ class McpGateway(McpOAuth):
     async def _within(self, caller: ToolCaller, name: str, bounds: Bounds, work: Work) -> Any:
         """Do something in a session with a server. Raises AuthorizationNeeded and UpstreamFailed."""
         spec = self.servers[name]
-        transport = _Transport(self._broker, caller, spec, most_bytes=bounds.most_bytes)
+        transport = _Transport(self._broker, caller, spec, bounds=bounds)
         try:
             with anyio.fail_after(bounds.seconds):
                 async with httpx2.AsyncClient(transport=transport, trust_env=False) as http:
-                    streams = streamable_http_client(self._url_of(spec), http_client=http)
+                    streams = checked(streamable_http_client(self._url_of(spec), http_client=http))
                     async with Client(streams, mode=self._modes.get(name, "auto")) as client:
                         result = await work(client)
                         self._modes[name] = STATELESS if (client.protocol_version or "") >= STATELESS else "legacy"
@@ -279,24 +290,27 @@ class UpstreamFailed(Exception):
         while isinstance(cause, ExceptionGroup):
             cause = cause.exceptions[0]
         self.why = type(cause).__name__
-        said = cause.error.message if isinstance(cause, MCPError) else self.why
-        super().__init__(f"The MCP server {name} failed: {said}")
+        said = foreign_text(cause.error.message, "the server's") if isinstance(cause, MCPError) else ""
+        super().__init__(f"The MCP server {name} failed: {self.why}. {said}".rstrip())
+
+
+async def _unjudged(_name: str, _result: CallToolResult) -> None:
+    """Judge no result by its tool's schema, as the SDK's client does: a server's pattern may take hours."""
 
 
 class _Transport(McpTransport):
     """The transport of one request of a caller. `needed` is the consent that the gateway then asks for itself. Its
-    answers have at most `most_bytes` together."""
+    answers share one allowance."""
 
-    def __init__(self, broker: Broker, caller: ToolCaller, spec: McpServerSpec, *, most_bytes: int) -> None:
+    def __init__(self, broker: Broker, caller: ToolCaller, spec: McpServerSpec, *, bounds: Bounds) -> None:
         app = f"OAuthApp/{spec.oauth_app_ref.name}"
         super().__init__(broker, caller.turn, app, scopes=spec.scopes)
         self._oauth, self._client = caller.oauth, caller.oauth.client(app, self._scopes)
         self.needed: AuthorizationRequired | None = None
-        self.bytes_left = most_bytes
+        self._left = Allowance(bounds.most_bytes, bounds.most_values)
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        answer = await super().handle_async_request(request)
-        return httpx2.Response(answer.status_code, headers=answer.headers, stream=_BoundedBody(self, answer))
+    def _allowance(self) -> Allowance:
+        return self._left
 
     async def _ask(
         self,
@@ -310,21 +324,3 @@ class _Transport(McpTransport):
         del request, call, consents, cancelled
         self.needed = result
         raise AuthorizationNeeded(result)
-
-
-class _BoundedBody(httpx2.AsyncByteStream):
-    """The body of an answer, as far as its transport takes more bytes."""
-
-    def __init__(self, transport: _Transport, answer: httpx2.Response) -> None:
-        self._transport, self._answer = transport, answer
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        assert isinstance(self._answer.stream, httpx2.AsyncByteStream)  # noqa: S101  (its transport is an async one)
-        async for piece in self._answer.stream:
-            self._transport.bytes_left -= len(piece)
-            if self._transport.bytes_left < 0:
-                raise httpx2.ReadError("the answers of the MCP server are too large")
-            yield piece
-
-    async def aclose(self) -> None:
-        await self._answer.aclose()

@@ -23,7 +23,8 @@ from mcp.server.lowlevel import NotificationOptions
 from mcp.server.stdio import stdio_server
 from pydantic import AnyHttpUrl
 
-from oauthbroker import Broker, BrokerError, Code, open_broker
+from oauthbroker import BoundedRequests, Broker, BrokerError, Code, open_broker
+from oauthbroker.mcp.client_transport import MOST_VALUES
 from oauthbroker.mcp.consent import PENDING
 from oauthbroker.mcp.gateway import AGENT, McpGateway
 from oauthbroker.mcp.spec import LOOPBACK
@@ -155,7 +156,8 @@ async def _with_stdio(gateway: McpGateway) -> None:
 async def _with_http(broker: Broker, gateway: McpGateway, place: tuple[str, int]) -> None:
     url = f"http://{place[0]}:{place[1]}{PATH}"
     auth = AuthSettings(issuer_url=AnyHttpUrl(broker.bundle.settings.public_base_url), resource_server_url=None)
-    server = _server(gateway.server.streamable_http_app(auth=auth, token_verifier=GatewayCallers(broker, url)))
+    app = gateway.server.streamable_http_app(auth=auth, token_verifier=GatewayCallers(broker, url))
+    server = _server(BoundedRequests(app, MOST_VALUES))
 
     def stop() -> None:
         server.should_exit = True

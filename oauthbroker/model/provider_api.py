@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, get_args
 
 # No CONNECT, which opens a tunnel, and no TRACE, whose answer holds the token.
@@ -43,11 +43,14 @@ class AccountHost:
 
 @dataclass(frozen=True, slots=True)
 class ApiAccess:
-    """Where a token may be injected. `injected`: it leaves the broker in no other way."""
+    """Where a token may be injected. `injected`: it leaves the broker in no other way. `headers` are the names, in
+    lower case, of the only headers that a tool may send; None for all that are not always dropped."""
 
     hosts: tuple[ApiHost | AccountHost, ...] = ()
     methods: tuple[ApiMethod, ...] = METHODS
     injected: bool = False
+    _: KW_ONLY
+    headers: frozenset[bytes] | None = None
 
 
 def is_host_name(text: str) -> bool:

@@ -97,6 +97,13 @@ class KeySource:
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    def secret_files(self) -> dict[tuple[str | int, ...], str]:
+        """Return the files that hold a key, or the token of its service, by their places within the written source."""
+        token = self.options.get("tokenFile") if self.kind == "vault" else None
+        if self.kind == "file":
+            return {("file",): self.name}
+        return {("vault", "tokenFile"): token} if token else {}
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -104,7 +111,8 @@ class Settings:
     folder that the configuration was read from, empty for a single file; it may change while a broker runs.
     `store_url_env`: the environment variable with the URL of the PostgreSQL database that keeps the records; empty for
     files below `store_root`. `store_feed_url_env`: the variable with the URL for the feed, empty for the same URL.
-    `key_service` is the key in place of `key_file`, if there is one; `other_keys` open the keyring too.
+    `key_service` is the key in place of `key_file`, if there is one; `other_keys` open the keyring too. `credentials`:
+    the folder in which systemd shows a credential, empty without one.
     """
 
     public_base_url: str = "http://127.0.0.1:8420"
@@ -120,6 +128,7 @@ class Settings:
     key_service: KeySource | None = None
     other_keys: tuple[KeySource, ...] = ()
     bundle_root: str = field(default="", compare=False)
+    credentials: str = field(default="", compare=False)
     locale: Locale = "en"
     limits: Limits = Limits()
     weaken: frozenset[str] = frozenset()
@@ -141,3 +150,19 @@ class Settings:
     def api_apart(self) -> bool:
         """Whether the API has doors of its own, so that the people's listener does not serve it."""
         return bool(self.api_port) or self.api_socket is not None
+
+    @property
+    def secret_files(self) -> dict[tuple[str | int, ...], str]:
+        """Return every file that helps to open the store, by its place in `spec.keys`. Each check of the key's place
+        asks this list."""
+        found: dict[tuple[str | int, ...], str] = {("file",): self.key_file} if self.key_file else {}
+        found |= self.key_service.secret_files() if self.key_service is not None else {}
+        for index, source in enumerate(self.other_keys):
+            found |= {("also", index, *place): file for place, file in source.secret_files().items()}
+        return found
+
+    @property
+    def secret_places(self) -> tuple[str, ...]:
+        """Return the files and folders that no tool is to read and no copy may hold: the store's, and its keys'."""
+        found = (self.store_root, *self.secret_files.values(), self.credentials)
+        return tuple(dict.fromkeys(each for each in found if each))

@@ -3,14 +3,11 @@ texts of libraries' log records are dropped, because they may quote a request (c
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from json import JSONEncoder, encoder
 from typing import Any, Protocol, Self, TextIO
 
 from oauthbroker.core.clock import Clock, Spelling
-from oauthbroker.core.refused import described
 
 
 class Log(Protocol):
@@ -70,35 +67,3 @@ _encode = _prepared()
 
 def json_log(stream: TextIO, clock: Clock) -> JsonLog:
     return JsonLog(stream, clock, {})
-
-
-class LibraryLog(logging.Handler):
-    """Logs the source and level of libraries' log records."""
-
-    def __init__(self, log: Log) -> None:
-        super().__init__(level=logging.WARNING)
-        self._log = log
-
-    def emit(self, record: logging.LogRecord) -> None:
-        crash = record.exc_info[1] if record.exc_info else None
-        self._log.warning(
-            "library",
-            library=record.name,
-            severity=record.levelname.lower(),
-            place=f"{record.filename}:{record.lineno}",
-            **({"crash": described(crash)} if crash is not None else {}),
-        )
-
-
-@contextmanager
-def calm_libraries(log: Log) -> Iterator[None]:
-    """Forward, inside the block, every library's warnings and errors to `log`, and drop lower levels."""
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    root.handlers[:] = [LibraryLog(log)]
-    root.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        root.handlers[:] = before[0]
-        root.setLevel(before[1])

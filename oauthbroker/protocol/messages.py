@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal
 from urllib.parse import urlencode
 
+from oauthbroker.core.header_names import spelled_text
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.provider_habits import OUR_HEADERS
@@ -101,12 +102,12 @@ def reveal(value: str | Secret) -> str:
 
 def with_headers(request: ProviderRequest, headers: Mapping[str, str], client_id: str) -> ProviderRequest:
     """Add a provider's own `headers`, `{client_id}` in their values filled in. They never replace ours."""
-    taken = {name.lower() for name in request.headers} | OUR_HEADERS
+    taken = {spelled_text(name) for name in request.headers} | OUR_HEADERS
     added, accept = dict(request.headers), request.accept
     for name, value in headers.items():
         filled = value.replace("{client_id}", client_id)
         if name.lower() == "accept":
             accept = filled
-        elif name.lower() not in taken:
+        elif spelled_text(name) not in taken:
             added[name] = filled
     return replace(request, headers=added, accept=accept)

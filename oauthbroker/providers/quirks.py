@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from oauthbroker.core.header_names import spelled_text
 from oauthbroker.core.secret import is_named_like_a_secret
 from oauthbroker.model.provider_habits import (
     NOT_BEARER,
@@ -47,7 +48,7 @@ def _matching(pattern: str, kind: LiteralString, what: LiteralString) -> AfterVa
 
 
 def _header(name: str) -> str:
-    if not _HEADER.fullmatch(name) or name.lower() in OUR_HEADERS:
+    if not _HEADER.fullmatch(name) or spelled_text(name) in OUR_HEADERS:
         raise PydanticCustomError("header_name", "not a header that may be set")
     return name
 

@@ -8,8 +8,10 @@ from dataclasses import KW_ONLY, dataclass, field
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any, Generic, Literal, TypeVar
 
-from oauthbroker.core.errors import Locale
+from oauthbroker.core.errors import Code, Locale
 from oauthbroker.observability.logging import Log
+from oauthbroker.observability.metrics import Metric, Metrics, status_class
+from oauthbroker.observability.sampled_lines import SampledLines
 from oauthbroker.web.forwarded import Proxies
 
 SPARE = 8  # connections from this machine beyond the limit, for probes only
@@ -95,11 +97,20 @@ class Terms:
     seats: Seats[Any] = field(init=False)
     lingering: int = field(default=0, init=False)
     over: bool = field(default=False, init=False)
+    metrics: Metrics | None = None
+    _sampled: SampledLines = field(init=False)
     _turned_away: int = field(default=0, init=False)
     _told_at: float = field(default=float("-inf"), init=False)
 
     def __post_init__(self) -> None:
-        self.seats = Seats(self.connections, self.proxies)
+        self.seats, self._sampled = Seats(self.connections, self.proxies), SampledLines(self.log)
+
+    def refused(self, now: float, *, status: int, code: Code, note: str) -> None:
+        """Count a request that was refused before it had a route. The first ones of a kind in a minute are logged."""
+        if self.metrics is not None:
+            self.metrics.add(Metric.HTTP_REQUESTS, "-", "other", status_class(status))
+        if self._sampled.admits((("status", status), ("code", code.value)), now):
+            self.log.info("request", route="-", method="-", status=status, code=code.value, note=note)
 
     def turn_away(self, now: float) -> None:
         """Count a refused connection. Logged once in a while, with the number."""

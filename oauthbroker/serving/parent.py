@@ -20,7 +20,8 @@ from typing import Any
 import oauthbroker
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.refused import CRASHED, REFUSED, Refused
-from oauthbroker.observability.logging import Log, calm_libraries
+from oauthbroker.observability.library_log import calm_libraries
+from oauthbroker.observability.logging import Log
 from oauthbroker.serving.listeners import Listeners
 from oauthbroker.serving.post import Post
 from oauthbroker.serving.signals import AGAIN, on_signals

@@ -85,6 +85,7 @@ async def broker_served(broker: Broker, doors: Listeners, log: Log) -> AsyncIter
                     header_seconds=limits.header_seconds,
                     write_seconds=limits.request_seconds,
                     proxies=Proxies(settings.trusted_proxies),
+                    metrics=broker.metrics,
                 )
                 grace = max(GRACE_SECONDS, limits.provider_seconds + AFTER_PROVIDER_SECONDS)
                 servers.append(await stack.enter_async_context(served(app, door, terms, grace_seconds=grace)))

@@ -11,7 +11,8 @@ from typing import Any
 from oauthbroker.broker import Broker
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.observability.logging import Log, calm_libraries
+from oauthbroker.observability.library_log import calm_libraries
+from oauthbroker.observability.logging import Log
 from oauthbroker.serving.connection_seats import SPARE
 from oauthbroker.serving.hardening import end_with_parent, make_room
 from oauthbroker.serving.http1.connection import LINGERING

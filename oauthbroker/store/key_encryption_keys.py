@@ -91,7 +91,7 @@ class FileKek(LocalKek):
     def create(cls, path: Path, *, outside: Sequence[Path] = (), fs: Fs | None = None) -> FileKek:
         """Create a key file (0600, in an existing folder). Raises `keyExists` if the file exists."""
         fs = fs or Fs()
-        _check_outside(path, outside)
+        check_outside(path, outside)
         key = os.urandom(32)
         created = at_border(lambda: _write_key(fs, path, _encode(key)))
         if not created:
@@ -106,7 +106,7 @@ class FileKek(LocalKek):
         access it, it is a link, or it lies below a folder of `outside`.
         """
         fs = fs or Fs()
-        _check_outside(path, outside)
+        check_outside(path, outside)
         text = at_border(lambda: _read_key(fs, path, durably=durably))
         if text is None:
             raise BrokerError(Code.KEY_UNKNOWN, note="there is no key file")
@@ -118,7 +118,8 @@ class FileKek(LocalKek):
             raise BrokerError(Code.KEY_MISMATCH, note="the key file was replaced")
 
 
-def _check_outside(path: Path, folders: Sequence[Path]) -> None:
+def check_outside(path: Path, folders: Sequence[Path]) -> None:
+    """Check that a key lies in none of the folders, links followed. Raises `storePermissions`."""
     if any(path.resolve().is_relative_to(folder.resolve()) for folder in folders):
         raise BrokerError(Code.STORE_PERMISSIONS, note="the key file lies in the store or in the bundle")
 

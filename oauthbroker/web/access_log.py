@@ -14,12 +14,14 @@ from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics, status_class
+from oauthbroker.observability.sampled_lines import SampledLines
 from oauthbroker.observability.tracing import Span, span
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _STATE_KEY = "request_id"
 API = "/v1/"
-_REFUSED_KEY = "refused"
+_REFUSED_KEY, _KNOWN_KEY = "refused", "known"
+_REFUSED = 400
 _NOT: Mapping[str, str] = {}
 
 
@@ -31,19 +33,34 @@ class Begun(NamedTuple):
 
 
 class RequestLog:
-    """Writes one line and counts one for each request."""
+    """Counts each request, and writes a line for it. Lines that a stranger can cause are sampled: refusals, and answers
+    to requests without credentials."""
 
-    __slots__ = ("_clock", "_info", "_metrics")
+    __slots__ = ("_clock", "_info", "_metrics", "_sampled")
 
     def __init__(self, clock: Clock, log: Log, metrics: Metrics) -> None:
-        self._clock, self._metrics, self._info = clock, metrics, log.info
+        self._clock, self._metrics, self._info, self._sampled = clock, metrics, log.info, SampledLines(log)
 
     def begin(self) -> Begun:
         return Begun(random_text(self._clock, 96), self._clock.monotonic())
 
-    def end(self, begun: Begun, route: str, method: str, status: int, refused: Mapping[str, str] = _NOT) -> None:
-        """Write the line. `status` is 0 if the client had left before an answer."""
+    def end(
+        self,
+        begun: Begun,
+        route: str,
+        method: str,
+        status: int,
+        refused: Mapping[str, str] = _NOT,
+        *,
+        known: bool = True,
+    ) -> None:
+        """Write the line. `status` is 0 if the client had left before an answer. `known`: it had credentials."""
         self._metrics.add(Metric.HTTP_REQUESTS, route, method, status_class(status))
+        if not (known and 0 < status < _REFUSED):
+            about = ("code", refused.get("code", "")) if status >= _REFUSED else ("route", route)
+            kind = (("status", status), about, ("known", known))
+            if not self._sampled.admits(kind, self._clock.monotonic()):
+                return
         self._info(
             "request",
             route=route,
@@ -56,7 +73,7 @@ class RequestLog:
 
 
 class AccessLog:
-    """ASGI middleware, the outermost: one line, one count, one span and one request id (X-Request-Id) for each request.
+    """ASGI middleware, the outermost: one count, span and request id (X-Request-Id) for each request, and a line.
 
     The line of a refused request has the code, and a note in our own words for the operator.
     """
@@ -84,7 +101,8 @@ class AccessLog:
                 await self.app(scope, receive, send_and_note)
                 spanned.set(route=route_template(scope), status=status)
         finally:
-            self._log.end(begun, route_template(scope), method, status, scope["state"].get(_REFUSED_KEY, _NOT))
+            refused, known = scope["state"].get(_REFUSED_KEY, _NOT), _KNOWN_KEY in scope["state"]
+            self._log.end(begun, route_template(scope), method, status, refused, known=known)
 
 
 def _traceparent(scope: Scope) -> str:
@@ -104,6 +122,11 @@ def note_refusal(scope: MutableMapping[str, Any], error: BrokerError) -> None:
     """Note the code of a refusal for the request's line, and our own words for the operator. Nothing of the request."""
     said = {"code": error.code.value, **({"note": error.note} if error.note else {})}
     scope.setdefault("state", {})[_REFUSED_KEY] = said
+
+
+def note_known(scope: MutableMapping[str, Any]) -> None:
+    """Note that a request has good credentials, so that the line of its success is always written."""
+    scope.setdefault("state", {})[_KNOWN_KEY] = True
 
 
 def route_template(scope: MutableMapping[str, Any]) -> str:

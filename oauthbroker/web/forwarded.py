@@ -13,11 +13,11 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from starlette.requests import Request
 from starlette.types import Scope
 
+from oauthbroker.core.header_names import is_relayed, overrides_method, spelled
+
 Address = IPv4Address | IPv6Address
 _WITH_PORT = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<four>[^:]+))(?::\d{1,5})?")
 MOST_HOPS = 32
-HEARSAY = (b"x-forwarded-", b"forwarded", b"x-original-", b"x-rewrite-", b"x-real-ip")
-_OF_PROXIES = (*HEARSAY, b"x-http-method", b"x-method-override", b"via")
 _KEY = "relayed"
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -33,7 +33,7 @@ class Proxies:
     def note_relayed(self, scope: Scope) -> None:
         """Note, for `is_local`, whether a proxy stands in between: by a header as it came, or because the connection's
         other end is a listed proxy."""
-        said = bool([name for name, _ in scope["headers"] if name.startswith(_OF_PROXIES)])
+        said = any(_is_of_proxy(spelled(name)) for name, _ in scope["headers"])
         scope.setdefault("state", {})[_KEY] = said or self.lists((scope.get("client") or ("",))[0])
 
     def name_client(self, scope: Scope) -> None:
@@ -69,6 +69,15 @@ class Proxies:
 
     def _lists(self, address: Address) -> bool:
         return any(address in network for network in self._networks)
+
+
+def without_hearsay(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return a request's headers without those that only a proxy may say. No route is to believe one."""
+    return [(name, value) for name, value in headers if not is_relayed(spelled(name))]
+
+
+def _is_of_proxy(name: bytes) -> bool:
+    return name == b"via" or is_relayed(name) or overrides_method(name)
 
 
 def is_local(request: Request) -> bool:

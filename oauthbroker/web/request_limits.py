@@ -16,7 +16,7 @@ from oauthbroker.core.errors import BrokerError, Code, Locale, place_of
 from oauthbroker.observability.logging import Log
 from oauthbroker.web.access_log import request_id
 from oauthbroker.web.error_responses import answer, bare_answer
-from oauthbroker.web.forwarded import HEARSAY, Proxies
+from oauthbroker.web.forwarded import Proxies, without_hearsay
 from oauthbroker.web.security_headers import raw_security_headers
 
 TARGET_LIMIT = 8 * 1024  # bytes of path, and of query
@@ -101,7 +101,7 @@ class Guard:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.proxies.note_relayed(scope)
         self.proxies.name_client(scope)
-        scope["headers"] = [(name, value) for name, value in scope["headers"] if not name.startswith(HEARSAY)]
+        scope["headers"] = without_hearsay(scope["headers"])
         announced = [value for name, value in scope["headers"] if name == b"content-length"]
         coded, most = b"transfer-encoding" in dict(scope["headers"]), _body_limit(scope)
         bodiless = not coded and announced in ([], [b"0"])

@@ -13,6 +13,7 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.operations.browser_sessions import VISIT_SECONDS, BrowserSessions, NewBrowserSession
 from oauthbroker.records.browser_session import BrowserSession, Pages
 from oauthbroker.web import csrf
+from oauthbroker.web.access_log import note_known
 from oauthbroker.web.browsers import Browsers
 
 _LOCATOR_LENGTH = 22
@@ -42,7 +43,10 @@ class Visitors(Browsers):
     async def admit(self, request: Request) -> Visitor | None:
         cookie = self.cookie(request)
         visit = await self.visits.admit(cookie, self.pages)
-        return None if visit is None or cookie is None else Visitor(visit, cookie[_LOCATOR_LENGTH:])
+        if visit is None or cookie is None:
+            return None
+        note_known(request.scope)
+        return Visitor(visit, cookie[_LOCATOR_LENGTH:])
 
     def cookie(self, request: Request) -> str | None:
         """Return the cookie that speaks for a visitor; None from a browser without one."""

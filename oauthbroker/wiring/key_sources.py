@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from oauthbroker.config.key_file import CREDENTIALS_ENV
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.settings import KeySource, Settings
 from oauthbroker.observability.logging import Log
-from oauthbroker.store.key_encryption_keys import EnvKek, FileKek, KeyProvider
+from oauthbroker.store.key_encryption_keys import EnvKek, FileKek, KeyProvider, check_outside
 
 KEY_ENV = "OAUTHBROKER_KEY"
-_CREDENTIALS_ENV = "CREDENTIALS_DIRECTORY"
 CREDENTIAL = "oauthbroker.kek"
 _SPELLED = {"tokenFile": "token_file"}
 
@@ -30,7 +30,8 @@ def key_providers(settings: Settings, env: Mapping[str, str], log: Log) -> tuple
 
 
 def provider_of(source: KeySource, env: Mapping[str, str], outside: tuple[Path, ...]) -> KeyProvider:
-    """Return the key that a source names. Raises `keyUnknown` and as `FileKek.open` does."""
+    """Return the key that a source names. Raises `keyUnknown` and as `FileKek.open` does; `storePermissions`
+    also for a token's file in the store or the bundle."""
     name, options = source.name, source.options
     match source.kind:
         case "file":
@@ -38,6 +39,8 @@ def provider_of(source: KeySource, env: Mapping[str, str], outside: tuple[Path, 
         case "vault":
             from oauthbroker.key_services.vault import VaultTransit
 
+            for file in source.secret_files().values():
+                check_outside(Path(file), outside)
             given = {_SPELLED.get(option, option): value for option, value in options.items() if option != "tokenEnv"}
             token = env.get(options.get("tokenEnv", ""), "")
             return VaultTransit(key=name, token=Secret(token) if token else None, **given)
@@ -56,7 +59,7 @@ def key_origin(settings: Settings, env: Mapping[str, str]) -> str:
         return f"{settings.key_service.kind} {settings.key_service.name}"
     if env.get(KEY_ENV):
         return KEY_ENV
-    credential = Path(env[_CREDENTIALS_ENV], CREDENTIAL) if env.get(_CREDENTIALS_ENV) else None
+    credential = Path(env[CREDENTIALS_ENV], CREDENTIAL) if env.get(CREDENTIALS_ENV) else None
     return str(credential) if credential is not None and credential.exists() else settings.key_file
 
 

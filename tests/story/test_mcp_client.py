@@ -19,7 +19,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp_types import ElicitResult
 from pydantic import AnyHttpUrl
 
-from oauthbroker import AuthorizationRequired, Turn
+from oauthbroker import Allowance, AuthorizationRequired, Turn
 from oauthbroker.audit import AuthorizationRequested
 from oauthbroker.mcp.client_transport import BROKEN, FAILED, URL_ELICITATION_REQUIRED, McpTransport
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
@@ -121,6 +121,18 @@ async def test_two_users_at_once_each_have_their_own_token(stage: Stage) -> None
 
 async def test_the_first_request_shows_the_link_and_waits_for_the_user(stage: Stage) -> None:
     async with stage.client(stage.transport(show=stage.show)) as client:
+        assert "alice" == text_of(await client.call_tool("whose", {}))
+
+
+@pytest.mark.case("139")
+async def test_an_answer_of_too_many_values_ends_its_request_and_not_the_session(stage: Stage) -> None:
+    await stage.harness.connected()
+    transport = stage.transport()
+    async with stage.client(transport) as client:
+        whole, transport._allowance = transport._allowance, lambda: Allowance(most_values=3)  # type: ignore[method-assign]
+        ended = await client.call_tool("whose", {})
+        assert (True, "The MCP request failed: the answers are too large.") == (ended.is_error, text_of(ended))
+        transport._allowance = whole  # type: ignore[method-assign]
         assert "alice" == text_of(await client.call_tool("whose", {}))
 
 

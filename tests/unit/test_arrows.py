@@ -43,6 +43,7 @@ ONLY = {
         "client/async_transport.py",
         "client/sync_transport.py",
         "injection/http_clients.py",
+        "injection/bounded_answers.py",
         "mcp/client_transport.py",
         "mcp/gateway.py",
         "mcp/server.py",

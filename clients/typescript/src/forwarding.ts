@@ -93,5 +93,5 @@ function checked(headers: Record<string, string>): Record<string, string> {
   const said = Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value] as const);
   const valid = said.every(([name, value]) => NAME.test(name) && typeof value === "string" && VALUE.test(value) && !NEVER_SENT.has(name));
   if (!valid || new Set(said.map(([name]) => name)).size !== said.length) throw new BrokerError("requestInvalid");
-  return Object.fromEntries(said.filter(([name]) => !OURS.has(name)));
+  return Object.fromEntries(said.filter(([name]) => !OURS.has(name.replace(/[^a-z0-9]/g, "-")))); // servers read _ as -
 }

@@ -18,13 +18,14 @@ const send = (baseUrl: string, method = "GET", url = URL_, options: FetchOptions
 
 test("the request goes to the broker with the turn token", () =>
   withFake([says(201, [1], { ...FORWARDED, "x-own": "1" })], async (fake) => {
-    const headers = { Authorization: "mine", "X-A": "2", accept: "text/csv" };
+    const headers = { Authorization: "mine", "X-A": "2", accept: "text/csv", Content_Length: "9", Transfer_Encoding: "x" };
     const answer = await send(fake.url, "POST", URL_, { headers, content: '{"a":"é"}', scopes: ["read", "write"] });
     assert(answer instanceof ApiAnswer);
     assert.deepEqual([answer.status, answer.json(), answer.text(), answer.headers["x-own"]], [201, [1], "[1]", "1"]);
     const [asked] = fake.asked;
     assert.equal(asked?.line, "POST /v1/proxy/acme/api.acme.example/a%2Fb?c=d%20e");
     assert.equal(asked.headers.authorization, `Bearer ${TURN_TOKEN}`);
+    assert.deepEqual([asked.headers["content_length"], asked.headers["transfer_encoding"]], [undefined, undefined]);
     assert.deepEqual([asked.headers["x-a"], asked.headers.accept, asked.headers["oauthbroker-scopes"]], ["2", "text/csv", "read write"]);
     assert.deepEqual([asked.body, asked.headers["content-type"]], [{ a: "é" }, undefined]);
   }));

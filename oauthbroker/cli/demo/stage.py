@@ -20,7 +20,8 @@ from oauthbroker.config import load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
-from oauthbroker.observability.logging import Log, calm_libraries, json_log
+from oauthbroker.observability.library_log import calm_libraries
+from oauthbroker.observability.logging import Log, json_log
 from oauthbroker.serving.connection_seats import Terms
 from oauthbroker.serving.listeners import listen
 from oauthbroker.serving.server import served

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from oauthbroker import Broker
 
 MOST_BYTES: Final = 1024 * 1024  # of an answer: the journal keeps it
+MOST_VALUES: Final = 100_000  # of an answer: one with more stays a text
 _SLACK_SECONDS: Final = 30.0  # beyond a request's own time, for the event loop
 _SERVER_ERRORS: Final = 500
 _ASKS_AGAIN: Final = frozenset({408, 425, 429})  # the API did not take the request (RFC 9110, 8470, 6585)
@@ -143,7 +144,7 @@ def _answer(status: int, kind: str, body: bytes, lost: type[Exception]) -> dict[
     text: Any = body.decode("utf-8", "replace") or None
     if "json" in kind and body:
         with suppress(BrokerError):  # it stays a text
-            text = decode_json(body, Code.REQUEST_INVALID)
+            text = decode_json(body, Code.REQUEST_INVALID, most_values=MOST_VALUES)
     return {"status": status, "body": text}
 
 

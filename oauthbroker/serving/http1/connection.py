@@ -246,7 +246,7 @@ class HttpConnection(HttpToolsProtocol):
             self.cycle.message_event.set()
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self.transport.write(refusal_bytes(status, code, self._terms.locale))
-        self._terms.log.info("request", route="-", method="-", status=status, code=code.value, note=note)
+        self._terms.refused(self.loop.time(), status=status, code=code, note=note)
         self.transport.part()
 
     def _unsupported_upgrade_warning(self) -> None:

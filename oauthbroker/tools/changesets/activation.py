@@ -19,13 +19,11 @@ _LOG: Final = logging.getLogger("oauthbroker.tools.changesets")
 class Activation:
     """Makes the newest revision the configuration of a broker. `active` is the revision that it was opened with.
 
-    Raises ValueError if the broker's store or key file lies beside the changesets: a `store.root` that is relative to
-    the bundle would be in the folder of one revision."""
+    Raises ValueError if the broker's store, or one of its keys, lies beside the changesets: a `store.root` that is
+    relative to the bundle would be in the folder of one revision."""
 
     def __init__(self, broker: Broker, changesets: Changesets, active: Revision) -> None:
-        settings = broker.bundle.settings
-        state = [settings.store_root, settings.key_file]
-        check_apart(changesets.root, [Path(each) for each in state if each])
+        check_apart(changesets.root, map(Path, broker.bundle.settings.secret_places))
         self._broker, self.changesets = broker, changesets
         self._active = self._refused = active.ref
         self._one_at_a_time = asyncio.Lock()

@@ -167,7 +167,7 @@ def check_apart(root: Path, state: Iterable[Path]) -> None:
     for path in [each.resolve() for each in state]:
         if path.is_relative_to(root.parent) or root.is_relative_to(path.parent):
             raise ValueError(
-                "store.root or keys.file shares a parent folder with changesets: write another one, as an absolute path"
+                "store.root, or a file of keys, shares a parent folder with changesets: write another absolute path"
             )
 
 

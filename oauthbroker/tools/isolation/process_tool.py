@@ -17,10 +17,12 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from oauthbroker import ValueCounter
 from oauthbroker.tools.context import Json, ToolContext, changeset_folders
 from oauthbroker.tools.failures import ToolCode, ToolFailure
 from oauthbroker.tools.isolation.containment import CallLimits, Containment
 
+MOST_VALUES: Final = 100_000  # of one answer
 WORKER: Final = Path(__file__).with_name("worker.py")
 
 
@@ -114,7 +116,7 @@ async def _how(process: Process) -> str:
 def _output(line: bytes) -> Json:
     """Return the output of an answer. It comes from the tool, so its form is checked."""
     try:
-        answer: Any = json.loads(line, parse_constant=_refuse)
+        answer: Any = json.loads(line, parse_constant=_refuse) if ValueCounter(MOST_VALUES).feed(line) else None
     except (ValueError, RecursionError):
         answer = None
     match answer:

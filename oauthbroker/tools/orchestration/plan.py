@@ -33,14 +33,14 @@ def plans_from(broker: Broker) -> dict[str, SwarmPlan]:
 
 def _plan(swarm: RoomResource, broker: Broker) -> SwarmPlan:
     """Return a plan. `authorized` are the resources that may ask for tokens; `hidden` are the files of the store and of
-    its key, which isolated tools do not see where bubblewrap contains them."""
+    its keys, which isolated tools do not see where bubblewrap contains them."""
     policy, settings, resources = swarm.spec.policy, broker.bundle.settings, broker.bundle.rooms["tools"]
     shared = {
         "maxSteps": policy.max_steps_per_turn,
         "outsideCatalog": policy.tool_calls == "registry",
         "folder": str(resources.folder),
         "authorized": sorted(broker.bundle.tools),
-        "hidden": sorted(str(Path(each)) for each in [settings.store_root, *filter(None, [settings.key_file])]),
+        "hidden": sorted(str(Path(each)) for each in settings.secret_places),
     }
     agents = resources.of("Agent")
     return SwarmPlan(

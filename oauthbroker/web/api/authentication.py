@@ -17,6 +17,7 @@ from oauthbroker.model.settings import Role, Settings, Who
 from oauthbroker.model.turn_token import PREFIX as TURN_PREFIX
 from oauthbroker.model.turn_token import TurnToken
 from oauthbroker.rooms.open_room import Authenticates
+from oauthbroker.web.access_log import note_known
 from oauthbroker.web.rate_limits import RequestLimits
 from oauthbroker.web.request_limits import PEER
 
@@ -104,6 +105,7 @@ async def known(request: Request, callers: Callers, limits: RequestLimits) -> Ca
     except BrokerError as error:
         stranger = error
     else:
+        note_known(request.scope)
         limits.called(id_of(caller))
         return caller
     if stranger.code is Code.TURN_ENDED:  # we signed it: who holds it was known, and costs no neighbour anything
@@ -122,6 +124,7 @@ async def known_to_room(request: Request, authenticate: Authenticates | None, li
     except BrokerError as error:
         refused = error
     if caller is not None:
+        note_known(request.scope)
         limits.called(caller)
     else:  # each refusal, also for an unknown path or a service that is away: it has cost the room work
         limits.strange(address_of(request))

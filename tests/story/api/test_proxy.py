@@ -177,7 +177,9 @@ async def test_an_upgrade_to_websocket_is_refused(here: Stage) -> None:
 
 
 @pytest.mark.case("104")
-@pytest.mark.parametrize("name", ["X-HTTP-Method-Override", "x-http-method", "X-Method-Override"])
+@pytest.mark.parametrize(
+    "name", ["X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X_HTTP_Method_Override"]
+)
 async def test_a_header_that_overrides_the_method_is_refused(here: Stage, name: str) -> None:
     answer = await here.send(headers={name: "DELETE"})
     assert (400, "requestInvalid", []) == (answer.status, answer.code, here.sent)
@@ -188,11 +190,29 @@ async def test_no_credential_of_the_tool_and_no_header_of_ours_reaches_the_provi
     await here.send(
         headers={
             "Cookie": "__Host-session=1", "Proxy-Authorization": "Basic eA==", "X-Forwarded-For": "1.2.3.4",
-            "OAuthBroker-Scopes": "read", "Connection": "X-Mine", "X-Mine": "1",
+            "OAuthBroker-Scopes": "read", "Connection": "X-Mine", "X-Mine": "1", "X_Mine": "1", "X_Forwarded_For": "1.2.3.4",
+            "True-Client-IP": "1.2.3.4", "CF_Connecting_IP": "1.2.3.4", "X-Override-URL": "/admin", "X_Original_Url": "/admin",
         }
     )  # fmt: skip
     names = {line.partition(b":")[0].lower() for line in here.sent[0].split(b"\r\n")[1:] if line}
     assert {b"host", b"user-agent", b"accept-encoding", b"authorization"} == names
+
+
+@pytest.mark.case("110")
+async def test_the_token_in_the_name_of_a_header_does_not_come_back(
+    identity_provider: IdentityProvider, test_clock: TestClock
+) -> None:
+    found: list[Stage] = []
+
+    async def echo(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-" + found[0].token.encode() + b": 1\r\n\r\n")
+        await writer.drain()
+
+    async with stage(identity_provider, test_clock, echo) as opened:
+        found.append(opened)
+        answer = await opened.send("GET", "x")
+        assert opened.token.lower() not in str(dict(answer.headers)).lower()
+        assert f"x-{'*' * len(opened.token)}" in answer.headers
 
 
 # --- consent, and tokens that the provider refuses

@@ -16,7 +16,8 @@ from oauthbroker.cli.tables import columns, shown
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused, described
-from oauthbroker.observability.logging import LibraryLog, calm_libraries, json_log
+from oauthbroker.observability.library_log import LibraryLog, calm_libraries
+from oauthbroker.observability.logging import json_log
 from oauthbroker.testing import Canaries
 
 

@@ -31,7 +31,7 @@ async def test_the_request_goes_to_the_broker_with_the_turn_token() -> None:
     said = raw(201, b"[1]", oauthbroker_status="forwarded", x_own="1")
     async with fake_broker(said) as fake:
         answer = await fetch(
-            fake, "POST", URL, headers={"Authorization": "mine", "X-A": "2", "accept": "text/csv"},
+            fake, "POST", URL, headers={"Authorization": "mine", "X-A": "2", "accept": "text/csv", "Content_Length": "9", "Transfer_Encoding": "x"},
             content=b"{}", scopes=["read", "write"],
         )  # fmt: skip
     assert isinstance(answer, ApiAnswer)
@@ -39,6 +39,7 @@ async def test_the_request_goes_to_the_broker_with_the_turn_token() -> None:
     (asked,) = fake.asked
     assert ("POST", "/v1/proxy/acme/api.acme.example/a%2Fb?c=d%20e") == (asked.method, asked.path)
     assert f"Bearer {TURN_TOKEN}" == asked.headers["authorization"]
+    assert not {"content_length", "transfer_encoding"} & asked.headers.keys(), "servers read _ as -"
     assert ("2", "text/csv", "read write") == tuple(
         asked.headers[name] for name in ("x-a", "accept", "oauthbroker-scopes")
     )

@@ -54,18 +54,18 @@ REFUSED = {
     f"file: ../kek, awsKms: {{keyArn: '{ARN}'}}": "exactly one of file, vault, awsKms and plugin",
     "also: [{}]": "exactly one of file, vault, awsKms and plugin",
     "file: ' '": "not a path",
-    "vault: {key: a, tokenFile: t}": "not the address of Vault",
-    "vault: {address: 'http://vault.example:8200', key: a, tokenFile: t}": "not the address of Vault",
-    "vault: {address: 'https://vault.example', tokenFile: t}": "not the name of a transit key",
-    "vault: {address: 'https://vault.example', key: a/b, tokenFile: t}": "not the name of a transit key",
+    "vault: {key: a, tokenFile: ../t}": "not the address of Vault",
+    "vault: {address: 'http://vault.example:8200', key: a, tokenFile: ../t}": "not the address of Vault",
+    "vault: {address: 'https://vault.example', tokenFile: ../t}": "not the name of a transit key",
+    "vault: {address: 'https://vault.example', key: a/b, tokenFile: ../t}": "not the name of a transit key",
     f"vault: {{{VAULT}}}": "exactly one of tokenFile and token",
-    f"vault: {{{VAULT}, tokenFile: t, token: {{valueFrom: {{env: T}}}}}}": "exactly one of tokenFile and token",
+    f"vault: {{{VAULT}, tokenFile: ../t, token: {{valueFrom: {{env: T}}}}}}": "exactly one of tokenFile and token",
     f"vault: {{{VAULT}, token: {{value: canary}}}}": "a secret in plain YAML",
     f"vault: {{{VAULT}, token: {{valueFrom: {{secretRef: {{ref: Secret/a, key: b}}}}}}}}": "lies in the store that it opens",
-    f"vault: {{{VAULT}, tokenFile: t, ca: missing.pem}}": "a file that cannot be read",
+    f"vault: {{{VAULT}, tokenFile: ../t, ca: missing.pem}}": "a file that cannot be read",
     "awsKms: {keyArn: alias/oauthbroker}": "not the ARN of a KMS key",
     "plugin: {settings: {}}": "not the name of a key provider",
-    "also: [{vault: {key: a, tokenFile: t}}]": "spec.keys.also",
+    "also: [{vault: {key: a, tokenFile: ../t}}]": "spec.keys.also",
 }  # fmt: skip
 
 
@@ -79,5 +79,5 @@ def test_a_key_that_cannot_be_used_as_written_is_refused_at_its_place(tmp_path: 
 
 
 def test_an_agent_on_this_machine_may_answer_without_tls(tmp_path: Path):
-    found = settings(tmp_path, "vault: {address: 'http://127.0.0.1:8100', key: a, tokenFile: t}")
+    found = settings(tmp_path, "vault: {address: 'http://127.0.0.1:8100', key: a, tokenFile: ../t}")
     assert found.key_service is not None

@@ -146,6 +146,33 @@ def test_a_link_does_not_hide_that_the_key_lies_in(folder: str, what: str, tmp_p
     )
 
 
+VAULT = "vault: {{address: 'https://vault.example', key: oauthbroker, tokenFile: {}}}"
+PLACES = {
+    "spec.keys.vault.tokenFile": VAULT,
+    "spec.keys.also[0].file": "file: /elsewhere/kek, also: [{{file: {}}}]",
+    "spec.keys.also[1].vault.tokenFile": f"file: /elsewhere/kek, also: [{{{{file: /elsewhere/old}}}}, {{{{{VAULT}}}}}]",
+}
+
+
+@pytest.mark.parametrize("path", PLACES)
+@pytest.mark.parametrize("folder, what", INTO.values(), ids=INTO.keys())
+def test_no_further_key_and_no_token_of_a_key_service_lies_in(folder: str, what: str, path: str, tmp_path: Any):
+    (tmp_path / folder).mkdir()
+    tmp_path.joinpath("elsewhere").symlink_to(folder)
+    keys = PLACES[path].format("../elsewhere/secret")
+    with pytest.raises(ConfigRefused) as caught:
+        load(write(tmp_path / "c", broker=HEAD + f"  store: {{root: ../store}}\n  keys: {{{keys}}}\n"))
+    assert [(path, f"the key would lie in the {what}")] == [(it.path, it.what) for it in caught.value.problems]
+
+
+def test_all_that_opens_the_store_is_in_one_list(tmp_path: Any):
+    written = "  store: {root: ../store}\n  keys: {vault: {address: 'https://vault.example', key: k, tokenFile: /run/v}, also: [{file: /old.kek}]}\n"
+    found = settings(
+        tmp_path / "c", written, {"OAUTHBROKER_KEY_FILE": "/env.kek", "CREDENTIALS_DIRECTORY": "/run/cred"}
+    )
+    assert (str(tmp_path / "store"), "/env.kek", "/run/v", "/old.kek", "/run/cred") == found.secret_places
+
+
 @pytest.mark.parametrize("root", ["store", ".", "deep/er/store", "../linked/store", "../c", "../linked"])
 def test_a_store_inside_the_bundle_is_refused_links_followed(root: str, tmp_path: Any):
     tmp_path.joinpath("linked").symlink_to("c")

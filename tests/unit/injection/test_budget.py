@@ -6,7 +6,7 @@ from pathlib import Path
 
 import oauthbroker.injection
 
-MOST_LINES = 700
+MOST_LINES = 780
 
 
 def test_the_room_stays_within_its_budget() -> None:

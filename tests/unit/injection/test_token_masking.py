@@ -51,3 +51,9 @@ def test_of_a_very_long_token_so_much_is_masked_that_the_rest_is_useless():
     token = "x" * (2 * LONGEST)
     assert b"*" * LONGEST + b"y" == b"".join(masked(token, [b"x" * LONGEST + b"y"]))
     assert b"**" == Masker(Secret("t" * 9)).once(b"t" * 9)[:2]
+
+
+@pytest.mark.parametrize("name", [b"X-secretSECRET-Left", b"x-secretsecret-left", b"X-SECRETSECRET-LEFT"])
+def test_the_token_in_the_name_of_a_header_is_masked_in_each_case(name):
+    assert b"x-************-left" == Masker(Secret("secretSECRET")).name(name)
+    assert b"x-left" == Masker(Secret("short")).name(b"X-Left")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.web.forwarded import MOST_HOPS, Proxies
+from oauthbroker.web.forwarded import MOST_HOPS, Proxies, without_hearsay
 
 PROXY, STRANGER = "10.0.0.7", "203.0.113.9"
 TRUSTED = ["10.0.0.0/24", "2001:db8:1::/64", "192.0.2.1"]
@@ -74,3 +74,16 @@ def test_no_header_of_a_stranger_makes_a_caller_local(said):
     assert Proxies(TRUSTED).client(STRANGER, said) is None
     found = Proxies(TRUSTED).client(PROXY, said)
     assert found is None or not found.startswith(("127.", "::1"))
+
+
+@pytest.mark.case("84")
+@pytest.mark.parametrize(
+    "name",
+    [b"x_forwarded_for", b"x.forwarded.for", b"forwarded", b"true-client-ip", b"cf_connecting_ip", b"x-original-url",
+     b"x-override-url", b"x-real-ip", b"x-envoy-original-path", b"x-remote-user", b"client-cert"],
+)  # fmt: skip
+def test_what_only_a_proxy_may_say_reaches_no_route_and_makes_no_caller_local(name):
+    scope: dict[str, Any] = {"client": ("127.0.0.1", 4), "headers": [(b"host", b"localhost"), (name, b"127.0.0.1")]}
+    Proxies().note_relayed(scope)
+    assert scope["state"]["relayed"]
+    assert [(b"host", b"localhost")] == without_hearsay(scope["headers"])

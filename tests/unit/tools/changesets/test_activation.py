@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from oauthbroker import Broker, check_config, open_broker
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.clock import SystemClock
+from oauthbroker.model.settings import KeySource
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.tools.audit_types import BundleActivated
@@ -16,10 +20,12 @@ from oauthbroker.tools.catalog import Catalog
 from oauthbroker.tools.changesets.activation import Activation, allowed_files
 from oauthbroker.tools.changesets.changesets import Commit
 from oauthbroker.tools.changesets.tool import SwarmBundleTool
+from oauthbroker.tools.orchestration.plan import plans_from
 from oauthbroker.tools.registry import Registry
 from tests.kit.agent_bundle import AGENTS, BROKER, FILES
 from tests.unit.tools.changesets.repositories import OWNER, Desk, bare_repository
 
+BESIDE = r"store\.root, or a file of keys, shares a parent folder with changesets"
 LISTS = AGENTS.replace("systemPrompt: planner,", "systemPrompt: planner, changesets: {allow: [agents.yaml, '*.md']},")
 LISTS = LISTS.replace("  policy:", "  changesets: {allow: ['*.yaml']}\n  policy:")
 STATE = """\
@@ -101,8 +107,41 @@ async def test_a_store_that_would_lie_beside_the_changesets_is_refused(tmp_path,
     desk = opened(tmp_path, place.format(folder=tmp_path))
     newest, store = desk.changesets.newest(), MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
     async with open_broker(newest.folder, env={}, store=store, audit=AuditList()) as broker:
-        with pytest.raises(ValueError, match=r"store\.root or keys\.file shares a parent folder with changesets"):
+        with pytest.raises(ValueError, match=BESIDE):
             Activation(broker, desk.changesets, newest)
+
+
+VAULT = KeySource("vault", "transit", {"tokenFile": "{folder}/bundle/token"})
+FURTHER = {
+    "the token of a key service": {"key_service": VAULT},
+    "a further key": {"other_keys": (KeySource("file", "{folder}/bundle/old.kek"),)},
+    "the token of a further key": {"other_keys": (KeySource("awsKms", "arn"), VAULT)},
+}
+
+
+def with_keys_in(broker: Broker, folder: Path, named: dict[str, Any]) -> Any:
+    """A broker whose further keys lie in a folder."""
+
+    def placed(source: KeySource) -> KeySource:
+        options = {name: value.format(folder=folder) for name, value in source.options.items()}
+        return KeySource(source.kind, source.name.format(folder=folder), options)
+
+    keys: dict[str, Any] = {
+        name: tuple(map(placed, it)) if isinstance(it, tuple) else placed(it) for name, it in named.items()
+    }
+    settings = replace(broker.bundle.settings, store_root="/elsewhere/store", key_file="/elsewhere/kek", **keys)
+    return SimpleNamespace(bundle=replace(broker.bundle, settings=settings))
+
+
+@pytest.mark.parametrize("named", FURTHER.values(), ids=FURTHER)
+async def test_no_key_and_no_token_of_a_key_service_lies_beside_the_changesets_or_is_seen_by_tools(desk, broker, named):
+    folder = desk.changesets.root.parent.parent
+    keyed = with_keys_in(broker, folder, named)
+    with pytest.raises(ValueError, match=BESIDE):
+        Activation(keyed, desk.changesets, desk.changesets.newest())
+    (plan,) = plans_from(keyed).values()
+    hidden = set(plan.agents["planner"]["hidden"])
+    assert {"/elsewhere/store", "/elsewhere/kek", *keyed.bundle.settings.secret_files.values()} <= hidden
 
 
 @pytest.mark.rule("004-6.4-3")

@@ -1,0 +1,62 @@
+"""Compare the names of HTTP headers as the servers behind a request do.
+
+CGI, WSGI, Rack and PHP put a header into a variable, in which each character but letters and digits is an underscore.
+So `X_Forwarded_For` is X-Forwarded-For to them, and to our lists.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SPELLED = bytes(
+    ord(chr(code).lower()) if chr(code).isascii() and chr(code).isalnum() else ord("-") for code in range(256)
+)
+OURS = b"oauthbroker-"
+HOP_BY_HOP = frozenset(
+    {b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"http2-settings"}
+)  # RFC 9110 section 7.6.1
+_REQUEST = HOP_BY_HOP | {
+    b"host", b"content-length", b"expect", b"accept-encoding", b"via", b"cookie", b"cookie2", b"dpop",
+    b"x-auth-token", b"x-access-token", b"x-amz-security-token", b"private-token", b"job-token", b"traceparent",
+    b"tracestate", b"baggage",
+}  # fmt: skip
+_REQUEST_PREFIXES = (b"proxy-", b"sec-", OURS)
+# What a proxy says about a request: who sent it, for which host, to which address. Also ways to override these.
+_RELAYED = re.compile(
+    rb"(?:.*-)?forward(?:ed)?(?:-.*)?"
+    rb"|.*overrid.*"
+    rb"|x-(?:original|originating|rewrite|envoy|accel|sendfile|host|http-host|proxyuser|arr)(?:-.*)?"
+    rb"|(?:.*-)?client-?(?:ip|addr|address|host|cert|verify|dn|s-dn)(?:-.*)?"
+    rb"|(?:.*-)?(?:real|remote|connecting|connection|external|source|socket|peer|pseudo|user|cluster)-?"
+    rb"(?:ip|ipv4|ipv6|addr|address|host)"
+    rb"|(?:x-)?remote-user"
+)
+_METHOD = re.compile(rb"(?:.*-)?http-method(?:-.*)?|.*method-?overrid.*")
+
+
+def spelled(name: bytes) -> bytes:
+    """Return a name for comparisons: in lower case, with `-` for each character but letters and digits."""
+    return name.translate(_SPELLED)
+
+
+def spelled_text(name: str) -> str:
+    """Return a name as `spelled` does."""
+    return spelled(name.encode()).decode()
+
+
+def is_relayed(name: bytes) -> bool:
+    """Return whether a spelled name says what only a proxy may say about a request. One for its method is refused
+    rather than dropped, so it is none of these."""
+    return _RELAYED.fullmatch(name) is not None and not overrides_method(name)
+
+
+def overrides_method(name: bytes) -> bool:
+    """Return whether a spelled name stands for a method other than the request's own."""
+    return _METHOD.fullmatch(name) is not None
+
+
+def is_never_sent(name: bytes) -> bool:
+    """Return whether no request of a tool takes a header to a provider: by its spelled name, it is the connection's
+    own, a credential that could stand in place of the token, or what only a proxy may say."""
+    is_credential = name == b"authorization" or name.endswith(b"-authorization")
+    return name in _REQUEST or name.startswith(_REQUEST_PREFIXES) or is_credential or is_relayed(name)

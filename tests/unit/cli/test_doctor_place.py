@@ -1,0 +1,19 @@
+"""The doctor looks at the files that open the store, wherever the configuration names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oauthbroker.cli.doctor_place import permissions
+
+
+@pytest.mark.parametrize("mode, named", [(0o600, False), (0o640, False), (0o644, True)])
+async def test_a_token_file_that_every_user_can_read_is_named(mode: int, named: bool, tmp_path: Path):
+    file = tmp_path / "token"
+    file.write_text("s.token")
+    file.chmod(mode)
+    found = await permissions(str(tmp_path / "store"), [str(file), str(tmp_path / "missing")])
+    warnings = [(each.check, each.about) for each in found if each.light == "warning"]
+    assert ([("permissions", str(file))] if named else []) == warnings

@@ -1,0 +1,29 @@
+"""Names of headers are compared as the servers behind a request read them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oauthbroker.core.header_names import is_relayed, overrides_method, spelled, spelled_text
+
+NAMES = st.text("aAzZ09-_.!~'`|+*^&%$#", min_size=1, max_size=20).map(str.encode)
+
+
+@given(NAMES)
+def test_two_names_are_one_exactly_if_cgi_puts_them_into_the_same_variable(name):
+    variable = "".join(each.upper() if each.isalnum() else "_" for each in name.decode())
+    assert variable.replace("_", "-").lower().encode() == spelled(name)
+    assert spelled(name) == spelled(spelled(name)) == spelled_text(name.decode()).encode()
+
+
+@pytest.mark.case("104")
+@pytest.mark.parametrize(
+    "name",
+    ["Accept", "X-Ms-Client-Request-Id", "X-Goog-User-Project", "X-Client-Data", "X-User-Agent", "Idempotency-Key",
+     "X-Request-Source", "Content-Location", "Origin", "X-Amz-Source-Account", "Client-Id", "X-User-Id"],
+)  # fmt: skip
+def test_headers_of_apis_belong_to_no_family(name):
+    assert not is_relayed(spelled(name.encode())), "it would never reach its API"
+    assert not overrides_method(spelled(name.encode()))
