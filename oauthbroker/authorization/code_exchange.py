@@ -22,7 +22,7 @@ from oauthbroker.protocol.callback_checks import ValidCallback
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.consent_answer import consent_response
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.issued_tokens import Issued
+from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse, code_request
 from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import AuthSession, ClaimedSession
@@ -67,7 +67,7 @@ class Exchange:
         claimed = await self.finish.claim(held, seconds, confirmed=confirmed is not None)
         if claimed is None or not isinstance(session := claimed.record, ClaimedSession):
             raise BrokerError(Code.STATE_USED)
-        issued = Issued()
+        issued = IssuedTokens()
         try:
             if confirmed is not None:
                 entry = OwnerConfirmed(app=app.name, session=session.id, how=confirmed)

@@ -25,7 +25,7 @@ from oauthbroker.protocol.answer_checks import LONGEST_WAIT
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.device_messages import DevicePending, device_token_request, device_token_response
 from oauthbroker.protocol.discovery import Discovery
-from oauthbroker.protocol.issued_tokens import Issued
+from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse
 from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import AuthSession, Device
@@ -245,7 +245,7 @@ class Polling:
             if code is Code.EXCHANGE_FAILED and not is_sure:
                 code = Code.EXCHANGE_UNCERTAIN  # the code is used, and its tokens were in a lost response
             self.log.warning("a device code came to nothing", app=app.name, code=code.value, note=refused.note)
-            issued = refused.issued if isinstance(refused, RefusedTokens) else Issued()
+            issued = refused.issued if isinstance(refused, RefusedTokens) else IssuedTokens()
             await self.finish.give_up(app, held, code, issued)
         return None
 

@@ -25,7 +25,7 @@ from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.protocol.crash_guard import crashed
 from oauthbroker.protocol.identity import OwnerReader
-from oauthbroker.protocol.issued_tokens import Issued
+from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Retired
 from oauthbroker.records.unrevoked_tokens import forgotten, shares
@@ -153,7 +153,7 @@ class Finish:
         await self._forget_waiting(session.app, session.subject, {session.locator})  # readers skip ended sessions
         return True
 
-    async def give_up(self, app: OAuthApp, held: Versioned[AuthSession], code: Code, issued: Issued) -> None:
+    async def give_up(self, app: OAuthApp, held: Versioned[AuthSession], code: Code, issued: IssuedTokens) -> None:
         """End a session without a grant, and drop the tokens received for it even if that fails."""
         try:
             await self.fail(held, code)
@@ -207,7 +207,7 @@ class Finish:
             await self.fail(held, Code.EXCHANGE_UNCERTAIN)
         return granted or over
 
-    async def drop(self, app: OAuthApp, session: AuthSession, code: Code, issued: Issued) -> None:
+    async def drop(self, app: OAuthApp, session: AuthSession, code: Code, issued: IssuedTokens) -> None:
         """Drop tokens that are not stored. They are revoked only if that ends no other token; those that the provider
         could not be told of now wait in the record of the subject's grant, if there is one."""
         revoked = False
@@ -222,7 +222,7 @@ class Finish:
             TokensDropped(app=app.name, session=session.id, code=code.value, revoked=revoked), self.clock.now()
         )
 
-    async def _owe(self, app: OAuthApp, session: AuthSession, issued: Issued) -> None:
+    async def _owe(self, app: OAuthApp, session: AuthSession, issued: IssuedTokens) -> None:
         """Add tokens to those that the subject's record has still to be rid of."""
         late = Retired(self.clock.now(), issued.refresh, issued.access, registration=app.registration)
         async with self.repository.pair(session.app, session.subject):

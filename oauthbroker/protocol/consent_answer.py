@@ -10,7 +10,7 @@ from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json, decode_leniently
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.protocol.issued_tokens import Issued
+from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse, token_response
 from oauthbroker.protocol.token_fields import optional_token, token_members
@@ -32,7 +32,7 @@ def consent_response(app: OAuthApp, answer: ProviderResponse) -> TokenResponse:
     raise refused
 
 
-def salvaged_tokens(app: OAuthApp, answer: ProviderResponse) -> Issued:
+def salvaged_tokens(app: OAuthApp, answer: ProviderResponse) -> IssuedTokens:
     """Return the tokens in a refused answer, in any form and with any label. Of a member that comes twice, both values
     count. Raises nothing."""
     refresh, access = dict[str, Secret](), dict[str, Secret]()
@@ -44,7 +44,7 @@ def salvaged_tokens(app: OAuthApp, answer: ProviderResponse) -> Issued:
                     token = optional_token(found, name)
                     if token is not None:
                         kept[token.reveal()] = token
-    return Issued(tuple(refresh.values()), tuple(access.values()))
+    return IssuedTokens(tuple(refresh.values()), tuple(access.values()))
 
 
 def _readings(body: bytes) -> Iterator[Mapping[str, Json]]:

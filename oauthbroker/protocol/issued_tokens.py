@@ -8,7 +8,7 @@ from oauthbroker.core.secret import Secret
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
+class IssuedTokens:
     """Refresh and access tokens, each once."""
 
     refresh: tuple[Secret, ...] = ()
@@ -18,7 +18,7 @@ class Issued:
         return bool(self.refresh or self.access)
 
     def __repr__(self) -> str:
-        return f"Issued({len(self.refresh)} refresh tokens, {len(self.access)} access tokens)"
+        return f"IssuedTokens({len(self.refresh)} refresh tokens, {len(self.access)} access tokens)"
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
@@ -26,6 +26,6 @@ class Issued:
         return (*self.refresh, *self.access)
 
     @classmethod
-    def of(cls, refresh: Secret | None, access: Secret | None) -> Issued:
+    def of(cls, refresh: Secret | None, access: Secret | None) -> IssuedTokens:
         """Return the tokens of one answer, at most one of each kind."""
         return cls(() if refresh is None else (refresh,), () if access is None else (access,))

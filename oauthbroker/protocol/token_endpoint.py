@@ -16,7 +16,7 @@ from oauthbroker.model.provider_habits import NOT_BEARER
 from oauthbroker.protocol.answer_checks import asks_to_slow_down, refuse_if_busy
 from oauthbroker.protocol.client_auth import PASSING, authenticated_post, refusal_note
 from oauthbroker.protocol.crash_guard import crashed, judge
-from oauthbroker.protocol.issued_tokens import Issued
+from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value, with_headers
 from oauthbroker.protocol.token_fields import (
     FORM,
@@ -70,9 +70,9 @@ class TokenResponse:
     end_stated: bool = False
 
     @property
-    def issued(self) -> Issued:
+    def issued(self) -> IssuedTokens:
         """Return the tokens to revoke if the answer is not kept."""
-        return Issued.of(self.refresh_token, self.access_token)
+        return IssuedTokens.of(self.refresh_token, self.access_token)
 
     def token(self, sent_at: datetime, refresh_token: Secret | None) -> Token:
         """Return the token to store, beside the `refresh_token` of the grant. Its lifetime counts from `sent_at`."""
@@ -93,7 +93,7 @@ class TokenResponse:
 class RefusedTokens(BrokerError):
     """A refused answer contained usable tokens, which are to be revoked."""
 
-    def __init__(self, code: Code, issued: Issued, *, note: str = "") -> None:
+    def __init__(self, code: Code, issued: IssuedTokens, *, note: str = "") -> None:
         super().__init__(code, note=note)
         self.issued = issued
 
@@ -220,7 +220,7 @@ def _tokens(app: OAuthApp, answer: ProviderResponse, *, refreshed: bool) -> Toke
             facts=facts,
             end_stated=states_lifetime(app, found),
         )
-    raise RefusedTokens(refused.code, Issued.of(refresh, access), note=refused.note)
+    raise RefusedTokens(refused.code, IssuedTokens.of(refresh, access), note=refused.note)
 
 
 def client_credentials_response(app: OAuthApp, answer: ProviderResponse) -> TokenResponse:

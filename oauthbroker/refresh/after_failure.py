@@ -11,7 +11,7 @@ from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.records import Grant, Token
 from oauthbroker.refresh.circuit import COUNTED, Circuits
 from oauthbroker.refresh.clients import Clients
-from oauthbroker.refresh.verdict import Verdict, judged
+from oauthbroker.refresh.verdict import RefusalVerdict, judged
 
 _REFUSED_BY_US = frozenset(
     {Code.TOKEN_RESPONSE_INVALID, Code.SCOPE_EXCEEDED, Code.ID_TOKEN_INVALID, Code.TOKEN_UNCHANGED}
@@ -52,7 +52,7 @@ class Failures:
         if not error.retryable:
             self.log.warning("a token could not be fetched", app=app, code=error.code.value, note=error.note)
 
-    def refused(self, begun: Grant, refused: RefreshRefused) -> Verdict:
+    def refused(self, begun: Grant, refused: RefreshRefused) -> RefusalVerdict:
         """Judge a refused refresh, and count it: for this grant alone, or for all grants of the app where no request
         reached the provider."""
         now = self.clock.now()
@@ -65,7 +65,7 @@ class Failures:
         self._pause(begun, refused, verdict)
         return verdict
 
-    def _pause(self, begun: Grant, refused: RefreshRefused, verdict: Verdict) -> None:
+    def _pause(self, begun: Grant, refused: RefreshRefused, verdict: RefusalVerdict) -> None:
         is_unclear = verdict.trouble.code is Code.REFRESH_REFUSED
         if not (is_unclear and refused.code in COUNTED) and not (refused.doubt and verdict.state.given_up):
             self.count(begun.app, refused, begun.id, own=refused.reached)

@@ -17,7 +17,7 @@ LONG_SECONDS = 3600  # where others of the client are refused, too, a refusal of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RefusalVerdict:
     """The meaning of a refusal: what the grant remembers, what its caller is told, and whether the operator has to look
     because nothing tells whose fault it is. `is_news`: the log has not had it yet."""
 
@@ -35,22 +35,26 @@ class Verdict:
         return bool(self.state.ended) or came or (self.is_news and (self.state.given_up or is_answer))
 
 
-def judged(before: RefreshState, refused: RefreshRefused, standing: Standing, at: datetime) -> Verdict:
+def judged(before: RefreshState, refused: RefreshRefused, standing: Standing, at: datetime) -> RefusalVerdict:
     """Judge a refusal of the grant whose state was `before`. `standing` is the evidence on its client since the
     grant was first refused."""
     came = refused.spare is not None or refused.access is not None
     state = before.after(refused.code, spent=refused.spent, came=came, spare=refused.spare, at=at)
     if not refused.doubt:
-        return Verdict(refused=refused, state=state, trouble=_trouble(refused, state), is_news=not state.given_up)
+        return RefusalVerdict(
+            refused=refused, state=state, trouble=_trouble(refused, state), is_news=not state.given_up
+        )
     lasted = (at - before.refused_since(at)).total_seconds()
     if before.given_up or is_dead(refused.doubt, standing, lasted):
         state = state.give_up(at, spent=refused.spent)
         trouble = _trouble(refused, state)
-        return Verdict(refused=refused, state=state, trouble=trouble, is_news=not before.given_up)
+        return RefusalVerdict(refused=refused, state=state, trouble=trouble, is_news=not before.given_up)
     state = state.doubted(at)
     trouble = _trouble(refused, state, is_proven=standing == "good")
     is_open = lasted >= UNCLEAR_SECONDS
-    return Verdict(refused=refused, state=state, trouble=trouble, is_open=is_open, is_news=before.refused_at is None)
+    return RefusalVerdict(
+        refused=refused, state=state, trouble=trouble, is_open=is_open, is_news=before.refused_at is None
+    )
 
 
 def is_dead(doubt: Doubt, standing: Standing, lasted: float) -> bool:

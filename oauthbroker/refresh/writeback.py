@@ -16,21 +16,21 @@ from oauthbroker.core.single_flight import Flight
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
-from oauthbroker.protocol.issued_tokens import Issued
+from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.refresh_call import Redeemed
 from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.records import Grant, RefreshState, Retired
 from oauthbroker.records.unrevoked_tokens import awaits, with_late
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.retry_store import RetryStore, Write
-from oauthbroker.refresh.verdict import Verdict
+from oauthbroker.refresh.verdict import RefusalVerdict
 from oauthbroker.repository.repository import Repository, Reservation, Versioned
 
 
 class Dropper(Protocol):
     """Revokes unneeded tokens at the provider. True if the provider has accepted all of them."""
 
-    async def __call__(self, app: OAuthApp, issued: Issued) -> bool: ...
+    async def __call__(self, app: OAuthApp, issued: IssuedTokens) -> bool: ...
 
 
 class Later(Protocol):
@@ -131,7 +131,7 @@ class Writeback:
         return grant.refreshed(redeemed.token, redeemed.scopes, self.clock.now(), redeemed.provider_data)
 
     async def refuse(
-        self, job: RefreshJob, flight: Flight[Refreshed], begun: Grant, verdict: Verdict, room: Reservation
+        self, job: RefreshJob, flight: Flight[Refreshed], begun: Grant, verdict: RefusalVerdict, room: Reservation
     ) -> Refreshed:
         """Store the meaning of a refusal for the grant. A revocation or a login that came meanwhile wins."""
         refused, refresh_state, trouble = verdict.refused, verdict.state, verdict.trouble
@@ -184,7 +184,7 @@ class Writeback:
                 await self.late(app, grant.subject, refresh=refused.spare, access=refused.access, begun=instead_of)
             return
         spare = refused.spare if refresh_state.ended else None  # while the grant may go on, it may be all it has
-        unwanted = Issued.of(spare, refused.access)
+        unwanted = IssuedTokens.of(spare, refused.access)
         if unwanted and app.revocation.reach == "token":
             await self.drop(app, unwanted)
 

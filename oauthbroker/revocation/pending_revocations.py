@@ -7,7 +7,7 @@ from typing import Literal
 
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.protocol.issued_tokens import Issued
+from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.revocation_messages import Hint
 from oauthbroker.records import Grant, RefreshState, Retired, RevocationState, Token
 from oauthbroker.repository.repository import Versioned
@@ -44,7 +44,7 @@ def told_by_others(held: Versioned[Grant] | None) -> Told:
     return "later" if held.record.to_be_told else _READ.get(held.record.revocation, "done")
 
 
-def in_order(ended: Retired | Issued | None) -> list[tuple[Hint, Secret]]:
+def in_order(ended: Retired | IssuedTokens | None) -> list[tuple[Hint, Secret]]:
     """Return the tokens with their hints, refresh tokens first because they live longest."""
     refresh, access = (ended.refresh, ended.access) if ended is not None else ((), ())
     return [*(("refresh_token", token) for token in refresh), *(("access_token", token) for token in access)]

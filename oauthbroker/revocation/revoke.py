@@ -15,7 +15,7 @@ from oauthbroker.core.lifecycle import Bell, to_its_end
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.logging import Log
-from oauthbroker.protocol.issued_tokens import Issued
+from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.records import AgentEvent, Grant, RefreshState
 from oauthbroker.records.unrevoked_tokens import dated_back, parts_of
@@ -53,7 +53,7 @@ class Revoke:
     outbox: Bell
     log: Log
 
-    async def tokens(self, app: OAuthApp, issued: Issued) -> bool:
+    async def tokens(self, app: OAuthApp, issued: IssuedTokens) -> bool:
         """Revoke each token at the provider, refresh tokens first. Return whether the provider revoked the
         longest-lived one. A failure returns False and raises nothing."""
         try:

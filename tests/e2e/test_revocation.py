@@ -8,7 +8,7 @@ import pytest
 
 from oauthbroker import AuthorizationRequired, Ready
 from oauthbroker.core.secret import Secret
-from oauthbroker.protocol.issued_tokens import Issued
+from oauthbroker.protocol.issued_tokens import IssuedTokens
 from tests.e2e.bundle import turn
 from tests.e2e.person import Person
 from tests.e2e.stage import Stage
@@ -76,7 +76,7 @@ async def test_connecting_again_revokes_nothing_because_the_old_login_shares_the
     old = await refresh_token(stage, "personal")
     new = await again(stage, alice, "personal", switch_account=True)
     assert (0, 200) == (await stage.provider.count("revocation"), await status(stage, new))
-    assert await stage.parts.revoke.tokens(stage.broker.bundle.apps["personal"], Issued.of(old, old))
+    assert await stage.parts.revoke.tokens(stage.broker.bundle.apps["personal"], IssuedTokens.of(old, old))
     assert 401 == await status(stage, new), "this is what telling it of the old token would have done"
 
 

@@ -11,7 +11,7 @@ from oauthbroker.audit import TokensDropped
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import AuthorizationRequired
-from oauthbroker.protocol.issued_tokens import Issued
+from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.broker_process import Process, ask, complete, connected
@@ -99,7 +99,7 @@ async def test_a_token_that_came_alone_is_told_with_its_own_hint(start, identity
     """A provider that revokes only refresh tokens must get the one that came without an access token."""
     process = start([user_app(identity_provider, revocation=Revocation(reach="token", tokens=takes))])
     token = (await connected_token(process, identity_provider)).refresh_token
-    await process.parts.revoke.tokens(process.broker.bundle.apps["mail"], Issued.of(token, None))
+    await process.parts.revoke.tokens(process.broker.bundle.apps["mail"], IssuedTokens.of(token, None))
     hints = [request.form["token_type_hint"] for request in identity_provider.seen("revoke")]
     assert ([] if takes == "access" else ["refresh_token"]) == hints
 

@@ -22,7 +22,7 @@ from oauthbroker.records import Grant, RefreshState
 from oauthbroker.refresh.after_failure import Failures
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.refresh.clients import Clients
-from oauthbroker.refresh.verdict import Verdict, is_dead
+from oauthbroker.refresh.verdict import RefusalVerdict, is_dead
 from oauthbroker.testing import TestClock
 from tests.kit.samples import grant_with, token_with
 from tests.unit.protocol.kit import APP, answer
@@ -135,7 +135,7 @@ class World:
                 refused = RefreshRefused(Code.EXCHANGE_FAILED, spent=False, doubt="token")
                 self.failures.refused(self.other, refused)
 
-    def refused(self, told: ProviderResponse | None) -> Verdict | None:
+    def refused(self, told: ProviderResponse | None) -> RefusalVerdict | None:
         """The next refresh, as the transaction makes it; None while it pauses."""
         state = self.grant.refresh_state
         try:
@@ -147,7 +147,7 @@ class World:
         self.grant = begun.refused(verdict.state, self.clock.now(), rejected=False)
         return verdict
 
-    def verdicts(self, told: ProviderResponse | None, seconds: int) -> Iterator[tuple[int, Verdict]]:
+    def verdicts(self, told: ProviderResponse | None, seconds: int) -> Iterator[tuple[int, RefusalVerdict]]:
         for second in range(0, seconds, 60):
             if (verdict := self.refused(told)) is not None:
                 yield second, verdict
