@@ -9,7 +9,7 @@ from itertools import islice
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import seconds_to_wait
+from oauthbroker.core.lifecycle import Bell, seconds_to_wait
 from oauthbroker.store.entry_names import check_key, check_kinds, check_tags, entry_names, labelled_mac, tag_of
 from oauthbroker.store.port import Conflict, Entry, Key, Lease, Reservation, Tag
 from oauthbroker.store.seal import MAX_BODY
@@ -20,6 +20,9 @@ class _Held:
     """A lease in memory. It never lapses."""
 
     lost = False
+
+    async def holds(self) -> bool:
+        return True
 
 
 class MemoryStore:
@@ -33,6 +36,7 @@ class MemoryStore:
         self._tags: dict[Tag, set[str]] = {}
         self._lease_kinds = frozenset(lease_kinds)
         self._gates = TaskGates()
+        self.back = Bell()  # never away
         self._closed = False
 
     def __repr__(self) -> str:

@@ -14,6 +14,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Bell
 
 
 class Key(NamedTuple):
@@ -89,7 +90,12 @@ class Lease(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Tell whether another holder may have the lease by now. Ask right before a request is sent."""
+        """Tell whether another holder may have the lease by now, as far as this process knows."""
+        ...
+
+    async def holds(self) -> bool:
+        """Tell whether the store says that this holder has the lease. Ask right before a request that cannot be taken
+        back is sent. False when in doubt."""
         ...
 
 
@@ -104,7 +110,11 @@ class Conflict(BrokerError):
 
 
 class Store(Protocol):
-    """The store's operations. Every method may raise `BrokerError` with a store code."""
+    """The store's operations. Every method may raise `BrokerError` with a store code. `back` rings when the store is
+    back after it was away: what could not be written is tried again then."""
+
+    @property
+    def back(self) -> Bell: ...
 
     def key(self, kind: str, *parts: str) -> Key:
         """Return the key of (kind, parts): HMAC-SHA256 over length-prefixed parts. Raises ValueError for an unknown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
+import threading
 from pathlib import Path
 from random import Random
 
@@ -50,17 +50,28 @@ class TestPostgres(ProcessContract, StoreContract):
         self, url: Secret, tmp_path: Path, opened: list[Store]
     ) -> None:
         """The lease decides only who may send: the frozen host may have the only copy of a rotated token."""
-        frozen, next_host = (postgres.open_postgres_store(url, tmp_path, lease_seconds=0.3) for _ in range(2))
-        opened += [frozen, next_host]
+        frozen = postgres.open_postgres_store(url, tmp_path, lease_seconds=0.3)
+        opened.append(frozen)
         key, pair = frozen.key("grants", "a"), frozen.key("pair", "a")
+        taken, go_on = threading.Event(), threading.Event()
+
+        async def next_host() -> None:
+            store = postgres.open_postgres_store(url, tmp_path, lease_seconds=0.3)
+            async with store.lease(pair, wait=20) as other:
+                assert await other.holds()
+                taken.set()
+                await asyncio.to_thread(go_on.wait, 20)
+            await store.close()
+
         await frozen.put(key, b"intent of the frozen host", expect=0)
         async with frozen.lease(pair, wait=0) as held:
-            assert not held.lost
-            time.sleep(0.5)  # noqa: ASYNC251  (as SIGSTOP: nothing of this process runs)
-            assert held.lost
-            async with next_host.lease(pair, wait=5) as other:
-                assert not other.lost
-                await frozen.put(key, b"rotated", expect=1)
+            assert (False, True) == (held.lost, await held.holds())
+            running = asyncio.get_running_loop().run_in_executor(None, lambda: asyncio.run(next_host()))
+            assert taken.wait(20)  # as SIGSTOP: nothing of this process runs meanwhile
+            assert (True, False) == (held.lost, await held.holds())
+            await frozen.put(key, b"rotated", expect=1)
+            go_on.set()
+            await running
         assert "won" == await outcome(hold_briefly(frozen, pair))
 
     async def test_a_feed_that_is_closed_while_it_connects_leaves_no_session(self, url: Secret) -> None:

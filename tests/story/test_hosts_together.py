@@ -45,7 +45,7 @@ async def test_a_slow_provider_keeps_no_connection_from_another_users_token(
     test_clock: TestClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("oauthbroker.store.postgres.connection_pool.MOST_CONNECTIONS", 1)
+    monkeypatch.setattr("oauthbroker.store.postgres.pools.MOST_CONNECTIONS", 1)
     async with hosts(1, url, tmp_path, identity_provider, test_clock) as (host,):
         await host.connected()
         identity_provider.change("client-mail", access_lifetime=2 * HOUR)

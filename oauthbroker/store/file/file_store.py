@@ -11,6 +11,7 @@ from pathlib import Path
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Bell
 from oauthbroker.store.entry_names import check_key, check_kinds, check_tags, is_name
 from oauthbroker.store.file.atomic_files import remove_left
 from oauthbroker.store.file.cache_stamp import Stamp
@@ -68,6 +69,7 @@ class FileStore:
         self.keyring = LiveKeyring(keyring)
         self._entries = EntryFiles(fs=fs, folders=folders, keyring=self.keyring)
         self._locks = Locks(fs, folders.locks, clock)
+        self.back = Bell()  # a disk does not come back by itself
         self._writer = Writer(self._entries, self._locks)
         self.sealed = SealedFiles(
             fs=fs,

@@ -45,6 +45,9 @@ class HeldLock:
         except OSError:
             return True
 
+    async def holds(self) -> bool:
+        return not self.lost
+
     def release(self) -> None:
         """Unlock explicitly: closing is not enough, since a forked child may still share the descriptor."""
         quietly(lambda: self._fs.unlock(self._fd))

@@ -4,46 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import PoolTimeout
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Bell
 from oauthbroker.core.secret import Secret
+from oauthbroker.store.postgres.contact import Contact
+from oauthbroker.store.postgres.pools import Pools
 
 PATIENCE_SECONDS: Final = 10.0  # for a connection and its statement
-MOST_CONNECTIONS: Final = 8  # of one process
 _MIGRATE: Final = "run `oauthbroker store migrate`"
 _READ_ONLY: Final = "the database is read-only, perhaps a standby"
 
-TERMS: Final[Mapping[str, Any]] = {
-    "autocommit": True,
-    "prepare_threshold": None,  # a pooler in transaction mode gives each statement another session
-    "connect_timeout": 5,
-    "keepalives_idle": 10,
-    "tcp_user_timeout": 10_000,
-    "application_name": "oauthbroker",
-}
+Values = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
+"""The values of a statement, or what makes them right before it is sent."""
 
 
 class ConnectionPool:
-    """The connections of one process to one database. Belongs to one event loop."""
+    """The connections of one process to one database. `contact` is for
+    leases. Belongs to one event loop."""
 
     def __init__(self, url: Secret) -> None:
-        self.url = url
-        self._pool = AsyncConnectionPool(
-            url.reveal(),
-            min_size=1,
-            max_size=MOST_CONNECTIONS,
-            open=False,
-            kwargs=dict(TERMS),
-            timeout=PATIENCE_SECONDS,
-        )
+        self.url, self.contact = url, Contact()
+        self._pools = Pools(url, patience=PATIENCE_SECONDS)
         self.closed, self._pid = False, os.getpid()
-        self._checks = set[asyncio.Task[None]]()
+
+    @property
+    def back(self) -> Bell:
+        """Rings when the database is back after it was away."""
+        return self._pools.back
 
     def check_open(self) -> None:
         """Raises `storeUnavailable` for a store that is closed, or belongs to the parent process."""
@@ -52,13 +46,13 @@ class ConnectionPool:
         if os.getpid() != self._pid:
             raise BrokerError(Code.STORE_UNAVAILABLE, note="a store does not survive a fork: open it again")
 
-    async def read(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+    async def read(self, statement: str, values: Values = None) -> list[tuple[Any, ...]]:
         """Run a statement that changes nothing, and return its rows. Runs it twice if the connection was lost."""
         with suppress(_Lost):
             return await self._run(statement, values)
         return await self.write(statement, values)
 
-    async def write(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+    async def write(self, statement: str, values: Values = None) -> list[tuple[Any, ...]]:
         """Run one statement, which is a transaction, and return its rows.
 
         After `storeUnavailable` the change is either made or not: read it again.
@@ -73,38 +67,34 @@ class ConnectionPool:
         if self.closed:
             return
         self.closed = True
-        for check in self._checks:
-            check.cancel()
-        await self._pool.close()
+        await self._pools.close()
 
-    async def _run(self, statement: str, values: Mapping[str, Any] | None) -> list[tuple[Any, ...]]:
+    async def _run(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
         self.check_open()
         failed: BrokerError | _Lost
         try:
             async with asyncio.timeout(PATIENCE_SECONDS), _cancels():
-                return await self._answer(statement, values)
+                rows = await self._answer(statement, values)
         except (TimeoutError, PoolTimeout):
             failed = BrokerError(Code.STORE_UNAVAILABLE, note="the database does not answer")
+            if not self.closed:
+                self._pools.suspect()
+            self.contact.lost()
         except psycopg.Error as error:
             failed = failure(error)
+            if isinstance(error, (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)):
+                self.contact.lost()
             if isinstance(error, psycopg.OperationalError):
-                self._replace_broken()
                 failed = _Lost(failed)
+        else:
+            self.contact.heard()
+            return rows
         raise failed
 
-    async def _answer(self, statement: str, values: Mapping[str, Any] | None) -> list[tuple[Any, ...]]:
-        if self._pool.closed:
-            await self._pool.open()
-        async with self._pool.connection() as connection:
-            cursor = await connection.execute(statement, values)
+    async def _answer(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
+        async with self._pools.connection() as connection:
+            cursor = await connection.execute(statement, values() if callable(values) else values)
             return await cursor.fetchall() if cursor.description is not None else []
-
-    def _replace_broken(self) -> None:
-        """Check the idle connections: after a restart of the database all of them are broken."""
-        if not self._checks and not self.closed:
-            task = asyncio.create_task(self._pool.check())
-            self._checks.add(task)
-            task.add_done_callback(self._checks.discard)
 
 
 @asynccontextmanager

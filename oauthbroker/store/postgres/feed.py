@@ -19,7 +19,7 @@ from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
 from oauthbroker.store.port import FEED_SECONDS, Entry, Key
-from oauthbroker.store.postgres.connection_pool import TERMS
+from oauthbroker.store.postgres.pools import TERMS
 
 BEAT_SECONDS: Final = 1.0
 SETTLING_SECONDS: Final = 30.0  # after the first feed of a store: writes that began before it tell nothing

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from math import inf
 from typing import Final
 
@@ -16,11 +15,10 @@ from oauthbroker.store.port import Entry, Key
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.feed import KNOWN, Feed
 from oauthbroker.store.postgres.freshness_checks import FreshnessChecks
+from oauthbroker.store.postgres.pools import holds_lease
 
 _COUNTED: Final = "queues"  # holds the last number of events: readers want the newest one, not that of a moment ago
 _AWAY_SECONDS: Final = 1.0  # for one try, and between two, to reach a database without which answers are degraded
-
-_holds_lease: ContextVar[bool] = ContextVar("holds_lease", default=False)  # then only the database's word counts
 
 
 class Freshness:
@@ -36,7 +34,7 @@ class Freshness:
         return self._monotonic() - self._failed_at < _AWAY_SECONDS
 
     def unchanged(self, entry: Entry) -> bool:
-        return entry.key.kind != _COUNTED and not _holds_lease.get() and self._feed.vouches_for(entry)
+        return entry.key.kind != _COUNTED and not holds_lease.get() and self._feed.vouches_for(entry)
 
     async def is_current(self, entry: Entry) -> bool:
         """Raises `storeUnavailable` if the database is away and did not vouch for the version within the bound."""
@@ -69,16 +67,16 @@ class Freshness:
     @contextmanager
     def under_lease(self) -> Iterator[None]:
         """Within the block only the database's word counts, as for a refresh."""
-        outside = _holds_lease.get()
-        _holds_lease.set(True)
+        outside = holds_lease.get()
+        holds_lease.set(True)
         try:
             yield
         finally:
-            _holds_lease.set(outside)
+            holds_lease.set(outside)
 
     def _was_checked(self, entry: Entry) -> bool:
         """Return whether the database called this version current within the bound, for a caller without a lease."""
-        if _holds_lease.get():
+        if holds_lease.get():
             return False
         stamp, at = self._checked.get(entry.key) or (None, -inf)
         return stamp == entry.stamp and self._monotonic() - at < self._degraded_seconds

@@ -9,16 +9,17 @@ from functools import partial
 from typing import Any, Final
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.lifecycle import on_thread, to_its_end
+from oauthbroker.core.lifecycle import Bell, on_thread, to_its_end
 from oauthbroker.store.entry_names import check_key, check_kinds, check_tags
 from oauthbroker.store.keyring import Keyring
 from oauthbroker.store.live_keyring import LiveKeyring
 from oauthbroker.store.port import Conflict, Damage, Entry, Key, Lease, Leases, Reservation, Tag, log_damage
 from oauthbroker.store.postgres import entry_statements as statements
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
+from oauthbroker.store.postgres.contact import LEASE_SECONDS, Contact
 from oauthbroker.store.postgres.feed import Feed
 from oauthbroker.store.postgres.freshness import Freshness
-from oauthbroker.store.postgres.leases import LEASE_SECONDS, LeaseRows
+from oauthbroker.store.postgres.leases import LeaseRows
 from oauthbroker.store.postgres.sealed_rows import SealedRows
 from oauthbroker.store.seal import MAX_BODY, UNOPENED
 
@@ -51,12 +52,17 @@ class PostgresStore:
         self.keyring, self.connections, self._on_damage = LiveKeyring(keyring), connections, on_damage
         self._kinds, self._lease_kinds = tuple(kinds), frozenset(lease_kinds)
         self.sealed = SealedRows(connections, self.keyring, kinds=self._kinds, report_damage=self._report_damage)
+        connections.contact = Contact(lease_seconds)
         self._leases = LeaseRows(connections, seconds=lease_seconds)
         self.feed = feed or Feed(connections.url)
         self._freshness = Freshness(connections, self.feed, degraded_seconds=degraded_seconds)
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.keyring!r}, {len(self._kinds)} kinds)"
+
+    @property
+    def back(self) -> Bell:
+        return self.connections.back
 
     def key(self, kind: str, *parts: str) -> Key:
         if kind not in self._kinds and kind not in self._lease_kinds:

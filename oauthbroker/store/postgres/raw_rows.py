@@ -19,8 +19,9 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.store.keyring_document import readable_epoch
 from oauthbroker.store.move_mark import MoveMark
 from oauthbroker.store.moving.raw import LAST, RawRecord
-from oauthbroker.store.postgres.connection_pool import TERMS, failure
+from oauthbroker.store.postgres.connection_pool import failure
 from oauthbroker.store.postgres.moved import SCHEMAS, mark_of
+from oauthbroker.store.postgres.pools import TERMS
 from oauthbroker.store.postgres.schema import check_server, migrate
 from oauthbroker.store.seal import generation_of
 

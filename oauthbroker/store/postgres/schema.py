@@ -17,8 +17,9 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.store.keyring import KeyProvider, Keyring
 from oauthbroker.store.keyring_home import KeyringHome
-from oauthbroker.store.postgres.connection_pool import TERMS, failure
+from oauthbroker.store.postgres.connection_pool import failure
 from oauthbroker.store.postgres.moved import mark_of
+from oauthbroker.store.postgres.pools import TERMS
 
 OLDEST_SERVER: Final = 13
 _FILE = re.compile(r"(\d{4})_\w+\.sql")

@@ -1,0 +1,45 @@
+"""Since when a process has had unbroken contact with the database: who was cut off takes no lapsed lease at once."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final
+
+from oauthbroker.core.clock import SystemClock
+
+LEASE_SECONDS: Final = 30.0
+GRACE_SECONDS: Final = LEASE_SECONDS / 2  # longer than a holder needs to connect again and to store what it has
+GAP_SECONDS: Final = LEASE_SECONDS / 4  # shorter than an outage in which a lease lapses; longer than a host is idle
+_LEAST_GAP: Final = 1.0
+
+
+class Contact:
+    """The contact of one process with its database. Time is real also under a test's clock.
+
+    A lease lapses while its holder cannot reach the database, and also while nobody can. Only a process that has
+    reached it all the time, for the grace, can tell these apart: by then every holder that lives has come back.
+    A longer gap between two answers counts as a break, since the database may have been away meanwhile.
+    """
+
+    def __init__(self, lease_seconds: float = LEASE_SECONDS) -> None:
+        part = lease_seconds / LEASE_SECONDS
+        self._gap, self._grace = max(GAP_SECONDS * part, _LEAST_GAP), GRACE_SECONDS * part
+        self._monotonic = SystemClock.monotonic
+        self._begun, self._heard = inf, -inf
+
+    @property
+    def steady(self) -> bool:
+        """Whether the contact has been unbroken for the grace. Ask right before the statement that relies on it."""
+        now = self._monotonic()
+        return now - self._heard <= self._gap and now - self._begun >= self._grace
+
+    def heard(self) -> None:
+        """Note that the database has answered."""
+        now = self._monotonic()
+        if now - self._heard > self._gap:
+            self._begun = now
+        self._heard = now
+
+    def lost(self) -> None:
+        """Note that it has not: the next answer begins the contact anew."""
+        self._heard = -inf

@@ -1,0 +1,142 @@
+"""The pool of connections that is in use, and a new one as soon as the database is back.
+
+A pool connects again by itself, after longer and longer pauses: calls would fail for half a minute after the return. So
+the first lost connection starts plain attempts to connect, about two each second. When one succeeds, a new pool takes
+over, and those who hold a lease go first: they may have the only copy of a rotated token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Any, Final
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool, PoolClosed
+
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.lifecycle import Bell
+from oauthbroker.core.secret import Secret
+
+MOST_CONNECTIONS: Final = 8  # of one process
+PROBE_SECONDS: Final = 0.5  # between two attempts to connect, at the most
+HOLDERS_SECONDS: Final = 0.5  # in which only holders of leases use a database that is back
+TERMS: Final[Mapping[str, Any]] = {
+    "autocommit": True,
+    "prepare_threshold": None,  # a pooler in transaction mode gives each statement another session
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "tcp_user_timeout": 10_000,
+    "application_name": "oauthbroker",
+}
+_PROBE: Final[Mapping[str, Any]] = {**TERMS, "connect_timeout": 2}  # the least: a packet may get lost without a word
+
+holds_lease: ContextVar[bool] = ContextVar("holds_lease", default=False)  # of the task that runs a statement
+
+
+class Pools:
+    """The pool in use. Belongs to one event loop. `back` rings when the database is back after it was away."""
+
+    def __init__(self, url: Secret, *, patience: float) -> None:
+        self.back, self._url, self._patience = Bell(), url, patience
+        self._pool = self._made()
+        self._for_all = asyncio.Event()
+        self._for_all.set()
+        self._looked = asyncio.Event()  # a pool that may be broken is not used until the database was asked once
+        self._looked.set()
+        self._probing = False
+        self._tasks = set[asyncio.Task[None]]()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """Hold a connection for the body. If it is broken afterwards, the next pool is on its way."""
+        pool, connection = await self._taken()
+        try:
+            yield connection
+        finally:
+            if connection.closed and pool is self._pool:
+                self._look(is_broken=True)
+            await pool.putconn(connection)
+
+    def suspect(self) -> None:
+        """Look whether the database is away: no connection came in time, or no answer."""
+        self._look(is_broken=False)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._pool.close()
+
+    def _made(self) -> AsyncConnectionPool[psycopg.AsyncConnection[Any]]:
+        return AsyncConnectionPool(
+            self._url.reveal(),
+            min_size=1,
+            max_size=MOST_CONNECTIONS,
+            open=False,
+            kwargs=dict(TERMS),
+            timeout=self._patience,
+        )
+
+    async def _taken(
+        self,
+    ) -> tuple[AsyncConnectionPool[psycopg.AsyncConnection[Any]], psycopg.AsyncConnection[Any]]:
+        """Take a connection, from the next pool if that takes over meanwhile."""
+        while True:
+            await self._looked.wait()
+            if not holds_lease.get():
+                await self._for_all.wait()
+            pool = self._pool
+            try:
+                if pool.closed:
+                    await pool.open()
+                return pool, await pool.getconn()
+            except PoolClosed:
+                if pool is self._pool:
+                    raise
+
+    def _look(self, *, is_broken: bool) -> None:
+        if not self._probing:
+            self._probing = True
+            self._looked.clear()
+            self._begin(self._probe(is_broken=is_broken))
+
+    async def _probe(self, *, is_broken: bool) -> None:
+        """Wait until the database accepts connections. A pool that has lost one may have lost all."""
+        was_away = False
+        try:
+            while not await self._accepts():
+                was_away = True
+                self._looked.set()
+                await asyncio.sleep(SystemClock().jitter(PROBE_SECONDS / 2, PROBE_SECONDS))
+            if was_away or is_broken:
+                await self._take_over(was_away=was_away)
+        finally:
+            self._probing = False
+            self._looked.set()
+
+    async def _accepts(self) -> bool:
+        """Return whether the database accepts a connection."""
+        try:
+            connection = await psycopg.AsyncConnection.connect(self._url.reveal(), **_PROBE)
+        except (psycopg.Error, OSError):
+            return False
+        await connection.close()
+        return True
+
+    async def _take_over(self, *, was_away: bool) -> None:
+        """Put a new pool in the place of the one in use. Who waits for a connection gets one of the new one."""
+        before, self._pool = self._pool, self._made()
+        await self._pool.open()
+        if was_away:
+            self._for_all.clear()
+            asyncio.get_running_loop().call_later(HOLDERS_SECONDS, self._for_all.set)
+            self.back.ring()
+        self._begin(before.close())
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
