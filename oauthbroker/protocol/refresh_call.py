@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
@@ -35,6 +35,12 @@ class Redeemed:
     provider_data: Mapping[str, Any]
 
 
+class MaySend(Protocol):
+    """Tell whether a refresh token may be sent now. It is asked right before the request."""
+
+    async def __call__(self, secret: Secret) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Redeemer:
     """Redeems refresh tokens. It stores nothing; the caller writes the result down."""
@@ -43,20 +49,19 @@ class Redeemer:
     owners: OwnerReader
     clock: Clock
 
-    async def redeem(
-        self, app: OAuthApp, endpoints: Endpoints, grant: Grant, may_send: Callable[[], bool]
-    ) -> Redeemed | None:
+    async def redeem(self, app: OAuthApp, endpoints: Endpoints, grant: Grant, may_send: MaySend) -> Redeemed | None:
         """Send the newest refresh token that the provider accepts. The new token's lifetime counts from the sending.
         None as soon as `may_send`, which is asked before each request, forbids it.
 
-        Raises `RefreshRefused` and nothing else: what `refresh_response` raises; `providerUnreachable` without an
-        answer; `subjectMismatch`, `idTokenInvalid`, `scopeExceeded`, `tokenUnchanged` for what `_judge` refuses.
+        Raises what `may_send` raises, and else `RefreshRefused` alone: what `refresh_response` raises;
+        `providerUnreachable` without an answer; `subjectMismatch`, `idTokenInvalid`, `scopeExceeded`,
+        `tokenUnchanged` for what `_judge` refuses.
         """
-        sent_at = self.clock.now()
         refused = RefreshRefused(Code.REAUTH_REQUIRED, spent=False)
         for secret in grant.refresh_tokens:
-            if not may_send():
+            if not await may_send(secret):
                 return None
+            sent_at = self.clock.now()
             try:
                 tokens = await self._ask(app, endpoints, grant, secret)
                 return await self._judge(app, grant, tokens, secret, sent_at)

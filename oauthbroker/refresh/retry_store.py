@@ -1,26 +1,32 @@
-"""Store a token that the provider will not issue again, and try again while the disk fails."""
+"""Store a token that the provider will not issue again, and try again while the store fails."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from itertools import chain, count, repeat
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Bell
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import Reservation
 
-KEEP_TRYING = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, *[30.0] * 20)  # seconds between tries to store a refreshed token
+FIRST_PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)  # seconds between the first tries to store a refreshed token
+LONGEST_PAUSE = 5.0  # and between all others: shorter than the grace that other hosts leave to a holder
+_SAID_AGAIN = 12  # tries between two lines of the log, once the longest pause is reached
 Write = Callable[[Reservation | None], Awaitable[Grant | None]]
 
 
 @dataclass(slots=True, kw_only=True)
 class RetryStore:
-    """Tries again while the disk refuses."""
+    """Tries again while the store refuses, as long as the process lives: it has the only copy. `back` rings when a
+    store that was away is back."""
 
+    back: Bell
     clock: Clock
     metrics: Metrics
     log: Log
@@ -39,13 +45,14 @@ class RetryStore:
     async def keep(
         self, after: Grant, room: Reservation, write: Write, meanwhile: Callable[[Code], None]
     ) -> tuple[Grant | None, Code | None]:
-        """Return (the stored grant, None), or (`after`, the code) if it was never stored.
+        """Return (the stored grant, None), or (`after`, the code) if the broker closed before it was stored.
 
         `write` gets the reserved room once. `meanwhile` is called with the code of each failure: until `after` is
         stored, it has to be served from memory, and the caller keeps the lease, so that no process sends the old token.
         """
         left: Reservation | None = room
-        for pause in (*KEEP_TRYING, 0.0):
+        for number, pause in zip(count(), chain(FIRST_PAUSES, repeat(LONGEST_PAUSE))):
+            rung, is_last = self.back.listen(), self._closing.is_set()
             try:
                 stored = await write(left)
             except BrokerError as error:
@@ -55,20 +62,25 @@ class RetryStore:
                 return stored, None
             left = None
             self._unstored.add(after.id)
-            self.log.warning("a refreshed token is not stored yet", app=after.app, grant=after.id[:15], code=code.value)
-            self.metrics.add(Metric.RENEWALS_UNSTORED, after.app)
+            self._tell(after, code, number)
             meanwhile(code)
-            if self._closing.is_set() or not pause:
+            if is_last:
                 break
-            await self._rest(pause)
-        self.log.warning("a refreshed token was never stored: the next start sends the old one", app=after.app)
+            await self._rest(pause, rung)
+        self.log.error("a refreshed token was never stored", app=after.app, grant=after.id[:15])
         return after, Code.STORE_UNAVAILABLE
 
-    async def _rest(self, seconds: float) -> None:
-        """Wait until the next try, or until the broker closes: then the last try follows at once."""
-        both = [asyncio.ensure_future(each) for each in (self.clock.sleep(seconds), self._closing.wait())]
+    def _tell(self, after: Grant, code: Code, number: int) -> None:
+        self.metrics.add(Metric.RENEWALS_UNSTORED, after.app)
+        if number <= len(FIRST_PAUSES) or number % _SAID_AGAIN == 0:
+            self.log.warning("a refreshed token is not stored yet", app=after.app, grant=after.id[:15], code=code.value)
+
+    async def _rest(self, seconds: float, rung: asyncio.Event) -> None:
+        """Wait until the next try: until the store is back, or the broker closes, but no longer than this."""
+        waits = self.clock.sleep(seconds), self._closing.wait(), rung.wait()
+        tasks = [asyncio.ensure_future(each) for each in waits]
         try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for each in both:
+            for each in tasks:
                 each.cancel()

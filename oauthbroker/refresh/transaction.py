@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from oauthbroker.audit import RenewalFailed, TokenRenewed
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.secret import Secret
 from oauthbroker.core.single_flight import Flight, SingleFlight
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.settings import Limits
@@ -108,18 +110,29 @@ class RefreshTransaction:
                     return Refreshed(_record(await self._newest(job)))
                 try:
                     redeemed = await self.redeemer.redeem(  # (6) ask, (7) judge the answer
-                        job.app, endpoints, begun, lambda: not lease.lost
+                        job.app, endpoints, begun, partial(self._may_send, job, begun, lease)
                     )
                 except RefreshRefused as error:
                     refused = error
+                except BrokerError:  # the store does not say whether it may be sent
+                    await self.writeback.withdraw(begun)
+                    raise
                 else:
-                    if redeemed is None:  # the lease is lost: its next holder sends
+                    if redeemed is None:  # another attempt has come in between, or the lease is lost
                         await self.writeback.withdraw(begun)
                         return await self._without_lease(job)
                     self.failures.worked(begun, redeemed.token)
                     return await self.writeback.commit(job, flight, begun, redeemed, room)  # (8) store, (9) then answer
                 verdict = self.failures.refused(begun, refused)
                 return await self.writeback.refuse(job, flight, begun, verdict, room)
+
+    async def _may_send(self, job: RefreshJob, begun: Grant, lease: Lease, secret: Secret) -> bool:
+        """Read the grant again, right before a refresh token is sent: it is still the grant's, and so is the intent. A
+        process that was frozen or cut off may have lost both without a word. Then ask whether the lease is held."""
+        held = await self._newest(job)
+        if held is None or not held.record.is_attempted_as(begun) or secret not in held.record.refresh_tokens:
+            return False
+        return await lease.holds()
 
     async def _by_client_credentials(self, job: RefreshJob, held: Versioned[Grant] | None) -> Refreshed:
         app = job.app.name

@@ -161,8 +161,10 @@ class Writeback:
             self.log.warning("a refresh was refused", **fields, ended=refresh_state.ended)
 
     async def withdraw(self, begun: Grant) -> None:
-        """Take back an intent whose request was not sent."""
-        await self._write_down(begun, replace(begun, refresh_state=begun.refresh_state.unsent()), None)
+        """Take back an intent whose request was not sent. One that stays says no more than that the token may be
+        spent."""
+        with suppress(BrokerError):
+            await self._write_down(begun, replace(begun, refresh_state=begun.refresh_state.unsent()), None)
 
     async def _write_down(self, begun: Grant, after: Grant, room: Reservation | None) -> Grant | None:
         async with self.repository.pair(begun.app, begun.subject):

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.lifecycle import Bell
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.repository.due_markers import Markers
@@ -133,6 +134,11 @@ class Repository:
 
     def grant_key(self, app: str, subject: str) -> Key:
         return self._store.key("grants", app, subject)
+
+    @property
+    def back(self) -> Bell:
+        """Rings when the store is back after it was away."""
+        return self._store.back
 
     @property
     def degraded(self) -> bool:

@@ -212,7 +212,7 @@ class Flows(Foundation):
 
     @cached_property
     def retry_store(self) -> RetryStore:
-        return RetryStore(clock=self.clock, metrics=self.metrics, log=self.log)
+        return RetryStore(back=self.repository.back, clock=self.clock, metrics=self.metrics, log=self.log)
 
     @cached_property
     def background_refresh(self) -> BackgroundRefresh:

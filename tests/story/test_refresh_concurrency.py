@@ -16,6 +16,7 @@ from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
+from oauthbroker.refresh.writeback import Writeback
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.memory import MemoryStore
@@ -194,6 +195,9 @@ class Lockless(FileStore):
     this broker has noticed it."""
 
     lost = False
+
+    async def holds(self) -> bool:
+        return not self.lost
 
     @asynccontextmanager
     async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:
@@ -395,6 +399,42 @@ async def test_a_holder_that_loses_its_lease_after_the_first_of_two_requests_sen
     assert (1, None, "") == (one.idp.count("refresh_token"), grant.refresh_state.intent, grant.refresh_state.ended)
     monkeypatch.setattr(Lockless, "lost", False)
     assert isinstance(await one.ask(), Ready)
+    healthy(one)
+
+
+@pytest.mark.case("51")
+@pytest.mark.parametrize("two", [Lockless], indirect=True)
+@pytest.mark.parametrize("between", ["has sealed its intent", "has stored its token"])
+async def test_a_holder_reads_the_grant_again_right_before_it_sends_and_leaves_a_token_that_another_has_sent(
+    two: tuple[Harness, Harness], between: str, monkeypatch: pytest.MonkeyPatch
+):
+    """It was frozen after it had sealed its intent, and does not know that its lease has lapsed."""
+    one, other = two
+    hold = one.idp.script.refresh.hang(after_work=True) if between == "has sealed its intent" else None
+    begin, under_way = Writeback.begin, list[asyncio.Task[Any]]()
+
+    async def frozen(self: Writeback, *given: Any, **more: Any) -> Any:
+        begun = await begin(self, *given, **more)
+        if self is one.running.parts.writeback:
+            one.clock.advance(2)
+            under_way.append(asyncio.create_task(other.ask()))
+            await (under_way[0] if hold is None else hold.arrived())
+        return begun
+
+    monkeypatch.setattr(Writeback, "begin", frozen)
+    answer = await one.ask()
+    if hold is not None:
+        assert ("error", "refreshInProgress") == (answer.status, answer.code)
+        hold.release()
+    newer = await under_way[0]
+    assert isinstance(newer, Ready)
+    if hold is None:
+        assert isinstance(answer, Ready)
+        assert newer.access_token == answer.access_token
+    assert 1 == one.idp.count("refresh_token")
+    grant = await one.grant()
+    assert grant is not None
+    assert ("", None) == (grant.refresh_state.ended, grant.refresh_state.intent)
     healthy(one)
 
 

@@ -15,10 +15,11 @@ from oauthbroker.records import Intent
 from oauthbroker.records.refresh_state import LONGEST_REST, UNCLEAR_SECONDS
 from oauthbroker.refresh import background
 from oauthbroker.refresh.circuit import Circuits
-from oauthbroker.refresh.retry_store import KEEP_TRYING
+from oauthbroker.refresh.retry_store import FIRST_PAUSES, LONGEST_PAUSE
 from oauthbroker.refresh.suspects import ALL
 from oauthbroker.refresh.transaction import PROVIDER_CALLS
 from oauthbroker.refresh.verdict import LONG_SECONDS
+from oauthbroker.store.postgres.contact import GRACE_SECONDS
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.story import (  # noqa: F401 - the scenarios register themselves in SCENARIOS
@@ -74,8 +75,8 @@ def test_the_numbers_on_the_page_are_the_numbers_in_the_code() -> None:
     assert (4, "four times `limits.providerSeconds`" in PAGE) == (PROVIDER_CALLS, True)
     assert f"`limits.rejectionsPerHour` times ({limits.rejections_per_hour})" in PAGE
     assert f"or {limits.default_min_ttl_seconds} s if it says nothing" in PAGE
-    assert (10, 30) == (sum(KEEP_TRYING) // 60, max(KEEP_TRYING))
-    assert "for ten minutes, the longest pause being half a minute" in operations
+    assert (5, True) == (LONGEST_PAUSE, max(FIRST_PAUSES) < LONGEST_PAUSE < GRACE_SECONDS)
+    assert "as long as it lives, at least every five seconds" in operations
     assert (4, "At most four are refreshed at once" in PAGE) == (background.AT_ONCE, True)
 
 
