@@ -17,6 +17,7 @@ from oauthbroker.records import Grant
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.transaction import RefreshTransaction
+from oauthbroker.repository.lost_writes import write_back
 from oauthbroker.repository.mending import mends
 from oauthbroker.repository.repository import Repository, Versioned
 
@@ -79,6 +80,13 @@ class BackgroundRefresh:
                     left.append(held)
         return sum(await asyncio.gather(*(self._refresh(held, this_round) for held in left)))
 
+    async def write_back(self) -> int:
+        """Store the grants of which this process remembers a newer version than the store has; return how many."""
+        written = await write_back(self._repository)
+        for grant in written:
+            self._transaction.log.warning("a grant that the store had lost is stored again", **_place(grant))
+        return len(written)
+
     async def mend(self) -> int:
         """Mark records with pending work that lost their marker, and tag grants that lack a tag; return how many. Reads
         every record, so it works at most every ten minutes, however often it is called. A record that cannot be marked
@@ -133,3 +141,7 @@ class BackgroundRefresh:
                 raise
             return False
         return True
+
+
+def _place(grant: Grant) -> dict[str, str]:
+    return {"app": grant.app, "grant": grant.id[:15]}

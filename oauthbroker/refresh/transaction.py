@@ -95,6 +95,8 @@ class RefreshTransaction:
             return await self._by_client_credentials(job, held)
         if held is None or not job.can_send(held.record):
             return Refreshed(_record(held))
+        if not await lease.holds():  # nothing may be sent yet: the store has lost its last writes
+            return await self._without_lease(job)
         return await self._by_refresh_token(job, held, flight, lease)
 
     async def _by_refresh_token(

@@ -20,6 +20,7 @@ from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.refresh_call import Redeemed
 from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.records import Grant, RefreshState, Retired
+from oauthbroker.records.refresh_state import Intent
 from oauthbroker.records.unrevoked_tokens import awaits, with_late
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.retry_store import RetryStore, Write
@@ -78,7 +79,10 @@ class Writeback:
             if held is None or held.record.token != looked.record.token or not held.record.refresh_tokens:
                 return None
             now = self.clock.now()
-            refresh_state = held.record.refresh_state.begun(random_text(self.clock, 128), now)
+            refresh_state = held.record.refresh_state
+            if refresh_state.intent is None and await self.repository.may_lack_newer(held):
+                refresh_state = replace(refresh_state, intent=Intent("", now))  # of an attempt that the store has lost
+            refresh_state = refresh_state.begun(random_text(self.clock, 128), now)
             if forced:
                 refresh_state = refresh_state.forced_at(now)
             begun = replace(held.record, refresh_state=refresh_state)

@@ -21,6 +21,7 @@ from oauthbroker.repository.due_markers import Markers
 from oauthbroker.repository.event_order import EventOrder
 from oauthbroker.repository.event_records import EventRecords
 from oauthbroker.repository.grant_tags import GrantTags, people_of
+from oauthbroker.repository.newest_seen import NewestSeen
 from oauthbroker.repository.queue_parts import QueueParts
 from oauthbroker.repository.record_store import RecordStore, Shelved
 from oauthbroker.repository.room_values import RoomValues
@@ -106,6 +107,8 @@ class Repository:
         self._cache = Bounded[tuple[str, str], Versioned[Grant]](
             CACHED, most_bytes=CACHED_BYTES, size_of=lambda held: len(held.entry.body)
         )
+        self.newest_seen = NewestSeen()
+        self._history: str | None = None  # as it was last looked at
 
     def pair(self, app: str, subject: str, *, wait: float = PAIR_WAIT_SECONDS) -> AbstractAsyncContextManager[Lease]:
         """Return the write lock of one (app, subject). Never held during a provider call."""
@@ -158,8 +161,30 @@ class Repository:
         held = self._cache.get((app, subject))
         if held is not None and (self._store.unchanged(held.entry) or await self._store.is_current(held.entry)):
             return held
+        return await self.stored_grant(app, subject)
+
+    async def stored_grant(self, app: str, subject: str) -> Versioned[Grant] | None:
+        """Read the grant of a pair from the store. If the store has lost its newest version, return that from memory:
+        the next change stores it, fenced by the generation of the older one."""
         entry, _ = await stored(self._store, self.grant_key(app, subject), self._on_damage)
-        return None if entry is None else self._remember(self._open_grant(entry, app, subject))
+        if entry is None:
+            return None
+        found = self._open_grant(entry, app, subject)
+        newer = self.newest_seen.newer_than(found)
+        return self._remember(found) if newer is None else Versioned(newer, entry)
+
+    async def lost_writes(self) -> bool:
+        """Tell whether the store may have lost its last writes since this was last asked."""
+        history, before = await self._store.history(), self._history
+        self._history = history
+        if before in {None, history}:
+            return False
+        self._cache.clear()
+        return True
+
+    async def may_lack_newer(self, held: Versioned[Grant]) -> bool:
+        """Tell whether the store may have lost a newer version of this grant."""
+        return await self._store.outlived(held.entry)
 
     def room_for(self, held: Versioned[Grant], *, now: bool = True) -> AbstractAsyncContextManager[Reservation]:
         """Reserve disk space for the grant's next version, with the largest provider response added. Without `now`,
@@ -191,13 +216,19 @@ class Repository:
         return self._remember(Versioned(grant, entry))
 
     def _remember(self, held: Versioned[Grant]) -> Versioned[Grant]:
-        self._cache.keep((held.record.app, held.record.subject), held)
+        """Cache a version that was read or written, unless a newer one is remembered."""
+        pair = (held.record.app, held.record.subject)
+        if self.newest_seen.note(held):
+            self._cache.keep(pair, held)
+        else:
+            self._cache.pop(pair)
         return held
 
     async def erase_grant(self, held: Versioned[Grant]) -> None:
         """Remove a grant or its tombstone with its marker, under the pair's lease."""
         await self.markers.unmark(held.entry.key)
         await self._store.delete(held.entry.key, expect=held.generation)
+        self.newest_seen.forget(held.record)
         await self._store.untag(held.entry, self._tags.of(held.record))
 
     async def grants(self) -> AsyncIterator[Versioned[Grant]]:

@@ -225,6 +225,15 @@ class Store(Protocol):
         lapsed lease to another holder; then it is `lost` to the first one."""
         ...
 
+    async def history(self) -> str:
+        """Return the name of the store's history. Another one than before says that the store may have lost its last
+        writes, and went on without them."""
+        ...
+
+    async def outlived(self, entry: Entry) -> bool:
+        """Tell whether the store may have lost a newer version of this entry."""
+        ...
+
     async def close(self) -> None:
         """Wait for running writes, then close all files."""
         ...

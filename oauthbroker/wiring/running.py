@@ -171,7 +171,11 @@ class Running:
         provider may be slow to take a revocation, and mending reads every record."""
         parts, seconds = self.parts, self.parts.limits.sweep_seconds
         refresh = parts.background_refresh
-        ahead = {"refreshes left open": refresh.recover, "refreshes ahead": refresh.ahead}
+        ahead = {
+            "lost versions": refresh.write_back,
+            "refreshes left open": refresh.recover,
+            "refreshes ahead": refresh.ahead,
+        }
         soon = min(UPKEEP_SECONDS, seconds)  # a provider may forgive a second use for seconds only
         rounds = [
             self._repeat(0, seconds, {"revocations": parts.bulk_revocation.round}),

@@ -32,6 +32,7 @@ LACKS = "PostgreSQL 13 or newer, and PgBouncer (packages postgresql and pgbounce
 TABLES = ("keyring", "entry", "tag", "lease", "queued", "feature", "set_aside", "process")
 _ACCOUNT = "postgres"
 _PATIENCE = 60.0  # seconds for a standby to catch up
+_RELOAD = 0.5  # seconds until all sessions have read a changed setting
 
 
 def binaries() -> Path | None:
@@ -100,6 +101,10 @@ class Server:
             yield folder
         finally:
             subprocess.run(["umount", folder], check=True, timeout=60)
+
+    @property
+    def runs(self) -> bool:
+        return (self.folder / "data" / "postmaster.pid").exists()
 
     def stop(self, how: str = "fast") -> None:
         self._control("stop", "-m", how)
@@ -176,9 +181,25 @@ class Replicated:
         self._primary.stop("immediate")
         self._start(self._primary)
 
+    def fall_behind(self) -> None:
+        """Go on without the standby, which is stopped: it gets no transaction from now on."""
+        self.run("alter system set synchronous_standby_names = ''", "select pg_reload_conf()")
+        time.sleep(_RELOAD)
+        self._standby.stop("fast")
+
+    def end(self) -> None:
+        """End the primary as a crash does."""
+        self._primary.stop("immediate")
+
+    def take_over(self) -> None:
+        """Start the standby that has fallen behind, in the place of the primary that has ended."""
+        self._primary, self._standby = self._standby, self._primary
+        self._start(self._primary)
+        self._primary.promote()
+
     def fail_over(self) -> None:
         """End the primary as a crash does, then let the standby take over. The old one becomes a new standby."""
-        self._primary.stop("immediate")
+        self.end()
         self._primary, self._standby = self._standby, self._primary
         self._primary.promote()
         self.run("alter system set synchronous_standby_names = ''", "select pg_reload_conf()")
@@ -186,7 +207,8 @@ class Replicated:
 
     def stop(self) -> None:
         for each in (self._standby, self._primary):
-            each.stop("immediate")
+            if each.runs:
+                each.stop("immediate")
 
     def _start(self, server: Server) -> None:
         port = self._ports[server]

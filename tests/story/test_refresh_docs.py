@@ -19,7 +19,7 @@ from oauthbroker.refresh.retry_store import FIRST_PAUSES, LONGEST_PAUSE
 from oauthbroker.refresh.suspects import ALL
 from oauthbroker.refresh.transaction import PROVIDER_CALLS
 from oauthbroker.refresh.verdict import LONG_SECONDS
-from oauthbroker.store.postgres.contact import GRACE_SECONDS
+from oauthbroker.store.postgres.contact import LEASE_SECONDS, grace_of
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.story import (  # noqa: F401 - the scenarios register themselves in SCENARIOS
@@ -75,7 +75,7 @@ def test_the_numbers_on_the_page_are_the_numbers_in_the_code() -> None:
     assert (4, "four times `limits.providerSeconds`" in PAGE) == (PROVIDER_CALLS, True)
     assert f"`limits.rejectionsPerHour` times ({limits.rejections_per_hour})" in PAGE
     assert f"or {limits.default_min_ttl_seconds} s if it says nothing" in PAGE
-    assert (5, True) == (LONGEST_PAUSE, max(FIRST_PAUSES) < LONGEST_PAUSE < GRACE_SECONDS)
+    assert (5, True) == (LONGEST_PAUSE, max(FIRST_PAUSES) < LONGEST_PAUSE < grace_of(LEASE_SECONDS))
     assert "as long as it lives, at least every five seconds" in operations
     assert (4, "At most four are refreshed at once" in PAGE) == (background.AT_ONCE, True)
 

@@ -19,6 +19,7 @@ from oauthbroker.store.postgres.pools import Pools
 
 PATIENCE_SECONDS: Final = 10.0  # for a connection and its statement
 _MIGRATE: Final = "run `oauthbroker store migrate`"
+NO_FUNCTION: Final = "the database lacks a function of PostgreSQL"
 _READ_ONLY: Final = "the database is read-only, perhaps a standby"
 
 Values = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None
@@ -125,6 +126,8 @@ def failure(error: psycopg.Error) -> BrokerError:
             return BrokerError(Code.STORE_PERMISSIONS, note="the database user lacks a right on the schema oauthbroker")
         case psycopg.errors.UndefinedTable() | psycopg.errors.InvalidSchemaName() | psycopg.errors.UndefinedColumn():
             return BrokerError(Code.STORE_UNAVAILABLE, note=f"the database lacks tables: {_MIGRATE}")
+        case psycopg.errors.UndefinedFunction() | psycopg.errors.FeatureNotSupported():
+            return BrokerError(Code.STORE_UNAVAILABLE, note=NO_FUNCTION)
         case psycopg.errors.ReadOnlySqlTransaction():
             return BrokerError(Code.STORE_UNAVAILABLE, note=_READ_ONLY)
         case psycopg.errors.DiskFull():

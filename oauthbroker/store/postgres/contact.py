@@ -8,9 +8,12 @@ from typing import Final
 from oauthbroker.core.clock import SystemClock
 
 LEASE_SECONDS: Final = 30.0
-GRACE_SECONDS: Final = LEASE_SECONDS / 2  # longer than a holder needs to connect again and to store what it has
-GAP_SECONDS: Final = LEASE_SECONDS / 4  # shorter than an outage in which a lease lapses; longer than a host is idle
 _LEAST_GAP: Final = 1.0
+
+
+def grace_of(lease_seconds: float) -> float:
+    """Return the seconds that a holder has to connect again and to store what it has, before others go on."""
+    return lease_seconds / 2
 
 
 class Contact:
@@ -18,12 +21,11 @@ class Contact:
 
     A lease lapses while its holder cannot reach the database, and also while nobody can. Only a process that has
     reached it all the time, for the grace, can tell these apart: by then every holder that lives has come back.
-    A longer gap between two answers counts as a break, since the database may have been away meanwhile.
+    A gap of a quarter of a lease between two answers counts as a break: in a longer outage a lease may lapse.
     """
 
     def __init__(self, lease_seconds: float = LEASE_SECONDS) -> None:
-        part = lease_seconds / LEASE_SECONDS
-        self._gap, self._grace = max(GAP_SECONDS * part, _LEAST_GAP), GRACE_SECONDS * part
+        self._gap, self._grace = max(lease_seconds / 4, _LEAST_GAP), grace_of(lease_seconds)
         self._monotonic = SystemClock.monotonic
         self._begun, self._heard = inf, -inf
 

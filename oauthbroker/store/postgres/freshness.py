@@ -64,6 +64,10 @@ class Freshness:
         """Vouch for no version of an entry that is deleted."""
         self._checked.pop(key)
 
+    def forget_all(self) -> None:
+        """Vouch for no version of a database that has lost its last transactions."""
+        self._checked.clear()
+
     @contextmanager
     def under_lease(self) -> Iterator[None]:
         """Within the block only the database's word counts, as for a refresh."""

@@ -23,6 +23,7 @@ from oauthbroker.core.lifecycle import note_held, seconds_to_wait, to_its_end
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.contact import LEASE_SECONDS
 from oauthbroker.store.postgres.pools import holds_lease
+from oauthbroker.store.postgres.timeline import Timeline
 from oauthbroker.store.task_gates import TaskGates
 
 _SHORT, _LONG = 0.02, 0.25  # seconds between two tries, first and longest
@@ -40,9 +41,6 @@ update oauthbroker.lease set until = clock_timestamp() + %(seconds)s * interval 
 where name = %(name)s and owner = %(owner)s
 returning true
 """
-_HELD = """
-select true from oauthbroker.lease where name = %(name)s and owner = %(owner)s and until > clock_timestamp()
-"""
 _RELEASE = "delete from oauthbroker.lease where name = %(name)s and owner = %(owner)s"
 
 
@@ -50,8 +48,11 @@ class LeaseRow:
     """A lease that is held. Time is real also under a test's clock, because the other host is real. The `owner` is of
     this attempt to hold it, or of one that this process has left behind."""
 
-    def __init__(self, connections: ConnectionPool, name: str, *, seconds: float, owner: bytes) -> None:
-        self._connections, self._seconds, self._monotonic = connections, seconds, SystemClock.monotonic
+    def __init__(
+        self, connections: ConnectionPool, timeline: Timeline, name: str, *, seconds: float, owner: bytes
+    ) -> None:
+        self._connections, self._timeline = connections, timeline
+        self._seconds, self._monotonic, self._name = seconds, SystemClock.monotonic, name
         self.owner, self._values = owner, {"name": name, "owner": owner, "seconds": seconds}
         self._ends = self._monotonic()
 
@@ -60,14 +61,17 @@ class LeaseRow:
         return self._monotonic() >= self._ends
 
     async def holds(self) -> bool:
-        return not self.lost and bool(await self._connections.read(_HELD, self._values))
+        """Tell whether the database says so, on a timeline whose grace is over."""
+        return not self.lost and await self._timeline.look(self._name, self.owner) and self._timeline.settled
 
     async def take(self, *, lapsed: bool) -> bool:
         """Take the row if it is free or our own, with `lapsed` also if its holder seems to have vanished."""
-        contact = self._connections.contact
+        contact, timeline = self._connections.contact, self._timeline
+        if lapsed and contact.steady:
+            await timeline.look_again()
 
         def values() -> dict[str, Any]:
-            return {**self._values, "lapsed": lapsed and contact.steady}
+            return {**self._values, "lapsed": lapsed and contact.steady and timeline.settled}
 
         asked = self._monotonic()
         return self._noted(asked, bool(await self._connections.write(_TAKE, values)))
@@ -104,8 +108,8 @@ class LeaseRow:
 class LeaseRows:
     """The leases of one process. An asyncio lock in front of each row lets one task of a process compete for it."""
 
-    def __init__(self, connections: ConnectionPool, *, seconds: float = LEASE_SECONDS) -> None:
-        self._connections, self._seconds, self._gates = connections, seconds, TaskGates()
+    def __init__(self, connections: ConnectionPool, timeline: Timeline, *, seconds: float = LEASE_SECONDS) -> None:
+        self._connections, self._timeline, self._seconds, self._gates = connections, timeline, seconds, TaskGates()
         self._left = Bounded[str, bytes](_LEFT)  # the owners of rows that may have stayed
 
     @asynccontextmanager
@@ -127,7 +131,7 @@ class LeaseRows:
         lost."""
         loop, pause = asyncio.get_running_loop(), _SHORT
         owner = self._left.pop(name) or SystemClock().random_bytes(16)
-        held = LeaseRow(self._connections, name, seconds=self._seconds, owner=owner)
+        held = LeaseRow(self._connections, self._timeline, name, seconds=self._seconds, owner=owner)
         for lapsed in chain([False], repeat(True)):
             if await self._tried(name, held, lapsed=lapsed):
                 break

@@ -21,6 +21,7 @@ from oauthbroker.store.postgres.feed import Feed
 from oauthbroker.store.postgres.freshness import Freshness
 from oauthbroker.store.postgres.leases import LeaseRows
 from oauthbroker.store.postgres.sealed_rows import SealedRows
+from oauthbroker.store.postgres.timeline import Timeline
 from oauthbroker.store.seal import MAX_BODY, UNOPENED
 
 _PAGE: Final = 64  # entries that a scan reads at a time
@@ -53,7 +54,8 @@ class PostgresStore:
         self._kinds, self._lease_kinds = tuple(kinds), frozenset(lease_kinds)
         self.sealed = SealedRows(connections, self.keyring, kinds=self._kinds, report_damage=self._report_damage)
         connections.contact = Contact(lease_seconds)
-        self._leases = LeaseRows(connections, seconds=lease_seconds)
+        self._timeline, self._history = Timeline(connections, lease_seconds), ""
+        self._leases = LeaseRows(connections, self._timeline, seconds=lease_seconds)
         self.feed = feed or Feed(connections.url)
         self._freshness = Freshness(connections, self.feed, degraded_seconds=degraded_seconds)
 
@@ -63,6 +65,18 @@ class PostgresStore:
     @property
     def back(self) -> Bell:
         return self.connections.back
+
+    async def history(self) -> str:
+        await self._timeline.look()
+        if self._timeline.name != self._history:
+            self._history = self._timeline.name
+            self._freshness.forget_all()
+        return self._history
+
+    async def outlived(self, entry: Entry) -> bool:
+        if not self._timeline.name:
+            await self._timeline.look()
+        return isinstance(entry.stamp, int) and entry.stamp < self._timeline.first
 
     def key(self, kind: str, *parts: str) -> Key:
         if kind not in self._kinds and kind not in self._lease_kinds:

@@ -1,0 +1,30 @@
+"""Write back the grants of which this process remembers a newer version than the store has."""
+
+from __future__ import annotations
+
+import asyncio
+
+from oauthbroker.core.lifecycle import Round
+from oauthbroker.records import Grant
+from oauthbroker.repository.repository import Repository
+
+_AT_ONCE = 4
+
+
+async def write_back(repository: Repository) -> list[Grant]:
+    """Store them, and return them. Looks at all that are remembered if the store may have lost its last writes, else at
+    those that were met since."""
+    seen, written, this_round = repository.newest_seen, list[Grant](), Round()
+    if await repository.lost_writes():
+        pairs = seen.pairs()
+        for first in range(0, len(pairs), _AT_ONCE):
+            await asyncio.gather(*(repository.stored_grant(*pair) for pair in pairs[first : first + _AT_ONCE]))
+    for app, subject in sorted(seen.behind):
+        with this_round.entry():
+            async with repository.pair(app, subject):
+                seen.behind.discard((app, subject))
+                held = await repository.stored_grant(app, subject)
+                if held is not None and (app, subject) in seen.behind:
+                    written.append((await repository.save_grant(held.record, expect=held.generation)).record)
+    this_round.over()
+    return written

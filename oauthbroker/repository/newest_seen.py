@@ -1,0 +1,114 @@
+"""Remember the newest versions of grants that this process has stored or read lately.
+
+A store that has lost its last writes gives an older version than before. Then the newer record in memory is perhaps the
+only copy of a rotated token, and the only trace of a revocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from oauthbroker.core.bounded_cache import Bounded
+from oauthbroker.core.clock import SystemClock
+from oauthbroker.records import Grant, Token
+from oauthbroker.repository.versioned import Versioned
+
+Pair = tuple[str, str]
+KEPT_SECONDS: Final = 600.0  # longer than any standby is behind, or a failover takes
+_MOST: Final = 5_000
+_MOST_REPLACED: Final = 8  # tokens of one grant
+_Line = tuple[datetime, str | None, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The newest version of a grant, the consents and the tokens that it replaced, and when it was seen."""
+
+    held: Versioned[Grant]
+    lines: frozenset[_Line]
+    replaced: tuple[Token, ...]
+    at: float
+
+
+class NewestSeen:
+    """The memory of one process. `behind` are the pairs whose stored version is older than a remembered one."""
+
+    def __init__(self, monotonic: Callable[[], float] = SystemClock.monotonic) -> None:
+        self._monotonic = monotonic
+        self._seen = Bounded[Pair, _Seen](_MOST)
+        self.behind = set[Pair]()
+
+    def pairs(self) -> list[Pair]:
+        return [pair for pair, seen in self._seen.items() if self._is_recent(seen)]
+
+    def note(self, held: Versioned[Grant]) -> bool:
+        """Remember a version that was stored or read. False if a newer one is remembered."""
+        if self.newer_than(held) is not None:
+            return False
+        pair, line = _pair(held.record), _line(held.record)
+        lines, replaced, before = frozenset({line}), tuple[Token, ...](), self._recent(pair)
+        if before is not None and (held.generation > before.held.generation or _same_token(held, before.held)):
+            last = before.held.record.token
+            known = (*before.replaced, last) if last is not None else before.replaced
+            lines |= before.lines
+            replaced = tuple(token for token in known if not _same(token, held.record.token))[-_MOST_REPLACED:]
+        kept = Versioned(held.record, held.entry.without_body())
+        self._seen.keep(pair, _Seen(kept, lines, replaced, self._monotonic()))
+        self.behind.discard(pair)
+        return True
+
+    def forget(self, grant: Grant) -> None:
+        self._seen.pop(_pair(grant))
+        self.behind.discard(_pair(grant))
+
+    def newer_than(self, found: Versioned[Grant]) -> Grant | None:
+        """Return the remembered record if the found version is its ancestor: of a consent that led to it, with an older
+        token, or not yet revoked. A later consent, revocation or refresh is none."""
+        pair = _pair(found.record)
+        seen = self._recent(pair)
+        if seen is None or not _is_ancestor(found, seen):
+            return None
+        self.behind.add(pair)
+        now, there = seen.held.record, found.record
+        known = {event.id for event in now.outbox}
+        return replace(now, outbox=(*(event for event in there.outbox if event.id not in known), *now.outbox))
+
+    def _recent(self, pair: Pair) -> _Seen | None:
+        seen = self._seen.get(pair)
+        return seen if seen is not None and self._is_recent(seen) else None
+
+    def _is_recent(self, seen: _Seen) -> bool:
+        return self._monotonic() - seen.at < KEPT_SECONDS
+
+
+def _is_ancestor(found: Versioned[Grant], seen: _Seen) -> bool:
+    there, now = found.record, seen.held.record
+    if there.revoked or there.updated_at > now.updated_at or _line(there) not in seen.lines:
+        return False
+    if now.revoked:
+        return True
+    if _same(there.token, now.token):
+        return False
+    return found.generation < seen.held.generation or any(_same(there.token, token) for token in seen.replaced)
+
+
+def _pair(grant: Grant) -> Pair:
+    return grant.app, grant.subject
+
+
+def _line(grant: Grant) -> _Line:
+    """Return what all versions of one consent, or of one import, have in common."""
+    return grant.created_at, grant.auth_session_id, grant.imported, grant.registration
+
+
+def _same_token(one: Versioned[Grant], other: Versioned[Grant]) -> bool:
+    return _same(one.record.token, other.record.token)
+
+
+def _same(one: Token | None, other: Token | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return (one.access_token, one.refresh_token) == (other.access_token, other.refresh_token)
