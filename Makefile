@@ -14,7 +14,7 @@
 #   make kills   kill brokers at random, 300 times (ARGS="--kills 300 --seed 1")
 #   make storm   640 tasks want one expired grant, 1,000 kills amid refreshes, 20,000 cancels
 #                (ARGS="--only rush", "--kills 100", "--only cancels --seed 2")
-#   make hosts   four hosts and one PostgreSQL, ten minutes of kills, frozen and cut-off hosts and failovers; needs root
+#   make hosts   four hosts and one PostgreSQL, ten minutes of kills, frozen and cut-off hosts and failovers; then outages of 5 to 300 s; needs root
 #                (ARGS="--seconds 60 --seed 2")
 #   make proof   long tables and laws, kills, storm, interleavings and soak, one after another, and one page of figures
 #                (ARGS="--scale 0.1 --minutes 30")
@@ -157,6 +157,7 @@ storm: $(DEV)
 
 hosts: $(DEV)
 	$(BIN)/python -m tests.faults.hosts $(ARGS)
+	$(BIN)/python -m tests.faults.outages
 
 proof: $(DEV)
 	$(BIN)/python -m tests.faults.proof $(ARGS)

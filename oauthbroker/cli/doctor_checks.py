@@ -242,7 +242,7 @@ class Doctor:
 
     async def _database(self) -> list[Finding]:
         seen = await self.seen.database() if self.seen is not None else None
-        return findings.of_database(seen[0], self._settings, heard=seen[1]) if seen is not None else []
+        return findings.of_database(seen, self._settings) if seen is not None else []
 
     async def _work(self) -> list[Finding]:
         if self.seen is None:

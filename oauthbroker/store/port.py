@@ -267,3 +267,7 @@ class SharedStore(Protocol):
     async def leases(self) -> Leases:
         """Count the leases, without taking one."""
         ...
+
+    async def loses_on_failover(self) -> bool:
+        """Tell whether a standby is configured that may take over without the last changes."""
+        ...

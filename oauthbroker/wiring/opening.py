@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -107,6 +107,7 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
         stack.callback(audit.close)
         if background:
             _say_what_is_off(bundle.settings, log)
+            await _say_what_a_failover_loses(repository, log)
         shared: MetricsFolder | None = None
         if metrics_folder is not None:
             shared = await on_thread(partial(MetricsFolder.open, metrics_folder, clock), lost=MetricsFolder.close)
@@ -180,3 +181,11 @@ def _say_what_is_off(settings: Settings, log: Log) -> None:
     for caller in settings.api_socket.callers if settings.api_socket is not None else ():
         setting, roles = "api.socket.callers", sorted(caller.roles)
         log.warning("a user of this machine needs no key", setting=setting, uid=caller.uid, roles=roles)
+
+
+async def _say_what_a_failover_loses(repository: Repository, log: Log) -> None:
+    with suppress(BrokerError):  # a database that is away is met elsewhere
+        if repository.shared is not None and await repository.shared.loses_on_failover():
+            log.warning(
+                "the standby is not synchronous: a failover may lose changes", setting="synchronous_standby_names"
+            )

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import psycopg
 import pytest
 
-from oauthbroker.core.errors import Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.store.port import Key, Store
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
+from oauthbroker.store.postgres.contact import grace_of
 from oauthbroker.store.postgres.feed import Feed
 from tests.contract.store_contract import Open, StoreContract, bodies, hold_briefly, outcome
 from tests.contract.store_processes import ProcessContract
 from tests.kit import postgres
+from tests.kit.waiting import until
 
 _SESSIONS = """
 select count(*) from pg_stat_activity where datname = current_database() and application_name = 'oauthbroker'
@@ -135,3 +139,89 @@ class TestPostgres(ProcessContract, StoreContract):
         assert Code.RECORD_MISPLACED.value == await outcome(store.get(other))
         await store.set_aside(other)
         assert None is await store.get(other)
+
+    async def test_a_lapsed_lease_is_left_alone_until_the_contact_has_been_steady_for_a_grace(
+        self, postgres_server: postgres.Server, url: Secret, tmp_path: Path, opened: list[Store]
+    ) -> None:
+        """Its holder may have been cut off with everybody else. A free one is taken at once."""
+        store = postgres.open_postgres_store(url, tmp_path, lease_seconds=3)
+        opened.append(store)
+        lapsed, free = store.key("flight", "a"), store.key("flight", "b")
+        postgres_server.run(
+            f"insert into oauthbroker.lease values ('flight-{lapsed.name}', 'another', now() - interval '1 hour')",  # noqa: S608
+            "contract",
+        )
+        began = time.monotonic()
+        assert "won" == await outcome(hold_briefly(store, free))
+        assert "storeLocked" == await outcome(hold_briefly(store, lapsed))
+        async with store.lease(lapsed, wait=20) as held:
+            assert await held.holds()
+        assert time.monotonic() - began >= grace_of(3)
+
+    async def test_a_row_that_a_process_could_not_remove_is_its_own_and_no_other_process_takes_it(
+        self, url: Secret, tmp_path: Path, opened: list[Store], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one, two = (postgres.open_postgres_store(url, tmp_path) for _ in range(2))
+        opened += [one, two]
+        pair, write = one.key("pair", "a"), one.connections.write
+
+        async def away(statement: str, *given: Any) -> Any:
+            if statement.startswith("delete from oauthbroker.lease"):
+                raise BrokerError(Code.STORE_UNAVAILABLE)
+            return await write(statement, *given)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(one.connections, "write", away)
+            assert "won" == await outcome(hold_briefly(one, pair))
+        assert "storeLocked" == await outcome(hold_briefly(two, pair))
+        assert "won" == await outcome(hold_briefly(one, pair))
+        assert "won" == await outcome(hold_briefly(two, pair))
+
+    async def test_a_lease_that_the_database_has_lost_is_taken_again_by_its_holder(
+        self, postgres_server: postgres.Server, url: Secret, tmp_path: Path, opened: list[Store]
+    ) -> None:
+        one, two = (postgres.open_postgres_store(url, tmp_path, lease_seconds=1.5) for _ in range(2))
+        opened += [one, two]
+        pair = one.key("pair", "a")
+        async with one.lease(pair, wait=0) as held:
+            postgres_server.run("delete from oauthbroker.lease", "contract")
+            assert not await held.holds()
+            await until(held.holds)
+            assert "storeLocked" == await outcome(hold_briefly(two, pair))
+
+    async def test_on_another_timeline_no_lease_holds_until_the_grace_is_over_and_older_versions_are_in_doubt(
+        self, postgres_server: postgres.Server, url: Secret, tmp_path: Path, opened: list[Store], key: Key
+    ) -> None:
+        """All hosts agree on it, also new ones: the database keeps the time and the first version."""
+        one, two = (postgres.open_postgres_store(url, tmp_path, lease_seconds=6) for _ in range(2))
+        opened += [one, two]
+        before, history = await one.put(key, b"before", expect=0), await one.history()
+        flight = one.key("flight", "a")
+        async with one.lease(flight, wait=0) as held:
+            assert (True, False) == (await held.holds(), await one.outlived(before))
+            postgres_server.run(
+                "update oauthbroker.feature set name = 'timeline 0000ABCD 0' where name ~ 'timeline'", "contract"
+            )
+            changed = time.monotonic()
+            assert not await held.holds()
+            assert (history, history) == (await one.history(), await two.history()), "the name of the timeline"
+            after = await two.put(key, b"after", expect=1)
+            for store in (one, two):
+                assert (True, False) == (await store.outlived(before), await store.outlived(after))
+            assert isinstance(after.stamp, int)
+            assert isinstance(before.stamp, int)
+            assert after.stamp - before.stamp > 50_000, "no lost version comes again"
+            await until(held.holds)
+            assert time.monotonic() - changed >= grace_of(6) - 0.5
+        assert "won" == await outcome(hold_briefly(two, flight))
+
+    async def test_a_database_that_tells_no_timeline_loses_nothing(
+        self, url: Secret, tmp_path: Path, opened: list[Store], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where the storage keeps the log, and not a standby."""
+        monkeypatch.setattr("oauthbroker.store.postgres.timeline._LOOK", "select pg_no_such_function()")
+        store = postgres.open_postgres_store(url, tmp_path)
+        opened.append(store)
+        async with store.lease(store.key("flight", "a"), wait=0) as held:
+            assert await held.holds()
+            assert await store.history() == await store.history()

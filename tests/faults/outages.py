@@ -1,33 +1,43 @@
-"""A database that is away while refreshes are under way on two hosts, and one that comes back without its last transactions.
+"""`python -m tests.faults.outages`: a database that is away while refreshes are under way on two hosts.
 
-`python -m tests.faults.hosts` plays outages of 5 to 300 seconds with real leases; `test_outages.py` short ones, with short
-leases. No family may end whose newest record or answer a living broker has; the others are told as `refreshUncertain`.
+It comes back as it was, or as a standby that lacks the last transactions. No family may end whose newest record or
+answer a living broker has; the others are told as `refreshUncertain`. The outages take 5 to 300 seconds, with real
+leases; `test_outages.py` plays short ones, with short leases.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import logging
+import socket
+import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import psycopg
+from rich.console import Console
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.token_results import AuthorizationRequired, Ready, TokenResult
-from oauthbroker.store.postgres.contact import grace_of
+from oauthbroker.store.postgres.contact import LEASE_SECONDS, grace_of
 from oauthbroker.store.postgres.postgres_store import PostgresStore
+from oauthbroker.store.postgres.schema import migrate
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.provider.misbehave import Hold
 from tests.faults.storm_report import Report
 from tests.kit import postgres
 from tests.kit.running_broker import ALICE, Harness, running, turn, user_app
 
+OUTAGES = (5.0, 20.0, 36.0, 70.0, 300.0)
+NAME, HERE = "outage", "127.0.0.1"
 FIRST_ANSWER_SECONDS = 3.0  # after the database accepts connections
 _PATIENCE = 60.0
 _PACE = 0.3  # seconds between two calls of one caller
@@ -125,7 +135,8 @@ APPS = (
 
 @dataclass
 class Stage:
-    """The hosts: `one` and `two` live, `idle` has nothing to do, `dead` never writes again once the database is away."""
+    """The hosts: `one` and `two` live, `two` is slow to connect again, `idle` has nothing to do, and `dead` never writes
+    again once the database is away."""
 
     idp: IdentityProvider
     hosts: dict[str, Harness]
@@ -151,6 +162,17 @@ class Stage:
     def kill(self) -> None:
         """End the process of a host, as far as its database can tell."""
         connections(self.hosts["dead"]).closed = True
+
+    def delay(self, host: str, seconds: float) -> Callable[[], None]:
+        """Let a host be slow to connect again. What is returned is called when the database is back."""
+        pools, back = connections(self.hosts[host])._pools, list[float]()
+        accepts = pools._accepts
+
+        async def late() -> bool:
+            return bool(back) and time.monotonic() - back[0] > seconds and await accepts()
+
+        pools._accepts = late
+        return lambda: back.append(time.monotonic())
 
     async def pester(self, host: str) -> None:
         """Report each old token again and again, as tools do that still have it."""
@@ -226,6 +248,7 @@ async def outage(database: Database, name: str, folder: Path, *, seconds: float,
         under_way = await it.begin()
         await asyncio.to_thread(database.go)
         it.kill()
+        is_back = it.delay("two", grace_of(lease_seconds) / 2)
         gone = time.monotonic()
         for each in under_way:
             if not each.app.endswith("waits"):
@@ -234,8 +257,9 @@ async def outage(database: Database, name: str, folder: Path, *, seconds: float,
         await asyncio.sleep(max(0.0, seconds - (time.monotonic() - gone)))
         await asyncio.to_thread(database.come)
         await accepts(database.url(name))
+        is_back()
         back = time.monotonic()
-        first = {host: asyncio.create_task(it.first_good(host)) for host in ("one", "two", "idle")}
+        first = {host: asyncio.create_task(it.first_good(host)) for host in ("one", "idle")}
         await asyncio.sleep(grace_of(lease_seconds) / 2)
         for each in under_way:
             each.answer()
@@ -271,3 +295,47 @@ async def accepts(url: Secret) -> None:
                 await (await psycopg.AsyncConnection.connect(url.reveal(), connect_timeout=2)).close()
                 return
             await asyncio.sleep(0.02)
+
+
+def two_ports() -> tuple[int, int]:
+    """Return two ports of the machine that are free now."""
+    with socket.socket() as one, socket.socket() as two:
+        for each in (one, two):
+            each.bind((HERE, 0))
+        return one.getsockname()[1], two.getsockname()[1]
+
+
+async def both(seconds: float) -> list[Report]:
+    """Play an outage of a server that starts again, and one of a server whose standby takes over."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        postgres.server() as alone,
+        postgres.replicated(HERE, two_ports(), "") as replicated,
+    ):
+        alone.new_database(NAME)
+        replicated.run(f"create database {NAME}")
+        migrate(replicated.url(NAME))
+        databases: dict[str, Database] = {"one": Restarted(alone), "two": FailedOver(replicated)}
+        for each in databases:
+            (Path(name) / each).mkdir()
+        played = (
+            outage(database, NAME, Path(name) / each, seconds=seconds, lease_seconds=LEASE_SECONDS)
+            for each, database in databases.items()
+        )
+        return await asyncio.gather(*played)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.outages")
+    parser.add_argument("--seconds", type=float, nargs="+", default=OUTAGES)
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+    found = []
+    for seconds in parser.parse_args().seconds:
+        for report in asyncio.run(both(seconds)):
+            Console().print(report.table())
+            found += report.problems
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,32 +1,26 @@
-"""A database that is away while refreshes are under way, with short leases; `python -m tests.faults.hosts` has long outages."""
+"""A database that is away while refreshes are under way, with short leases; `python -m tests.faults.outages` has long outages."""
 
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from oauthbroker.store.postgres.schema import migrate
-from tests.faults.outages import FailedOver, Restarted, outage
+from tests.faults.outages import HERE, NAME, FailedOver, Restarted, outage, two_ports
 from tests.kit import installed, postgres
 
 LEASE_SECONDS = 6.0
-HERE = "127.0.0.1"
 
 
 @pytest.fixture
 def replicated() -> Iterator[postgres.Replicated]:
     installed.demand([] if os.geteuid() == 0 else ["root, to run two servers for one account"])
-    with socket.socket() as one, socket.socket() as two:
-        for each in (one, two):
-            each.bind((HERE, 0))
-        ports = one.getsockname()[1], two.getsockname()[1]
-    with postgres.replicated(HERE, ports, "") as both:
-        both.run("create database outage")
-        migrate(both.url("outage"))
+    with postgres.replicated(HERE, two_ports(), "") as both:
+        both.run(f"create database {NAME}")
+        migrate(both.url(NAME))
         yield both
 
 
@@ -35,9 +29,9 @@ def replicated() -> Iterator[postgres.Replicated]:
 async def test_no_family_ends_whose_token_a_living_host_has_when_the_database_comes_back(
     postgres_server: postgres.Server, tmp_path: Path, seconds: float
 ) -> None:
-    postgres_server.new_database("outage")
+    postgres_server.new_database(NAME)
     database = Restarted(postgres_server)
-    report = await outage(database, "outage", tmp_path, seconds=seconds, lease_seconds=LEASE_SECONDS)
+    report = await outage(database, NAME, tmp_path, seconds=seconds, lease_seconds=LEASE_SECONDS)
     assert [] == report.problems
 
 
@@ -47,5 +41,5 @@ async def test_no_family_ends_whose_token_a_living_host_has_when_a_standby_takes
     replicated: postgres.Replicated, tmp_path: Path, seconds: float
 ) -> None:
     database = FailedOver(replicated)
-    report = await outage(database, "outage", tmp_path, seconds=seconds, lease_seconds=LEASE_SECONDS)
+    report = await outage(database, NAME, tmp_path, seconds=seconds, lease_seconds=LEASE_SECONDS)
     assert [] == report.problems

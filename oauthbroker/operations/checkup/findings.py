@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from oauthbroker.events.port import Depth
 from oauthbroker.model.settings import Settings
@@ -34,6 +34,15 @@ _ENDED = {
     "uncertain": "could not be refreshed after an answer was lost",
     "quarantined": "are no longer used, because a refresh returned the token of another account",
 }
+
+
+class SharedFacts(NamedTuple):
+    """A store that hosts share: its leases, whether its feed hears a heartbeat, and whether a failover may lose
+    changes."""
+
+    leases: Leases
+    heard: bool
+    loses_on_failover: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +139,15 @@ def _expired(key: ApiKey) -> Finding:
     return Finding("apiKeys", "warning", f"{key.id} has expired.", todo=todo, about=key.name)
 
 
-def of_database(leases: Leases, settings: Settings, *, heard: bool) -> list[Finding]:
-    """Report the leases, the feed, and how old an answer may be."""
+def of_database(shared: SharedFacts, settings: Settings) -> list[Finding]:
+    """Report the leases, the standby, the feed, and how old an answer may be."""
+    leases = shared.leases
     found = [Finding("database", "ok", f"{_counted(leases.held, 'lease')} held, {leases.lapsed} lapsed.")]
-    if not heard:
+    if shared.loses_on_failover:
+        text = "The standby is not synchronous: if it takes over, changes that were acknowledged may be lost."
+        todo = "Name it in `synchronous_standby_names` of the primary, and leave `synchronous_commit` on."
+        found.append(Finding("database", "warning", text, todo=todo))
+    if not shared.heard:
         text = "The feed of changes hears nothing: consumers look often, and token calls ask the database."
         todo = "Behind a pooler, name the database itself in `store.feedUrl`."
         found.append(Finding("database", "warning", text, todo=todo))

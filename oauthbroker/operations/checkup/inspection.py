@@ -10,12 +10,12 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.events.backends import queues_of
 from oauthbroker.events.port import Depth
 from oauthbroker.model.settings import Limits
-from oauthbroker.operations.checkup.findings import Sessions
+from oauthbroker.operations.checkup.findings import Sessions, SharedFacts
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.records.use import GrantUse
-from oauthbroker.repository.repository import Leases, Repository
+from oauthbroker.repository.repository import Repository
 from oauthbroker.repository.store_age import StoreAge
 
 
@@ -53,10 +53,12 @@ class Inspection:
     async def depth(self) -> Depth:
         return Depth.of(await queues_of(self.repository, clock=self.clock, limits=self.limits).depths())
 
-    async def database(self) -> tuple[Leases, bool] | None:
-        """Return the leases of a store that hosts share, and whether its feed hears a heartbeat."""
+    async def database(self) -> SharedFacts | None:
+        """Return what is known of a store that hosts share."""
         shared = self.repository.shared
-        return (await shared.leases(), await shared.feed.heard()) if shared is not None else None
+        if shared is None:
+            return None
+        return SharedFacts(await shared.leases(), await shared.feed.heard(), await shared.loses_on_failover())
 
     async def clients(self) -> list[RegisteredClient]:
         return [each async for each in self.repository.clients.all()] if "clients" in self.kinds else []

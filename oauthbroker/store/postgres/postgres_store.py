@@ -273,6 +273,9 @@ class PostgresStore:
     async def leases(self) -> Leases:
         return Leases(*(await self.connections.read(statements.LEASES))[0])
 
+    async def loses_on_failover(self) -> bool:
+        return bool((await self.connections.read(statements.BEHIND))[0][0])
+
     async def close(self) -> None:
         await self.feed.close()
         await self.sealed.leave()

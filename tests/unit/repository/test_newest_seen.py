@@ -1,0 +1,92 @@
+"""Which stored version is older than the one that this process remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from oauthbroker.core.secret import Secret
+from oauthbroker.records import Grant, RefreshState
+from oauthbroker.records.refresh_state import Intent
+from oauthbroker.repository.newest_seen import KEPT_SECONDS, NewestSeen
+from oauthbroker.repository.versioned import Versioned
+from oauthbroker.store.port import Entry, Key
+from tests.kit.samples import grant_with, token_with
+from tests.unit.records.kit import event
+
+SECOND = timedelta(seconds=1)
+
+
+def version(grant: Grant, generation: int) -> Versioned[Grant]:
+    return Versioned(grant, Entry(Key("grants", "0" * 64), generation, b"", stamp=generation))
+
+
+def refreshed(grant: Grant, number: int) -> Grant:
+    token = replace(
+        token_with(None, None), access_token=Secret(f"access-{number}"), refresh_token=Secret(f"r-{number}")
+    )
+    return grant.refreshed(token, grant.scopes, grant.updated_at + SECOND)
+
+
+ONE = refreshed(grant_with(auth_session_id="as-1"), 1)
+TWO, THREE = refreshed(ONE, 2), refreshed(refreshed(ONE, 2), 3)
+BEGUN = replace(ONE, refresh_state=RefreshState(intent=Intent("of another host", ONE.updated_at)))
+CONSENT = replace(refreshed(ONE, 4), auth_session_id="as-2")
+REVOKED = TWO.tombstoned(TWO.updated_at + SECOND)
+
+Case = tuple[list[tuple[Grant, int]], tuple[Grant, int], Grant | None]
+CASES: dict[str, Case] = {
+    "the token before, at its generation": ([(ONE, 3), (TWO, 5)], (ONE, 3), TWO),
+    "an older token that was not seen, at a lower generation": ([(THREE, 7)], (ONE, 3), THREE),
+    "the token before, with the intent of another host, which has caught up": ([(ONE, 3), (TWO, 5)], (BEGUN, 5), TWO),
+    "the same, which has gone further": ([(ONE, 3), (TWO, 5)], (BEGUN, 9), TWO),
+    "the consent before": ([(ONE, 3), (CONSENT, 4)], (ONE, 3), CONSENT),
+    "the grant that was revoked": ([(ONE, 3), (TWO, 5), (REVOKED, 6)], (TWO, 5), REVOKED),
+    "the same after its tokens were erased": ([(TWO, 5), (REVOKED.erased(REVOKED.updated_at), 7)], (TWO, 5), REVOKED.erased(REVOKED.updated_at)),
+    "the token before, again after the newer one was written back": ([(ONE, 3), (TWO, 5), (TWO, 4)], (ONE, 3), TWO),
+    # what is newer, or has nothing to do with it
+    "the version itself": ([(ONE, 3), (TWO, 5)], (TWO, 5), None),
+    "its own token at a lower generation: another host wrote it back": ([(ONE, 3), (TWO, 5)], (TWO, 4), None),
+    "the next token": ([(ONE, 3), (TWO, 5)], (THREE, 7), None),
+    "the next token at a lower generation: a host went on from an older version": ([(ONE, 3), (TWO, 5)], (THREE, 4), None),
+    "a revocation of an older version": ([(TWO, 5)], (ONE.tombstoned(ONE.updated_at), 4), None),
+    "a consent that was not seen": ([(ONE, 3), (TWO, 5)], (CONSENT, 4), None),
+    "a new consent after an erasure": ([(REVOKED, 6)], (CONSENT, 1), None),
+    "nothing remembered": ([], (ONE, 3), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seen, found, newer", CASES.values(), ids=CASES.keys())
+def test_an_ancestor_of_what_is_remembered_is_told_from_what_is_newer(
+    seen: list[tuple[Grant, int]], found: tuple[Grant, int], newer: Grant | None
+) -> None:
+    memory = NewestSeen()
+    for each in seen:
+        assert memory.note(version(*each))
+    assert newer == memory.newer_than(version(*found))
+    assert (newer is not None) == bool(memory.behind)
+    assert memory.note(version(*found)) is (newer is None)
+
+
+def test_the_events_that_the_older_version_has_still_to_queue_are_queued_again() -> None:
+    memory, first, second = NewestSeen(), event(1, "a"), event(2, "a")
+    memory.note(version(replace(TWO, outbox=(second,)), 5))
+    newer = memory.newer_than(version(replace(ONE, outbox=(first, second)), 3))
+    assert newer is not None
+    assert (first, second) == newer.outbox
+
+
+def test_what_was_erased_or_is_old_is_not_remembered() -> None:
+    now = [0.0]
+    clock: Callable[[], float] = lambda: now[0]  # noqa: E731
+    memory = NewestSeen(clock)
+    memory.note(version(TWO, 5))
+    memory.forget(TWO)
+    assert memory.newer_than(version(ONE, 3)) is None
+    memory.note(version(TWO, 5))
+    assert [("mail", TWO.subject)] == memory.pairs()
+    now[0] = KEPT_SECONDS
+    assert (None, []) == (memory.newer_than(version(ONE, 3)), memory.pairs())
