@@ -17,7 +17,7 @@ from oauthbroker.records import Grant
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.transaction import RefreshTransaction
-from oauthbroker.repository.lost_writes import write_back
+from oauthbroker.repository.lost_versions import restore
 from oauthbroker.repository.mending import mends
 from oauthbroker.repository.repository import Repository, Versioned
 
@@ -80,12 +80,12 @@ class BackgroundRefresh:
                     left.append(held)
         return sum(await asyncio.gather(*(self._refresh(held, this_round) for held in left)))
 
-    async def write_back(self) -> int:
-        """Store the grants of which this process remembers a newer version than the store has; return how many."""
-        written = await write_back(self._repository)
-        for grant in written:
+    async def restore(self) -> int:
+        """Store again the grants of which the store has lost the newest version; return how many."""
+        restored = await restore(self._repository)
+        for grant in restored:
             self._transaction.log.warning("a grant that the store had lost is stored again", **_place(grant))
-        return len(written)
+        return len(restored)
 
     async def mend(self) -> int:
         """Mark records with pending work that lost their marker, and tag grants that lack a tag; return how many. Reads

@@ -23,7 +23,7 @@ _MOST_REPLACED: Final = 8  # tokens of one grant
 _Line = tuple[datetime, str | None, str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
     """The newest version of a grant, the consents and the tokens that it replaced, and when it was seen."""
 
@@ -56,7 +56,7 @@ class NewestSeen:
             lines |= before.lines
             replaced = tuple(token for token in known if not _same(token, held.record.token))[-_MOST_REPLACED:]
         kept = Versioned(held.record, held.entry.without_body())
-        self._seen.keep(pair, _Seen(kept, lines, replaced, self._monotonic()))
+        self._seen.keep(pair, _Seen(held=kept, lines=lines, replaced=replaced, at=self._monotonic()))
         self.behind.discard(pair)
         return True
 

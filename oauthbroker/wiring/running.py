@@ -172,7 +172,7 @@ class Running:
         parts, seconds = self.parts, self.parts.limits.sweep_seconds
         refresh = parts.background_refresh
         ahead = {
-            "lost versions": refresh.write_back,
+            "lost versions": refresh.restore,
             "refreshes left open": refresh.recover,
             "refreshes ahead": refresh.ahead,
         }

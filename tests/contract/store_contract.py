@@ -155,7 +155,12 @@ class StoreContract:
     async def test_a_lease_that_is_held_is_not_lost(self, store, other):
         async with store.lease(store.key("pair", "slack-bot", "T111"), wait=1) as held:
             assert "storeLocked" == await outcome(hold_briefly(other, other.key("pair", "slack-bot", "T111")))
-            assert not held.lost
+            assert (False, True) == (held.lost, await held.holds())
+
+    async def test_the_history_of_a_store_that_has_lost_nothing_goes_on(self, store, other, key):
+        first = await store.put(key, b"one", expect=0)
+        assert await store.history() == await store.history() == await other.history()
+        assert not await other.outlived(first)
 
     async def test_a_missing_entry_can_only_be_written_as_new(self, store, key):
         assert "conflict" == await outcome(store.put(key, b"x", expect=1))

@@ -143,7 +143,7 @@ class TestPostgres(ProcessContract, StoreContract):
     async def test_a_lapsed_lease_is_left_alone_until_the_contact_has_been_steady_for_a_grace(
         self, postgres_server: postgres.Server, url: Secret, tmp_path: Path, opened: list[Store]
     ) -> None:
-        """Its holder may have been cut off with everybody else. A free one is taken at once."""
+        """Its holder may have been cut off with all others. A free one is taken at once."""
         store = postgres.open_postgres_store(url, tmp_path, lease_seconds=3)
         opened.append(store)
         lapsed, free = store.key("flight", "a"), store.key("flight", "b")

@@ -85,6 +85,7 @@ WRONG: dict[type[MemoryStore], list[str]] = {
         "test_a_cancelled_waiter_keeps_nothing",
         "test_a_waiter_cancelled_as_its_turn_comes_keeps_nothing",
     ],
+    wrong.BeginsAnew: ["test_the_history_of_a_store_that_has_lost_nothing_goes_on"],
     wrong.LeaseBlocksWriting: ["test_a_held_lease_does_not_block_writing"],
     wrong.NeverCloses: ["test_a_closed_store_says_so_and_may_be_closed_again"],
     wrong.TellsAll: ["test_no_repr_shows_a_body"],

@@ -248,6 +248,9 @@ class Lost:
 
     lost = True
 
+    async def holds(self) -> bool:
+        return False
+
 
 class LeasesToAll(MemoryStore):
     @asynccontextmanager
@@ -277,6 +280,16 @@ class KeepsLeases(MemoryStore):
             raise BrokerError(Code.STORE_LOCKED)
         yield Lost()
         lock.release()
+
+
+class BeginsAnew(MemoryStore):
+    """It seems to have lost writes each time."""
+
+    _histories = 0
+
+    async def history(self) -> str:
+        self._histories += 1
+        return str(self._histories)
 
 
 class LeaseBlocksWriting(MemoryStore):

@@ -164,7 +164,7 @@ class Stage:
         connections(self.hosts["dead"]).closed = True
 
     def delay(self, host: str, seconds: float) -> Callable[[], None]:
-        """Let a host be slow to connect again. What is returned is called when the database is back."""
+        """Let a host be slow to connect again. Call the returned function when the database is back."""
         pools, back = connections(self.hosts[host])._pools, list[float]()
         accepts = pools._accepts
 
@@ -182,7 +182,7 @@ class Stage:
             await asyncio.sleep(_PACE)
 
     async def first_good(self, host: str) -> float:
-        """Return when a call of a host gets a token that nobody refreshes."""
+        """Return when a call of a host gets a token that no host refreshes."""
         while True:
             result = await self.hosts[host].ask("quiet")
             if isinstance(result, Ready) and not result.degraded:
@@ -200,7 +200,7 @@ class Stage:
             if app == "gone":
                 good = asked in {"revoked", "noGrant"}
             elif app == "dead-holds" or (app == "dead-stored" and loses and not alive):  # a host may have read it
-                good = asked == "refreshUncertain"
+                good = await self._ended(app) == "uncertain"
             else:
                 good = alive and not (family.ended_by or family.reused or set(family.redeemed.values()) - {1})
             if not good:
@@ -208,13 +208,18 @@ class Stage:
                 found.append(f"{app}: {answer.status} {asked}; {told}")
         return found
 
+    async def _ended(self, app: str) -> str:
+        grant = await self.hosts["two"].grant(app)
+        return grant.refresh_state.ended if grant is not None else "gone"
+
     async def _settled(self, app: str) -> TokenResult:
         until = time.monotonic() + _PATIENCE
         while True:
             answers: list[TokenResult] = [await self.hosts[name].ask(app) for name in ("two", "idle", "one")]
             done = all(isinstance(each, (Ready, AuthorizationRequired)) for each in answers)
             same = len({each.access_token.reveal() for each in answers if isinstance(each, Ready)}) < 2
-            new = app in {"quiet", "gone"} or answers[0].status != "ready" or answers[0].access_token != self.first[app]
+            old = isinstance(answers[0], Ready) and answers[0].access_token == self.first[app]
+            new = app in {"quiet", "gone"} or not old or await self._ended(app)
             if (done and same and new) or time.monotonic() > until:
                 return answers[0]
             await asyncio.sleep(_PACE)

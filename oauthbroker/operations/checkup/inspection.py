@@ -54,7 +54,7 @@ class Inspection:
         return Depth.of(await queues_of(self.repository, clock=self.clock, limits=self.limits).depths())
 
     async def database(self) -> SharedFacts | None:
-        """Return what is known of a store that hosts share."""
+        """Return the facts of a store that hosts share."""
         shared = self.repository.shared
         if shared is None:
             return None

@@ -12,14 +12,14 @@ _LEAST_GAP: Final = 1.0
 
 
 def grace_of(lease_seconds: float) -> float:
-    """Return the seconds that a holder has to connect again and to store what it has, before others go on."""
+    """Return the seconds that a holder has to connect again and to store its answer, before others go on."""
     return lease_seconds / 2
 
 
 class Contact:
     """The contact of one process with its database. Time is real also under a test's clock.
 
-    A lease lapses while its holder cannot reach the database, and also while nobody can. Only a process that has
+    A lease lapses while its holder cannot reach the database, and also while no process can. Only a process that has
     reached it all the time, for the grace, can tell these apart: by then every holder that lives has come back.
     A gap of a quarter of a lease between two answers counts as a break: in a longer outage a lease may lapse.
     """

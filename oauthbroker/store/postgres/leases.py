@@ -127,8 +127,7 @@ class LeaseRows:
                 await to_its_end(asyncio.ensure_future(self._release(name, held)))
 
     async def _taken(self, name: str, deadline: float) -> LeaseRow:
-        """Take the lease. The first try leaves a lapsed row alone: what it has done is harmless if its answer is
-        lost."""
+        """Take the lease. The first try leaves a lapsed row alone, so that it is harmless if its answer is lost."""
         loop, pause = asyncio.get_running_loop(), _SHORT
         owner = self._left.pop(name) or SystemClock().random_bytes(16)
         held = LeaseRow(self._connections, self._timeline, name, seconds=self._seconds, owner=owner)

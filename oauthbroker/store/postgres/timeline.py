@@ -2,7 +2,8 @@
 
 A takeover begins a timeline of the write-ahead log. The first process that meets another one notes it in the database,
 with the time and with the version from which the entries of the new timeline count. So all hosts agree on both, also
-new ones. Until a grace is over, no request is sent that cannot be taken back: the hosts write back what they remember.
+new ones. Until a grace is over, no request is sent that cannot be taken back, and the hosts store again
+the grants that they remember.
 """
 
 from __future__ import annotations

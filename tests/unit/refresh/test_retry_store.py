@@ -94,7 +94,7 @@ async def test_a_store_that_is_back_is_tried_at_once_also_if_it_came_back_during
     assert (GRANT, None) == await keeping
 
 
-async def test_closing_tries_once_more_and_then_says_loudly_what_is_lost(
+async def test_closing_tries_once_more_and_then_names_the_lost_token_loudly(
     keeper: RetryStore, clock: Sleeping, log: io.StringIO
 ) -> None:
     clock.runs, store = False, Store()

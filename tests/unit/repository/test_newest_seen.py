@@ -46,10 +46,10 @@ CASES: dict[str, Case] = {
     "the consent before": ([(ONE, 3), (CONSENT, 4)], (ONE, 3), CONSENT),
     "the grant that was revoked": ([(ONE, 3), (TWO, 5), (REVOKED, 6)], (TWO, 5), REVOKED),
     "the same after its tokens were erased": ([(TWO, 5), (REVOKED.erased(REVOKED.updated_at), 7)], (TWO, 5), REVOKED.erased(REVOKED.updated_at)),
-    "the token before, again after the newer one was written back": ([(ONE, 3), (TWO, 5), (TWO, 4)], (ONE, 3), TWO),
-    # what is newer, or has nothing to do with it
+    "the token before, again after the newer one was stored again": ([(ONE, 3), (TWO, 5), (TWO, 4)], (ONE, 3), TWO),
+    # newer versions, and others
     "the version itself": ([(ONE, 3), (TWO, 5)], (TWO, 5), None),
-    "its own token at a lower generation: another host wrote it back": ([(ONE, 3), (TWO, 5)], (TWO, 4), None),
+    "its own token at a lower generation: another host stored it again": ([(ONE, 3), (TWO, 5)], (TWO, 4), None),
     "the next token": ([(ONE, 3), (TWO, 5)], (THREE, 7), None),
     "the next token at a lower generation: a host went on from an older version": ([(ONE, 3), (TWO, 5)], (THREE, 4), None),
     "a revocation of an older version": ([(TWO, 5)], (ONE.tombstoned(ONE.updated_at), 4), None),
@@ -60,7 +60,7 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("seen, found, newer", CASES.values(), ids=CASES.keys())
-def test_an_ancestor_of_what_is_remembered_is_told_from_what_is_newer(
+def test_an_ancestor_of_a_remembered_version_is_told_from_a_newer_one(
     seen: list[tuple[Grant, int]], found: tuple[Grant, int], newer: Grant | None
 ) -> None:
     memory = NewestSeen()
@@ -79,7 +79,7 @@ def test_the_events_that_the_older_version_has_still_to_queue_are_queued_again()
     assert (first, second) == newer.outbox
 
 
-def test_what_was_erased_or_is_old_is_not_remembered() -> None:
+def test_an_erased_or_old_version_is_not_remembered() -> None:
     now = [0.0]
     clock: Callable[[], float] = lambda: now[0]  # noqa: E731
     memory = NewestSeen(clock)

@@ -1,4 +1,4 @@
-"""Write back the grants of which this process remembers a newer version than the store has."""
+"""Store again the grants of which this process remembers a newer version than the store has."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from oauthbroker.repository.repository import Repository
 _AT_ONCE = 4
 
 
-async def write_back(repository: Repository) -> list[Grant]:
-    """Store them, and return them. Looks at all that are remembered if the store may have lost its last writes, else at
-    those that were met since."""
-    seen, written, this_round = repository.newest_seen, list[Grant](), Round()
+async def restore(repository: Repository) -> list[Grant]:
+    """Store them again, and return them. If the store may have lost its last writes, compare all that are remembered,
+    else those that were met since."""
+    seen, restored, this_round = repository.newest_seen, list[Grant](), Round()
     if await repository.lost_writes():
         pairs = seen.pairs()
         for first in range(0, len(pairs), _AT_ONCE):
@@ -25,6 +25,6 @@ async def write_back(repository: Repository) -> list[Grant]:
                 seen.behind.discard((app, subject))
                 held = await repository.stored_grant(app, subject)
                 if held is not None and (app, subject) in seen.behind:
-                    written.append((await repository.save_grant(held.record, expect=held.generation)).record)
+                    restored.append((await repository.save_grant(held.record, expect=held.generation)).record)
     this_round.over()
-    return written
+    return restored
