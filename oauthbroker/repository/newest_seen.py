@@ -12,9 +12,10 @@ from datetime import datetime
 from typing import Final
 
 from oauthbroker.core.bounded_cache import Bounded
-from oauthbroker.core.clock import SystemClock
+from oauthbroker.core.clock import SET_BACK, SystemClock
 from oauthbroker.records import Grant, Token
 from oauthbroker.repository.versioned import Versioned
+from oauthbroker.store.port import Entry
 
 Pair = tuple[str, str]
 KEPT_SECONDS: Final = 600.0  # longer than any standby is behind, or a failover takes
@@ -86,13 +87,21 @@ class NewestSeen:
 
 def _is_ancestor(found: Versioned[Grant], seen: _Seen) -> bool:
     there, now = found.record, seen.held.record
-    if there.revoked or there.updated_at > now.updated_at or _line(there) not in seen.lines:
+    if there.revoked or _line(there) not in seen.lines:
         return False
     if now.revoked:
-        return True
-    if _same(there.token, now.token):
+        return there.updated_at <= now.updated_at
+    if _same(there.token, now.token) or there.updated_at > now.updated_at + SET_BACK:
         return False
-    return found.generation < seen.held.generation or any(_same(there.token, token) for token in seen.replaced)
+    return any(_same(there.token, token) for token in seen.replaced) or _is_before(found.entry, seen.held.entry)
+
+
+def _is_before(one: Entry, other: Entry) -> bool:
+    """Tell whether a version is older by its numbers. A row that was removed and made again counts from 1, with a later
+    stamp where stamps are numbers."""
+    if isinstance(one.stamp, int) and isinstance(other.stamp, int) and one.stamp > other.stamp:
+        return False
+    return one.generation < other.generation
 
 
 def _pair(grant: Grant) -> Pair:

@@ -46,7 +46,8 @@ class Pools:
         self._for_all.set()
         self._looked = asyncio.Event()  # a pool that may be broken is not used until the database was asked once
         self._looked.set()
-        self._probing = False
+        self._probe: asyncio.Task[None] | None = None
+        self._closed = False
         self._tasks = set[asyncio.Task[None]]()
 
     @asynccontextmanager
@@ -65,8 +66,9 @@ class Pools:
         self._look(is_broken=False)
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        self._closed = True
+        if self._probe is not None:
+            self._probe.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._pool.close()
 
@@ -78,7 +80,14 @@ class Pools:
             open=False,
             kwargs=dict(TERMS),
             timeout=self._patience,
+            reconnect_timeout=PROBE_SECONDS,
+            reconnect_failed=self._gave_up,
         )
+
+    def _gave_up(self, pool: AsyncConnectionPool[Any]) -> None:
+        """Look for another pool in the place of one that could not connect."""
+        if pool is self._pool:
+            self._look(is_broken=True)
 
     async def _taken(
         self,
@@ -98,12 +107,11 @@ class Pools:
                     raise
 
     def _look(self, *, is_broken: bool) -> None:
-        if not self._probing:
-            self._probing = True
+        if self._probe is None and not self._closed:
             self._looked.clear()
-            self._begin(self._probe(is_broken=is_broken))
+            self._probe = self._begin(self._until_back(is_broken=is_broken))
 
-    async def _probe(self, *, is_broken: bool) -> None:
+    async def _until_back(self, *, is_broken: bool) -> None:
         """Wait until the database accepts connections. A pool that has lost one may have lost all."""
         was_away = False
         try:
@@ -114,7 +122,7 @@ class Pools:
             if was_away or is_broken:
                 await self._take_over(was_away=was_away)
         finally:
-            self._probing = False
+            self._probe = None
             self._looked.set()
 
     async def _accepts(self) -> bool:
@@ -136,7 +144,8 @@ class Pools:
             self.back.ring()
         self._begin(before.close())
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task

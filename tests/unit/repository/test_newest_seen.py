@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,8 @@ from tests.unit.records.kit import event
 SECOND = timedelta(seconds=1)
 
 
-def version(grant: Grant, generation: int) -> Versioned[Grant]:
-    return Versioned(grant, Entry(Key("grants", "0" * 64), generation, b"", stamp=generation))
+def version(grant: Grant, generation: int, stamp: int | None = None) -> Versioned[Grant]:
+    return Versioned(grant, Entry(Key("grants", "0" * 64), generation, b"", stamp=stamp or generation))
 
 
 def refreshed(grant: Grant, number: int) -> Grant:
@@ -37,9 +38,12 @@ BEGUN = replace(ONE, refresh_state=RefreshState(intent=Intent("of another host",
 CONSENT = replace(refreshed(ONE, 4), auth_session_id="as-2")
 REVOKED = TWO.tombstoned(TWO.updated_at + SECOND)
 
-Case = tuple[list[tuple[Grant, int]], tuple[Grant, int], Grant | None]
+AHEAD = replace(ONE, updated_at=TWO.updated_at + 100 * SECOND)
+RENEWED = replace(ONE, updated_at=TWO.updated_at + 3600 * SECOND)
+Case = tuple[list[tuple[Grant, int]], tuple[Any, ...], Grant | None]
 CASES: dict[str, Case] = {
     "the token before, at its generation": ([(ONE, 3), (TWO, 5)], (ONE, 3), TWO),
+    "the token before, of a host whose clock is ahead": ([(AHEAD, 3), (TWO, 5)], (AHEAD, 3), TWO),
     "an older token that was not seen, at a lower generation": ([(THREE, 7)], (ONE, 3), THREE),
     "the token before, with the intent of another host, which has caught up": ([(ONE, 3), (TWO, 5)], (BEGUN, 5), TWO),
     "the same, which has gone further": ([(ONE, 3), (TWO, 5)], (BEGUN, 9), TWO),
@@ -51,7 +55,9 @@ CASES: dict[str, Case] = {
     "the version itself": ([(ONE, 3), (TWO, 5)], (TWO, 5), None),
     "its own token at a lower generation: another host stored it again": ([(ONE, 3), (TWO, 5)], (TWO, 4), None),
     "the next token": ([(ONE, 3), (TWO, 5)], (THREE, 7), None),
-    "the next token at a lower generation: a host went on from an older version": ([(ONE, 3), (TWO, 5)], (THREE, 4), None),
+    "the next token at a lower generation: a host went on from an older version": ([(ONE, 3), (TWO, 5)], (THREE, 4, 99), None),
+    "the token before, which the provider has given again an hour later": ([(ONE, 3), (TWO, 5)], (RENEWED, 7), None),
+    "an import of the same tokens after a revocation": ([(ONE, 3), (REVOKED, 6)], (RENEWED, 1, 99), None),
     "a revocation of an older version": ([(TWO, 5)], (ONE.tombstoned(ONE.updated_at), 4), None),
     "a consent that was not seen": ([(ONE, 3), (TWO, 5)], (CONSENT, 4), None),
     "a new consent after an erasure": ([(REVOKED, 6)], (CONSENT, 1), None),
@@ -61,7 +67,7 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("seen, found, newer", CASES.values(), ids=CASES.keys())
 def test_an_ancestor_of_a_remembered_version_is_told_from_a_newer_one(
-    seen: list[tuple[Grant, int]], found: tuple[Grant, int], newer: Grant | None
+    seen: list[tuple[Grant, int]], found: tuple[Any, ...], newer: Grant | None
 ) -> None:
     memory = NewestSeen()
     for each in seen:
