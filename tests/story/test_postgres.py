@@ -29,6 +29,7 @@ from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Gauge, Metrics
+from oauthbroker.operations.checkup.findings import SharedFacts, of_database
 from oauthbroker.repository.repository import FEED_SECONDS, Repository
 from oauthbroker.store.key_encryption_keys import FileKek
 from oauthbroker.store.postgres import schema
@@ -613,6 +614,34 @@ def test_the_commands_and_a_broker_work_on_a_database(
     assert {"keys", "secrets", "audit", "grants"} <= {each["check"] for each in checks}
     assert [] == [each for each in checks if each["light"] == "failure"]
     assert not (tmp_path / "store" / "data" / "grants").exists()
+
+
+@pytest.mark.slow
+async def test_the_start_and_the_doctor_warn_of_a_standby_that_is_not_synchronous(
+    prepared: postgres.Server, url: Secret, tmp_path: Path, identity_provider: IdentityProvider
+) -> None:
+    said = "the standby is not synchronous"
+    async with hosts(1, url, tmp_path, identity_provider) as (host,):
+        assert not await postgres_of(host).loses_on_failover()
+    with prepared.standby():
+        async with hosts(1, url, tmp_path, identity_provider) as (host,):
+            store = postgres_of(host)
+            await until(store.loses_on_failover)
+        async with hosts(1, url, tmp_path, identity_provider) as (host,):
+            store = postgres_of(host)
+            assert said in host.log.getvalue()
+            facts = SharedFacts(await store.leases(), heard=True, loses_on_failover=await store.loses_on_failover())
+            found = of_database(facts, Settings())
+            assert ["warning"] == [each.light for each in found if "not synchronous" in each.text]
+            prepared.run("alter system set synchronous_standby_names = '*'")
+            prepared.run("select pg_reload_conf()")
+            try:
+                async with asyncio.timeout(60):
+                    while await store.loses_on_failover():
+                        await asyncio.sleep(0.1)
+            finally:
+                prepared.run("alter system reset synchronous_standby_names")
+                prepared.run("select pg_reload_conf()")
 
 
 async def stored(here: Settings, env: dict[str, str], name: str) -> None:
