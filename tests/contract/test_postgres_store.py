@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import time
+from contextvars import Context
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +18,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.store.port import Key, Store
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
-from oauthbroker.store.postgres.contact import grace_of
+from oauthbroker.store.postgres.contact import LEASE_SECONDS, grace_of
 from oauthbroker.store.postgres.feed import Feed
 from tests.contract.store_contract import Open, StoreContract, bodies, hold_briefly, outcome
 from tests.contract.store_processes import ProcessContract
@@ -140,6 +141,7 @@ class TestPostgres(ProcessContract, StoreContract):
         await store.set_aside(other)
         assert None is await store.get(other)
 
+    @pytest.mark.slow
     async def test_a_lapsed_lease_is_left_alone_until_the_contact_has_been_steady_for_a_grace(
         self, postgres_server: postgres.Server, url: Secret, tmp_path: Path, opened: list[Store]
     ) -> None:
@@ -189,6 +191,7 @@ class TestPostgres(ProcessContract, StoreContract):
             await until(held.holds)
             assert "storeLocked" == await outcome(hold_briefly(two, pair))
 
+    @pytest.mark.slow
     async def test_on_another_timeline_no_lease_holds_until_the_grace_is_over_and_older_versions_are_in_doubt(
         self, postgres_server: postgres.Server, url: Secret, tmp_path: Path, opened: list[Store], key: Key
     ) -> None:
@@ -225,3 +228,47 @@ class TestPostgres(ProcessContract, StoreContract):
         async with store.lease(store.key("flight", "a"), wait=0) as held:
             assert await held.holds()
             assert await store.history() == await store.history()
+
+    async def test_a_holder_extends_its_lease_as_soon_as_the_database_is_back(
+        self, postgres_server: postgres.Server, url: Secret, tmp_path: Path, opened: list[Store]
+    ) -> None:
+        store = postgres.open_postgres_store(url, tmp_path)
+        opened.append(store)
+        async with store.lease(store.key("flight", "a"), wait=0) as held:
+            postgres_server.run("update oauthbroker.lease set until = now() - interval '1 second'", "contract")
+            assert not await held.holds()
+            store.back.ring()
+            async with asyncio.timeout(LEASE_SECONDS / 4):  # by itself it would be a third
+                await until(held.holds)
+
+    @pytest.mark.slow
+    async def test_a_database_that_is_back_is_used_within_a_second_and_by_holders_of_leases_first(
+        self, postgres_server: postgres.Server, url: Secret, tmp_path: Path, opened: list[Store], key: Key
+    ) -> None:
+        store, order = postgres.open_postgres_store(url, tmp_path), list[str]()
+        opened.append(store)
+        rung = store.back.listen()
+
+        async def work(name: str) -> float:
+            while True:
+                try:
+                    await store.get(key)
+                except BrokerError:
+                    await asyncio.sleep(0)
+                else:
+                    order.append(name)
+                    return time.monotonic()
+
+        async with store.lease(store.key("flight", "a"), wait=0):
+            holder = asyncio.create_task(work("holder"))  # it has the lease, as the task that began it
+            await holder
+            postgres_server.stop("immediate")
+            holder = asyncio.create_task(work("holder"))
+            others = [asyncio.create_task(work("other"), context=Context()) for _ in range(20)]
+            await asyncio.sleep(1.5)
+            await asyncio.to_thread(postgres_server.start, "fsync=off", "full_page_writes=off")
+            back = time.monotonic()
+            done = await asyncio.gather(holder, *others)
+        assert ["holder", "holder", *["other"] * 20] == order
+        assert rung.is_set()
+        assert max(done) - back < 3
