@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.core.errors import Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Endpoints
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
@@ -398,6 +398,30 @@ async def test_a_holder_that_loses_its_lease_after_the_first_of_two_requests_sen
     assert grant is not None
     assert (1, None, "") == (one.idp.count("refresh_token"), grant.refresh_state.intent, grant.refresh_state.ended)
     monkeypatch.setattr(Lockless, "lost", False)
+    assert isinstance(await one.ask(), Ready)
+    healthy(one)
+
+
+@pytest.mark.case("51")
+@pytest.mark.parametrize("two", [Lockless], indirect=True)
+@pytest.mark.parametrize("silent_at", [1, 2], ids=["before the intent", "right before the request"])
+async def test_a_store_that_does_not_say_whether_the_lease_is_held_lets_nothing_be_sent(
+    two: tuple[Harness, Harness], silent_at: int, monkeypatch: pytest.MonkeyPatch
+):
+    one, asked = two[0], list[int]()
+
+    async def silent(self: Lockless) -> bool:
+        asked.append(1)
+        if len(asked) == silent_at:
+            raise BrokerError(Code.STORE_UNAVAILABLE)
+        return True
+
+    monkeypatch.setattr(Lockless, "holds", silent)
+    answer = await one.ask()
+    assert ("error", "storeUnavailable") == (answer.status, answer.code)
+    grant = await one.grant()
+    assert grant is not None
+    assert (0, None) == (one.idp.count("refresh_token"), grant.refresh_state.intent)
     assert isinstance(await one.ask(), Ready)
     healthy(one)
 
