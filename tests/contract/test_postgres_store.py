@@ -243,7 +243,13 @@ class TestPostgres(ProcessContract, StoreContract):
 
     @pytest.mark.slow
     async def test_a_database_that_is_back_is_used_within_a_second_and_by_holders_of_leases_first(
-        self, postgres_server: postgres.Server, url: Secret, tmp_path: Path, opened: list[Store], key: Key
+        self,
+        postgres_server: postgres.Server,
+        url: Secret,
+        tmp_path: Path,
+        opened: list[Store],
+        key: Key,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
         store, order = postgres.open_postgres_store(url, tmp_path), list[str]()
         opened.append(store)
@@ -272,3 +278,5 @@ class TestPostgres(ProcessContract, StoreContract):
         assert ["holder", "holder", *["other"] * 20] == order
         assert rung.is_set()
         assert max(done) - back < 3
+        warned = [each for each in caplog.records if each.levelname == "WARNING" and "oauthbroker-pool" in each.message]
+        assert len(warned) < 2

@@ -8,9 +8,11 @@ over, and those who hold a lease go first: they may have the only copy of a rota
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from math import inf
 from typing import Any, Final
 
 import psycopg
@@ -22,6 +24,8 @@ from oauthbroker.core.secret import Secret
 
 MOST_CONNECTIONS: Final = 8  # of one process
 PROBE_SECONDS: Final = 0.5  # between two attempts to connect, at the most
+SAID_AGAIN_SECONDS: Final = 60.0
+_NAME: Final = "oauthbroker-pool"
 HOLDERS_SECONDS: Final = 0.5  # in which only holders of leases use a database that is back
 TERMS: Final[Mapping[str, Any]] = {
     "autocommit": True,
@@ -36,11 +40,29 @@ _PROBE: Final[Mapping[str, Any]] = {**TERMS, "connect_timeout": 2}  # the least:
 holds_lease: ContextVar[bool] = ContextVar("holds_lease", default=False)  # of the task that runs a statement
 
 
+class _Seldom(logging.Filter):
+    """Lets one line a minute pass of the warnings that the pools of brokers write while they cannot connect."""
+
+    _said = -inf
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING or _NAME not in record.getMessage():
+            return True
+        now = SystemClock.monotonic()
+        is_due = now - self._said >= SAID_AGAIN_SECONDS
+        self._said = now if is_due else self._said
+        return is_due
+
+
+_seldom: Final = _Seldom()
+
+
 class Pools:
     """The pool in use. Belongs to one event loop. `back` rings when the database is back after it was away."""
 
     def __init__(self, url: Secret, *, patience: float) -> None:
         self.back, self._url, self._patience = Bell(), url, patience
+        logging.getLogger("psycopg.pool").addFilter(_seldom)
         self._pool = self._made()
         self._for_all = asyncio.Event()
         self._for_all.set()
@@ -78,6 +100,7 @@ class Pools:
             min_size=1,
             max_size=MOST_CONNECTIONS,
             open=False,
+            name=_NAME,
             kwargs=dict(TERMS),
             timeout=self._patience,
             reconnect_timeout=PROBE_SECONDS,
