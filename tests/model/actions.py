@@ -1,0 +1,293 @@
+"""What may happen next: the steps of a refresh, as docs/refresh.md numbers them. `troubles.py` has the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tests.model.state import ACTIVE, ORPHAN, QUIET, STEADY, Habit, Host, Provider, Record, Rules, State, Word
+
+
+class Action(NamedTuple):
+    """A line of a trace. `host` is 0 for what no host does."""
+
+    word: str
+    host: int = 0
+
+    def __str__(self) -> str:
+        return f"host {' ABCD'[self.host]} {self.word}" if self.host else self.word
+
+
+Next = Iterator[tuple[Action, State]]
+
+ASK = "has a caller whose token has ended (1)"
+TAKE = "takes the lease (2)"
+SETTLED = "reads again: another has changed the grant (3)"
+WAIT = "reads again, and may not send yet (3)"
+SEAL = "reads again and seals its intent (3, 5)"
+CANNOT = "cannot reach the database and ends"
+MAY = "asks whether it still may send: yes (6)"
+WITHDRAW = "asks whether it still may send: no, and withdraws its intent (6)"
+SEND = "sends its refresh token (6)"
+UNHEARD = "sends its refresh token, which never arrives (6)"
+HEAR = "gets the answer (7)"
+LOSE = "waits for an answer that is lost (7)"
+REFUSE = "gets an answer that it refuses, with a refresh token (7)"
+COMMIT = "stores the refresh token of the answer (8)"
+SPARE = "stores the refresh token of the answer that it refused (8)"
+NOTE = "notes the provider's refusal (8)"
+SILENCE = "notes that the answer is lost (8)"
+GIVE_UP = "gives up storing the answer"
+
+
+def steps(state: State, number: int, rules: Rules, habit: Habit) -> Next:
+    """Yield what one host may do next in its refresh."""
+    host = state.hosts[number - 1]
+    if not host.asleep:
+        match host.step:
+            case "idle":
+                yield from _called(state, number, rules)
+            case "asked":
+                yield from _take(state, number, rules)
+            case "leased":
+                yield from _seal(state, number, rules)
+            case "sealed":
+                yield from _ask(state, number, rules)
+            case "may send":
+                yield from _send(state, number, habit)
+            case "sent":
+                yield from _answer(state, number)
+            case "answered":
+                yield from _store(state, number, rules)
+
+
+def _called(state: State, number: int, rules: Rules) -> Next:
+    if state.up:
+        now = restored(state, number, rules)
+        if now.record.tokens and now.provider.newest < now.left.tokens:
+            host = now.hosts[number - 1]
+            yield Action(ASK, number), now.with_host(number, host._replace(step="asked", begun=_seen(now.record)))
+
+
+def _seen(record: Record) -> Record:
+    return Record(record.token)
+
+
+def _take(state: State, number: int, rules: Rules) -> Next:
+    host = state.hosts[number - 1]
+    waits = rules.grace_after_outage and host.contact != STEADY
+    free = state.lease == 0 or (state.lease < 0 and not waits)
+    if state.up and (free or not rules.takes_lease):
+        leased = state.with_host(number, host._replace(step="leased"))
+        yield Action(TAKE, number), leased._replace(lease=number) if free else leased
+
+
+def _seal(state: State, number: int, rules: Rules) -> Next:
+    if not state.up:
+        yield Action(CANNOT, number), over(state, number)
+        return
+    now = restored(state, number, rules)
+    host, record = now.hosts[number - 1], now.record
+    if not rules.reads_again and record.word == "live":
+        record = record._replace(token=host.begun.token)
+    if not record.tokens or record.token != host.begun.token:
+        yield Action(SETTLED, number), over(now, number)
+        return
+    if not _may_go_on(now, number, rules):
+        yield Action(WAIT, number), over(now, number)
+        return
+    lost = min(record.lost + 1, 2) if record.intent else 0
+    doubtful = rules.doubts_after_lost_writes and now.failed_over and not record.since
+    sealed = record._replace(intent=number, lost=max(lost, int(doubtful)))
+    begun = now.with_host(number, host._replace(step="sealed", begun=sealed._replace(since=False)))
+    if record.intent not in {0, ORPHAN} or doubtful:  # it takes over from a host that may live
+        begun = _doubted(begun, "not settled")
+    yield Action(SEAL, number), written(begun, number, sealed) if rules.seals_intent else begun
+
+
+def _may_go_on(state: State, number: int, rules: Rules) -> bool:
+    """Return whether the store says that the host has the lease, and no grace after lost writes runs."""
+    leased = state.lease == number or not (rules.takes_lease and rules.asks_lease)
+    return leased and not (rules.quiet_after_lost_writes and state.hosts[number - 1].contact == QUIET)
+
+
+def _ask(state: State, number: int, rules: Rules) -> Next:
+    if rules.reads_before_sending and not state.up:
+        yield Action(CANNOT, number), over(_doubted(state, "not settled"), number)
+        return
+    now = restored(state, number, rules) if state.up else state
+    host = now.hosts[number - 1]
+    stands = now.record.intent == number or not rules.reads_before_sending or not rules.seals_intent
+    same = now.record.tokens == host.begun.tokens or not (rules.reads_before_sending and rules.compares_before_sending)
+    if stands and same and _may_go_on(now, number, rules):
+        yield Action(MAY, number), now.with_host(number, host._replace(step="may send"))
+    elif not now.up:
+        yield Action(CANNOT, number), over(_doubted(now, "not settled"), number)
+    else:
+        yield Action(WITHDRAW, number), over(_withdrawn(now, number) if rules.withdraws else now, number)
+
+
+def _withdrawn(state: State, number: int) -> State:
+    record, begun = state.record, state.hosts[number - 1].begun
+    if record.intent != number:
+        return state
+    if record.token == begun.token and record.lost:
+        return written(state, number, record._replace(intent=ORPHAN, lost=record.lost - 1))
+    return written(state, number, record._replace(intent=0, lost=0))
+
+
+def _send(state: State, number: int, habit: Habit) -> Next:
+    host = state.hosts[number - 1]
+    provider, came = redeemed(state.provider, host.sends, habit)
+    sent = host._replace(step="sent", kind="token" if came else "refused", came=came)
+    yield Action(SEND, number), state.with_host(number, sent)._replace(provider=provider)
+    if state.left.bad_answers:
+        silent = state.with_host(number, host._replace(step="answered", kind="silence"))
+        yield Action(UNHEARD, number), _doubted(silent.one_less("bad_answers"), "not settled")
+
+
+def redeemed(provider: Provider, token: int, habit: Habit) -> tuple[Provider, int]:
+    """Return the provider after a request with this refresh token, and the new token; 0 for a refusal."""
+    if provider.family != "lives" or token < provider.first:
+        return provider, 0
+    age = provider.newest - token
+    if age == 0 or habit == "lenient" or (habit == "grace" and age == 1):
+        return provider._replace(newest=provider.newest + 1), provider.newest + 1
+    return provider._replace(family="reused"), 0
+
+
+def _answer(state: State, number: int) -> Next:
+    host = state.hosts[number - 1]
+    yield Action(HEAR, number), state.with_host(number, host._replace(step="answered"))
+    if state.left.bad_answers:
+        silent = state.with_host(number, host._replace(step="answered", kind="silence", came=0))
+        lost = silent._replace(doubt="an answer was lost") if host.fresh else _doubted(silent, "not settled")
+        yield Action(LOSE, number), lost.one_less("bad_answers")
+        if host.kind == "token":
+            junk = state.with_host(number, host._replace(step="answered", kind="junk"))
+            yield Action(REFUSE, number), junk.one_less("bad_answers")
+
+
+def _store(state: State, number: int, rules: Rules) -> Next:
+    host = state.hosts[number - 1]
+    if not state.up:
+        if host.kind in {"refused", "silence"}:
+            yield Action(CANNOT, number), over(_doubted(state, "not settled"), number)
+        elif not rules.never_gives_up:
+            yield Action(GIVE_UP, number), over(_doubted(state, "not settled"), number)
+        return
+    now = restored(state, number, rules)
+    match host.kind:
+        case "token":
+            yield Action(COMMIT, number), over(_committed(now, number, rules), number)
+        case "junk":
+            yield Action(SPARE, number), over(_refused(now, number, host.came * rules.keeps_spare), number)
+        case "silence":
+            yield Action(SILENCE, number), over(_silent(now, number, rules), number)
+        case _:
+            word: Word = "uncertain" if host.begun.lost else "dead"
+            yield Action(NOTE, number), over(_refused(now, number, 0, word), number)
+
+
+def _committed(state: State, number: int, rules: Rules) -> State:
+    """Store the token. The intent of another attempt over the same tokens stays, and the spare that it brought."""
+    record, begun, came = state.record, state.hosts[number - 1].begun, state.hosts[number - 1].came
+    kept = record.word not in {"revoked", "erased"}
+    same = kept and rules.stores_late and record.token == begun.token
+    if (record.intent == number and kept) or not rules.fences_commit or not rules.seals_intent:
+        return written(state, number, Record(came))._replace(doubt="")
+    if not same:
+        return state
+    spare = 0 if record.spare in {begun.spare, begun.token} else record.spare
+    return written(state, number, record._replace(token=came, spare=spare, word="live"))
+
+
+def _refused(state: State, number: int, mine: int, word: Word = "live") -> State:
+    """Store the meaning of a refusal for the own attempt. What another one has stored stays; a spare is kept."""
+    record, begun = state.record, state.hosts[number - 1].begun
+    spent = {begun.spare, begun.token}
+    others = 0 if record.spare in spent else record.spare
+    if record.intent != number:
+        if mine and not others and record.token in spent and record.word not in {"revoked", "erased"}:
+            return written(state, number, record._replace(spare=mine, word="live"))
+        return state
+    ended = Record(record.token, 0, 0, 0, word)
+    if record.token != begun.token or others:
+        ended = ended._replace(word="live", spare=mine or record.spare)
+    elif word == "live":
+        ended = ended._replace(spare=mine or begun.spare)
+    return written(state, number, ended)
+
+
+def _silent(state: State, number: int, rules: Rules) -> State:
+    record, begun = state.record, state.hosts[number - 1].begun
+    if record.intent == number and (record.token != begun.token or not rules.keeps_lost):
+        return written(state, number, record._replace(intent=0, lost=0))
+    return state
+
+
+# what the steps share
+
+
+def written(state: State, number: int, record: Record) -> State:
+    """Write a version of the record, which the host then remembers."""
+    return remembered(state._replace(record=record._replace(since=state.failed_over)), number)
+
+
+def remembered(state: State, number: int) -> State:
+    host, newest = state.hosts[number - 1], state.record
+    if state.behind is None or not is_ancestor(state.behind, newest):
+        newest = None
+    return state if host.remembers == newest else state.with_host(number, host._replace(remembers=newest))
+
+
+def is_ancestor(record: Record, newest: Record) -> bool:
+    """Return whether a record has an older token than another one, or is not yet revoked. An erasure leaves none."""
+    if newest.word == "erased" or record.word in {"revoked", "erased"}:
+        return False
+    return record.token < newest.token or (record.token == newest.token and newest.word == "revoked")
+
+
+def restored(state: State, number: int, rules: Rules) -> State:
+    """Return the state after the host has read the record. It writes back what the database has lost, which may be older
+    than what another host has lost."""
+    if not state.failed_over:
+        return remembered(state, number)
+    if not has_newer(state, number, rules):
+        return state
+    lost = state.hosts[number - 1].remembers
+    assert lost is not None
+    return state._replace(record=lost._replace(intent=owner_of(state, lost), since=False))
+
+
+def has_newer(state: State, number: int, rules: Rules) -> bool:
+    """Return whether a host remembers what the database has lost, and writes it back. What came after the loss stays."""
+    newest = state.hosts[number - 1].remembers
+    if not rules.writes_back or not state.failed_over or newest is None:
+        return False
+    if not rules.fences_write_back:
+        return newest[:2] != state.record[:2]
+    return is_ancestor(state.record, newest)
+
+
+def owner_of(state: State, record: Record) -> int:
+    """Return whose attempt an intent of an older version is."""
+    if record.intent in {0, ORPHAN}:
+        return record.intent
+    owner = state.hosts[record.intent - 1]
+    return record.intent if owner.step in ACTIVE and owner.begun == record._replace(since=False) else ORPHAN
+
+
+def _doubted(state: State, why: str) -> State:
+    return state._replace(doubt=state.doubt or why)
+
+
+def over(state: State, number: int) -> State:
+    """Return the state after the host has ended its refresh. Without a database its lease lapses."""
+    idle = Host(contact=state.hosts[number - 1].contact, remembers=state.hosts[number - 1].remembers)
+    after = state.with_host(number, idle)
+    if after.record.intent == number:
+        after = after._replace(record=after.record._replace(intent=ORPHAN))
+    if abs(state.lease) == number:
+        after = after._replace(lease=0 if state.up else -number)
+    return after
