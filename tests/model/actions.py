@@ -65,12 +65,13 @@ def _called(state: State, number: int, rules: Rules) -> Next:
     if state.up:
         now = restored(state, number, rules)
         if now.record.tokens and now.provider.newest < now.left.tokens:
-            host = now.hosts[number - 1]
-            yield Action(ASK, number), now.with_host(number, host._replace(step="asked", begun=_seen(now.record)))
+            looked = unwritten(state, now)
+            called = looked.hosts[number - 1]._replace(step="asked", begun=_seen(now.record))
+            yield Action(ASK, number), looked.with_host(number, called)
 
 
 def _seen(record: Record) -> Record:
-    return Record(record.token)
+    return Record(record.token, consent=record.consent)
 
 
 def _take(state: State, number: int, rules: Rules) -> Next:
@@ -91,10 +92,10 @@ def _seal(state: State, number: int, rules: Rules) -> Next:
     if not rules.reads_again and record.word == "live":
         record = record._replace(token=host.begun.token)
     if not record.tokens or record.token != host.begun.token:
-        yield Action(SETTLED, number), over(now, number)
+        yield Action(SETTLED, number), over(unwritten(state, now), number)
         return
     if not _may_go_on(now, number, rules):
-        yield Action(WAIT, number), over(now, number)
+        yield Action(WAIT, number), over(unwritten(state, now), number)
         return
     lost = min(record.lost + 1, 2) if record.intent else 0
     doubtful = rules.doubts_after_lost_writes and now.failed_over and not record.since
@@ -120,20 +121,21 @@ def _ask(state: State, number: int, rules: Rules) -> Next:
     stands = now.record.intent == number or not rules.reads_before_sending or not rules.seals_intent
     same = now.record.tokens == host.begun.tokens or not (rules.reads_before_sending and rules.compares_before_sending)
     if stands and same and _may_go_on(now, number, rules):
-        yield Action(MAY, number), now.with_host(number, host._replace(step="may send"))
+        looked = unwritten(state, now)
+        yield Action(MAY, number), looked.with_host(number, looked.hosts[number - 1]._replace(step="may send"))
     elif not now.up:
         yield Action(CANNOT, number), over(_doubted(now, "not settled"), number)
     else:
-        yield Action(WITHDRAW, number), over(_withdrawn(now, number) if rules.withdraws else now, number)
+        yield Action(WITHDRAW, number), over(_withdrawn(state, now, number, rules), number)
 
 
-def _withdrawn(state: State, number: int) -> State:
-    record, begun = state.record, state.hosts[number - 1].begun
-    if record.intent != number:
-        return state
+def _withdrawn(state: State, now: State, number: int, rules: Rules) -> State:
+    record, begun = now.record, now.hosts[number - 1].begun
+    if record.intent != number or not rules.withdraws:
+        return unwritten(state, now)
     if record.token == begun.token and record.lost:
-        return written(state, number, record._replace(intent=ORPHAN, lost=record.lost - 1))
-    return written(state, number, record._replace(intent=0, lost=0))
+        return written(now, number, record._replace(intent=ORPHAN, lost=record.lost - 1))
+    return written(now, number, record._replace(intent=0, lost=0))
 
 
 def _send(state: State, number: int, habit: Habit) -> Next:
@@ -177,16 +179,21 @@ def _store(state: State, number: int, rules: Rules) -> Next:
             yield Action(GIVE_UP, number), over(_doubted(state, "not settled"), number)
         return
     now = restored(state, number, rules)
+    word, after = _judged(now, number, rules)
+    yield Action(word, number), over(unwritten(state, now) if after is now else after, number)
+
+
+def _judged(now: State, number: int, rules: Rules) -> tuple[str, State]:
+    host = now.hosts[number - 1]
     match host.kind:
         case "token":
-            yield Action(COMMIT, number), over(_committed(now, number, rules), number)
+            return COMMIT, _committed(now, number, rules)
         case "junk":
-            yield Action(SPARE, number), over(_refused(now, number, host.came * rules.keeps_spare), number)
+            return SPARE, _refused(now, number, host.came * rules.keeps_spare)
         case "silence":
-            yield Action(SILENCE, number), over(_silent(now, number, rules), number)
+            return SILENCE, _silent(now, number, rules)
         case _:
-            word: Word = "uncertain" if host.begun.lost else "dead"
-            yield Action(NOTE, number), over(_refused(now, number, 0, word), number)
+            return NOTE, _refused(now, number, 0, "uncertain" if host.begun.lost else "dead")
 
 
 def _committed(state: State, number: int, rules: Rules) -> State:
@@ -195,7 +202,7 @@ def _committed(state: State, number: int, rules: Rules) -> State:
     kept = record.word not in {"revoked", "erased"}
     same = kept and rules.stores_late and record.token == begun.token
     if (record.intent == number and kept) or not rules.fences_commit or not rules.seals_intent:
-        return written(state, number, Record(came))._replace(doubt="")
+        return written(state, number, Record(came, consent=begun.consent))._replace(doubt="")
     if not same:
         return state
     spare = 0 if record.spare in {begun.spare, begun.token} else record.spare
@@ -211,7 +218,7 @@ def _refused(state: State, number: int, mine: int, word: Word = "live") -> State
         if mine and not others and record.token in spent and record.word not in {"revoked", "erased"}:
             return written(state, number, record._replace(spare=mine, word="live"))
         return state
-    ended = Record(record.token, 0, 0, 0, word)
+    ended = record._replace(spare=0, intent=0, lost=0, word=word)
     if record.token != begun.token or others:
         ended = ended._replace(word="live", spare=mine or record.spare)
     elif word == "live":
@@ -235,22 +242,24 @@ def written(state: State, number: int, record: Record) -> State:
 
 
 def remembered(state: State, number: int) -> State:
-    host, newest = state.hosts[number - 1], state.record
-    if state.behind is None or not is_ancestor(state.behind, newest):
-        newest = None
+    host, behind = state.hosts[number - 1], state.behind
+    newest = state.record if behind is not None and is_ancestor(behind, state.record) else None
     return state if host.remembers == newest else state.with_host(number, host._replace(remembers=newest))
 
 
 def is_ancestor(record: Record, newest: Record) -> bool:
-    """Return whether a record has an older token than another one, or is not yet revoked. An erasure leaves none."""
-    if newest.word == "erased" or record.word in {"revoked", "erased"}:
-        return False
-    return record.token < newest.token or (record.token == newest.token and newest.word == "revoked")
+    """Return whether a record is of an earlier consent than another one, not yet revoked, or has an older token. An erasure
+    leaves nothing to compare with."""
+    if "erased" in {record.word, newest.word} or record.consent != newest.consent:
+        return record.word != "erased" and 0 < record.consent < newest.consent
+    if record.word == "revoked" or newest.word == "revoked":
+        return record.word != newest.word == "revoked"
+    return record.token < newest.token
 
 
 def restored(state: State, number: int, rules: Rules) -> State:
-    """Return the state after the host has read the record. It writes back what the database has lost, which may be older
-    than what another host has lost."""
+    """Return the state as the host sees it: it remembers what the database has lost, which may be older than what another
+    host has lost."""
     if not state.failed_over:
         return remembered(state, number)
     if not has_newer(state, number, rules):
@@ -260,13 +269,18 @@ def restored(state: State, number: int, rules: Rules) -> State:
     return state._replace(record=lost._replace(intent=owner_of(state, lost), since=False))
 
 
+def unwritten(state: State, seen: State) -> State:
+    """Return the state after a look that changes nothing."""
+    return state if state.failed_over else seen
+
+
 def has_newer(state: State, number: int, rules: Rules) -> bool:
     """Return whether a host remembers what the database has lost, and writes it back. What came after the loss stays."""
     newest = state.hosts[number - 1].remembers
     if not rules.writes_back or not state.failed_over or newest is None:
         return False
     if not rules.fences_write_back:
-        return newest[:2] != state.record[:2]
+        return newest.token != state.record.token
     return is_ancestor(state.record, newest)
 
 

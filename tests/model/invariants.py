@@ -38,7 +38,7 @@ def a_spent_token_is_sent_again_only_if_its_answer_was_lost(before: State, actio
 
 def no_older_token_is_written_over_a_newer_one(before: State, action: Action, after: State) -> str:
     """(2)"""
-    if action.word in (*ENVIRONMENT, *PEOPLE) or not after.record.token:
+    if action.word in (*ENVIRONMENT, *PEOPLE) or after.record.word in {"revoked", "erased"}:
         return ""
     return _cause(before) if after.record.token < before.record.token else ""
 

@@ -22,11 +22,12 @@ Cause = tuple[State, Action] | None
 @dataclass
 class Found:
     """How each state was reached first, and for each reason the first action that broke an invariant, or by which the
-    broker ended the family."""
+    broker ended the family. `shapes` has the first action of each shape, for a replay that passes through all of them."""
 
     reached: dict[State, Cause] = field(default_factory=dict)
     broken: dict[Broken, tuple[State, Action, State]] = field(default_factory=dict)
     ended: dict[str, tuple[State, Action, State]] = field(default_factory=dict)
+    shapes: dict[tuple[object, ...], tuple[State, Action, State]] = field(default_factory=dict)
     actions: int = 0
     whole: bool = False
 
@@ -39,8 +40,11 @@ class Found:
         return steps[::-1]
 
     def trace(self, why: Broken | str) -> list[tuple[Action, State]]:
-        before, action, after = self.ended[why] if isinstance(why, str) else self.broken[why]
-        return [*self.path(before), (action, after)]
+        return self.with_last(self.ended[why] if isinstance(why, str) else self.broken[why])
+
+    def with_last(self, last: tuple[State, Action, State]) -> list[tuple[Action, State]]:
+        """Return the shortest way to an action, with it."""
+        return [*self.path(last[0]), last[1:]]
 
 
 def search(
@@ -62,6 +66,7 @@ def search(
         before = queue.popleft()
         for action, after in successors(before, rules, habit):
             found.actions += 1
+            found.shapes.setdefault(_shape(before, action, after), (before, action, after))
             if (why := broken(before, action, after)) is not None:
                 found.broken.setdefault(why, (before, action, after))
                 if known is not None and why not in known:
@@ -74,6 +79,25 @@ def search(
                 queue.append(after)
     found.whole = not queue
     return found
+
+
+def follow(rules: Rules, bounds: Bounds, *lines: str) -> list[tuple[Action, State]]:
+    """Return the trace with these lines."""
+    trace, state = list[tuple[Action, State]](), first_state(bounds)
+    for line in lines:
+        after = {str(action): (action, after) for action, after in successors(state, rules, "strict")}
+        trace.append(after[line])
+        state = trace[-1][1]
+    return trace
+
+
+def _shape(before: State, action: Action, after: State) -> tuple[object, ...]:
+    """Return what an action is about, without its numbers."""
+    record, host = before.record, before.hosts[action.host - 1]
+    mine = 0 if not record.intent else 1 if record.intent == action.host else 2
+    age = (record.token > host.begun.token) - (record.token < host.begun.token)
+    facts = (record.word, after.record.word, mine, bool(record.spare), bool(host.begun.spare), bool(record.lost), age)
+    return action.word, before.up, before.failed_over, host.step, host.kind, host.contact, *facts
 
 
 def told(trace: list[tuple[Action, State]]) -> Iterator[str]:

@@ -80,6 +80,7 @@ class Record(NamedTuple):
     lost: int = 0  # answers lost before that attempt
     word: Word = "live"
     since: bool = False
+    consent: int = 1  # the first refresh token that came with it
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -87,7 +88,7 @@ class Record(NamedTuple):
         return tuple(each for each in (self.spare, self.token) if each) if self.word == "live" else ()
 
 
-NOTHING: Final = Record(0, word="erased")
+NOTHING: Final = Record(0, word="erased", consent=0)
 
 
 class Host(NamedTuple):

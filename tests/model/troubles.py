@@ -41,7 +41,7 @@ def successors(state: State, rules: Rules, habit: Habit) -> Next:
     if state.left.persons and state.up:
         for number in range(1, len(state.hosts) + 1 if state.behind is not None else 2):
             if not state.hosts[number - 1].asleep:
-                yield from _person(restored(state, number, rules).one_less("persons"), number)
+                yield from _person(state.one_less("persons"), restored(state, number, rules).one_less("persons"), number)
 
 
 def _ends(state: State, number: int, rules: Rules) -> Next:
@@ -115,15 +115,15 @@ def _failed_over(state: State) -> State:
     return state._replace(record=behind, behind=None, lease=0, failed_over=True, doubt="lost writes")
 
 
-def _person(state: State, number: int) -> Next:
-    record, provider = state.record, state.provider
+def _person(state: State, seen: State, number: int) -> Next:
+    record, provider = seen.record, state.provider
     ended = provider._replace(family="withdrawn") if provider.family == "lives" else provider
     if record.word in {"live", "dead", "uncertain"}:
         revoked = record._replace(word="revoked", spare=0, intent=0, lost=0)
-        yield Action(REVOKE, number), written(state, number, revoked)._replace(provider=ended)
-        yield Action(ERASE, number), written(state, number, NOTHING)._replace(provider=ended)
+        yield Action(REVOKE, number), written(seen, number, revoked)._replace(provider=ended)
+        yield Action(ERASE, number), written(seen, number, NOTHING)._replace(provider=ended)
     if provider.family == "lives":
         yield Action(WITHDRAW_THERE), state._replace(provider=ended)
     new = Provider(provider.newest + 1, provider.newest + 1)
-    consented = written(state, number, Record(new.newest))
+    consented = written(seen, number, Record(new.newest, consent=new.newest))
     yield Action(CONSENT, number), consented._replace(provider=new, doubt="")

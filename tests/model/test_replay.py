@@ -1,0 +1,83 @@
+"""The model bound to the code: its traces, step by step, in the real transaction, repository and stores."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+
+from tests.kit import forms
+from tests.kit.postgres import Server
+from tests.model.bounds import SMALL
+from tests.model.mutants import MUTANTS, Mutant
+from tests.model.search import Found, follow, search
+from tests.model.state import CURRENT, Bounds
+from tests.model.stores import Stores, in_files, in_memory, in_postgres, sampled, shapes
+
+MOST = 400 if forms.is_long() else 60  # traces of each table row
+SOME = 60 if forms.is_long() else 8  # of a store that is slower
+KEPT = [name for name, bounds in SMALL.items() if not bounds.lost_writes]
+
+
+@functools.cache
+def searched(name: str) -> Found:
+    return search(CURRENT, SMALL[name])
+
+
+async def replayed(stores: Stores, name: str, most: int) -> None:
+    for trace in sampled(searched(name), most):
+        await stores.replay(trace)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+async def test_the_code_does_what_the_model_does(name: str):
+    await replayed(in_memory(), name, MOST)
+    for trace in shapes(searched(name)):
+        await in_memory().replay(trace)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KEPT)
+async def test_so_does_a_store_of_files(tmp_path: Path, name: str):
+    async with in_files(tmp_path) as stores:
+        await replayed(stores, name, SOME)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+async def test_so_does_a_store_in_postgresql(postgres_server: Server, tmp_path: Path, name: str):
+    async with in_postgres(postgres_server, tmp_path) as stores:
+        await replayed(stores, name, SOME)
+
+
+ANSWERED = (
+    "host A has a caller whose token has ended (1)",
+    "host A takes the lease (2)",
+    "host A reads again and seals its intent (3, 5)",
+    "host A asks whether it still may send: yes (6)",
+    "host A sends its refresh token (6)",
+    "host A gets the answer (7)",
+    "the standby falls behind",
+)
+LOST = ("the database goes away", "the database is back without its last transactions")
+
+
+@pytest.mark.parametrize("done", ["revokes the grant for its person", "stores a new consent"])
+async def test_what_a_person_did_is_written_back_over_an_answer_that_was_stored_since(done: str):
+    """The answer belongs to a request from before, over a record from before."""
+    late = "host A stores the refresh token of the answer (8)", "host B writes back what the database has lost"
+    trace = follow(CURRENT, SMALL["lost writes and people"], *ANSWERED, f"host B {done}", *LOST, *late)
+    await in_memory().replay(trace)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+async def test_the_replay_notices_when(monkeypatch: pytest.MonkeyPatch, name: str):
+    mutant: Mutant = MUTANTS[name]
+    found = searched(mutant.bounds)
+    monkeypatch.setattr(mutant.owner, mutant.name, mutant.change(getattr(mutant.owner, mutant.name)))
+    with pytest.raises(AssertionError, match="after "):
+        for trace in shapes(found):
+            await in_memory().replay(trace)
