@@ -182,12 +182,12 @@ class Writeback:
     async def _drop_unwanted(
         self, app: OAuthApp, begun: Grant, refused: RefreshRefused, refresh_state: RefreshState, grant: Grant | None
     ) -> None:
-        is_over = grant is not None and awaits(grant, app.registration)
+        is_over = grant is None or awaits(grant, app.registration)
         is_replaced = grant is not None and grant.consent != begun.consent
-        if grant is not None and (is_over or (is_replaced and not refresh_state.ended)):
+        if is_over or (is_replaced and not refresh_state.ended):
             if refused.spare is not None or refused.access is not None:
                 instead_of = None if is_over else begun
-                await self.late(app, grant.subject, refresh=refused.spare, access=refused.access, begun=instead_of)
+                await self.late(app, begun.subject, refresh=refused.spare, access=refused.access, begun=instead_of)
             return
         spare = refused.spare if refresh_state.ended else None  # while the grant may go on, it may be all it has
         unwanted = IssuedTokens.of(spare, refused.access)

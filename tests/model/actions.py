@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.model.state import ACTIVE, ORPHAN, QUIET, STEADY, Habit, Host, Provider, Record, Rules, State, Word
+from tests.model.state import ORPHAN, QUIET, STEADY, Habit, Provider, Record, Rules, State, Word
+from tests.model.versions import doubted, over, restored, unwritten, written
 
 
 class Action(NamedTuple):
@@ -102,7 +103,7 @@ def _seal(state: State, number: int, rules: Rules) -> Next:
     sealed = record._replace(intent=number, lost=max(lost, int(doubtful)))
     begun = now.with_host(number, host._replace(step="sealed", begun=sealed._replace(since=False)))
     if record.intent not in {0, ORPHAN} or doubtful:  # it takes over from a host that may live
-        begun = _doubted(begun, "not settled")
+        begun = doubted(begun, "not settled")
     yield Action(SEAL, number), written(begun, number, sealed) if rules.seals_intent else begun
 
 
@@ -114,7 +115,7 @@ def _may_go_on(state: State, number: int, rules: Rules) -> bool:
 
 def _ask(state: State, number: int, rules: Rules) -> Next:
     if rules.reads_before_sending and not state.up:
-        yield Action(CANNOT, number), over(_doubted(state, "not settled"), number)
+        yield Action(CANNOT, number), over(doubted(state, "not settled"), number)
         return
     now = restored(state, number, rules) if state.up else state
     host = now.hosts[number - 1]
@@ -124,7 +125,7 @@ def _ask(state: State, number: int, rules: Rules) -> Next:
         looked = unwritten(state, now)
         yield Action(MAY, number), looked.with_host(number, looked.hosts[number - 1]._replace(step="may send"))
     elif not now.up:
-        yield Action(CANNOT, number), over(_doubted(now, "not settled"), number)
+        yield Action(CANNOT, number), over(doubted(now, "not settled"), number)
     else:
         yield Action(WITHDRAW, number), over(_withdrawn(state, now, number, rules), number)
 
@@ -145,7 +146,7 @@ def _send(state: State, number: int, habit: Habit) -> Next:
     yield Action(SEND, number), state.with_host(number, sent)._replace(provider=provider)
     if state.left.bad_answers:
         silent = state.with_host(number, host._replace(step="answered", kind="silence"))
-        yield Action(UNHEARD, number), _doubted(silent.one_less("bad_answers"), "not settled")
+        yield Action(UNHEARD, number), doubted(silent.one_less("bad_answers"), "not settled")
 
 
 def redeemed(provider: Provider, token: int, habit: Habit) -> tuple[Provider, int]:
@@ -163,7 +164,7 @@ def _answer(state: State, number: int) -> Next:
     yield Action(HEAR, number), state.with_host(number, host._replace(step="answered"))
     if state.left.bad_answers:
         silent = state.with_host(number, host._replace(step="answered", kind="silence", came=0))
-        lost = silent._replace(doubt="an answer was lost") if host.fresh else _doubted(silent, "not settled")
+        lost = silent._replace(doubt="an answer was lost") if host.fresh else doubted(silent, "not settled")
         yield Action(LOSE, number), lost.one_less("bad_answers")
         if host.kind == "token":
             junk = state.with_host(number, host._replace(step="answered", kind="junk"))
@@ -174,9 +175,9 @@ def _store(state: State, number: int, rules: Rules) -> Next:
     host = state.hosts[number - 1]
     if not state.up:
         if host.kind in {"refused", "silence"}:
-            yield Action(CANNOT, number), over(_doubted(state, "not settled"), number)
+            yield Action(CANNOT, number), over(doubted(state, "not settled"), number)
         elif not rules.never_gives_up:
-            yield Action(GIVE_UP, number), over(_doubted(state, "not settled"), number)
+            yield Action(GIVE_UP, number), over(doubted(state, "not settled"), number)
         return
     now = restored(state, number, rules)
     word, after = _judged(now, number, rules)
@@ -231,77 +232,3 @@ def _silent(state: State, number: int, rules: Rules) -> State:
     if record.intent == number and (record.token != begun.token or not rules.keeps_lost):
         return written(state, number, record._replace(intent=0, lost=0))
     return state
-
-
-# what the steps share
-
-
-def written(state: State, number: int, record: Record) -> State:
-    """Write a version of the record, which the host then remembers."""
-    return remembered(state._replace(record=record._replace(since=state.failed_over)), number)
-
-
-def remembered(state: State, number: int) -> State:
-    host, behind = state.hosts[number - 1], state.behind
-    newest = state.record if behind is not None and is_ancestor(behind, state.record) else None
-    return state if host.remembers == newest else state.with_host(number, host._replace(remembers=newest))
-
-
-def is_ancestor(record: Record, newest: Record) -> bool:
-    """Return whether a record is of an earlier consent than another one, not yet revoked, or has an older token. An erasure
-    leaves nothing to compare with."""
-    if "erased" in {record.word, newest.word} or record.consent != newest.consent:
-        return record.word != "erased" and 0 < record.consent < newest.consent
-    if record.word == "revoked" or newest.word == "revoked":
-        return record.word != newest.word == "revoked"
-    return record.token < newest.token
-
-
-def restored(state: State, number: int, rules: Rules) -> State:
-    """Return the state as the host sees it: it remembers what the database has lost, which may be older than what another
-    host has lost."""
-    if not state.failed_over:
-        return remembered(state, number)
-    if not has_newer(state, number, rules):
-        return state
-    lost = state.hosts[number - 1].remembers
-    assert lost is not None
-    return state._replace(record=lost._replace(intent=owner_of(state, lost), since=False))
-
-
-def unwritten(state: State, seen: State) -> State:
-    """Return the state after a look that changes nothing."""
-    return state if state.failed_over else seen
-
-
-def has_newer(state: State, number: int, rules: Rules) -> bool:
-    """Return whether a host remembers what the database has lost, and writes it back. What came after the loss stays."""
-    newest = state.hosts[number - 1].remembers
-    if not rules.writes_back or not state.failed_over or newest is None:
-        return False
-    if not rules.fences_write_back:
-        return newest.token != state.record.token
-    return is_ancestor(state.record, newest)
-
-
-def owner_of(state: State, record: Record) -> int:
-    """Return whose attempt an intent of an older version is."""
-    if record.intent in {0, ORPHAN}:
-        return record.intent
-    owner = state.hosts[record.intent - 1]
-    return record.intent if owner.step in ACTIVE and owner.begun == record._replace(since=False) else ORPHAN
-
-
-def _doubted(state: State, why: str) -> State:
-    return state._replace(doubt=state.doubt or why)
-
-
-def over(state: State, number: int) -> State:
-    """Return the state after the host has ended its refresh. Without a database its lease lapses."""
-    idle = Host(contact=state.hosts[number - 1].contact, remembers=state.hosts[number - 1].remembers)
-    after = state.with_host(number, idle)
-    if after.record.intent == number:
-        after = after._replace(record=after.record._replace(intent=ORPHAN))
-    if abs(state.lease) == number:
-        after = after._replace(lease=0 if state.up else -number)
-    return after

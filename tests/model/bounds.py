@@ -51,7 +51,7 @@ def _broken(invariant: Invariant, *whys: str) -> set[Broken]:
 
 
 FROZEN: Final = _broken(
-    # Nobody can tell a host that is frozen from one that has died, nor keep it from going on where it was.
+    # No other host can tell one that is frozen from one that has died, nor keep it from going on where it was.
     invariants.a_spent_token_is_sent_again_only_if_its_answer_was_lost,
     "a host has its successor; a host was frozen when it was sent",
     "a host has its successor; a host was frozen when it was answered",
@@ -61,7 +61,13 @@ FROZEN: Final = _broken(
 UNREMEMBERED: Final = _broken(
     # The database has lost it, and who has stored it has died: the grant ends as `uncertain`.
     invariants.at_rest_the_store_has_the_newest_token_or_an_intent,
-    "no living broker remembers what was lost",
+    "no living broker remembers the newest token",
+)
+TWO_LOSSES: Final = _broken(
+    # A record that is written back from memory counts as the newest, also where a newer token died with its holder: the
+    # end is told as `expired`, not as `refreshUncertain`. Both lead to the same link.
+    invariants.the_end_of_a_grant_is_told_rightly,
+    "the database had lost it, and its holder has died",
 )
 BY_NATURE: Final = FROZEN | UNREMEMBERED
 ENDS_BY_NATURE: Final = {"its holder was killed", "an answer was lost", "lost writes"}

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.model import actions, troubles
-from tests.model.actions import Action, has_newer, is_ancestor
+from tests.model.actions import Action
 from tests.model.state import CURRENT, Host, Record, State
+from tests.model.versions import has_newer, is_ancestor
 
 SENDS = (actions.SEND, actions.UNHEARD)
 ENVIRONMENT = (troubles.KILL, troubles.FAIL_OVER, actions.LOSE)
@@ -56,10 +57,14 @@ def the_only_copy_of_a_rotated_token_is_never_dropped(before: State, action: Act
 def the_end_of_a_grant_is_told_rightly(before: State, action: Action, after: State) -> str:
     """(4) `dead` only by the provider's own word, `uncertain` only where an answer may be lost."""
     word = after.record.word
-    if before.record.word == word or word not in {"dead", "uncertain"} or _is_written_back(before, after):
+    if before.record.word == word or word not in {"dead", "uncertain"}:
+        return ""
+    if action.word in ENVIRONMENT or _is_written_back(before, after):
         return ""
     if word == "dead":
-        return "" if after.provider.family == "withdrawn" or _is_old(before, action) else _cause(before)
+        if after.provider.family == "withdrawn" or _is_old(before, action):
+            return ""
+        return "the database had lost it, and its holder has died" if before.failed_over else _cause(before)
     return "" if before.doubt else "no answer was lost"
 
 
@@ -83,7 +88,7 @@ def at_rest_the_store_has_the_newest_token_or_an_intent(_: State, __: Action, af
     record = after.record
     if after.provider.newest in (record.token, record.spare) or record.intent:
         return ""
-    return "no living broker remembers what was lost" if after.failed_over else after.doubt or "no answer was lost"
+    return "no living broker remembers the newest token" if after.failed_over else after.doubt or "no answer was lost"
 
 
 def a_living_broker_writes_back_what_the_database_has_lost(_: State, __: Action, after: State) -> str:

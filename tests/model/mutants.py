@@ -50,7 +50,7 @@ def _early(commit: Any) -> Any:
 
 
 def _once(_: Any) -> Any:
-    async def keep(self: Any, after: Grant, room: Any, write: Any, meanwhile: Any) -> Any:  # noqa: ARG001
+    async def keep(self: Any, after: Grant, room: Any, write: Any, meanwhile: Any) -> Any:
         try:
             return await write(room), None
         except Exception as error:  # noqa: BLE001
@@ -60,7 +60,7 @@ def _once(_: Any) -> Any:
 
 
 def _only_the_lease(_: Any) -> Any:
-    async def may_send(self: Any, job: Any, begun: Any, lease: Any, secret: Any) -> bool:  # noqa: ARG001
+    async def may_send(self: Any, job: Any, begun: Any, lease: Any, secret: Any) -> bool:
         holds: bool = await lease.holds()
         return holds
 
@@ -68,7 +68,7 @@ def _only_the_lease(_: Any) -> Any:
 
 
 def _only_the_grant(_: Any) -> Any:
-    async def may_send(self: Any, job: Any, begun: Any, lease: Any, secret: Any) -> bool:  # noqa: ARG001
+    async def may_send(self: Any, job: Any, begun: Any, lease: Any, secret: Any) -> bool:
         held = await self._newest(job)
         return held is not None and held.record.is_attempted_as(begun) and secret in held.record.refresh_tokens
 
@@ -76,7 +76,7 @@ def _only_the_grant(_: Any) -> Any:
 
 
 def _only_the_intent(_: Any) -> Any:
-    async def may_send(self: Any, job: Any, begun: Any, lease: Any, secret: Any) -> bool:  # noqa: ARG001
+    async def may_send(self: Any, job: Any, begun: Any, lease: Any, secret: Any) -> bool:
         held = await self._newest(job)
         return held is not None and held.record.is_attempted_as(begun) and await lease.holds()
 
@@ -90,13 +90,17 @@ def _without_spare(after: Any) -> Any:
 def _tokens_of_the_ended(_: Any) -> Any:
     def tokens(self: Grant) -> tuple[Any, ...]:
         token = self.token
-        return () if token is None or self.revoked else tuple(filter(None, (self.refresh_state.spare, token.refresh_token)))
+        return (
+            ()
+            if token is None or self.revoked
+            else tuple(filter(None, (self.refresh_state.spare, token.refresh_token)))
+        )
 
     return property(tokens)
 
 
 def _over_everything(_: Any) -> Any:
-    return lambda self, begun, after: replace(self, token=after.token, refresh_state=after.refresh_state)  # noqa: ARG005
+    return lambda self, begun, after: replace(self, token=after.token, refresh_state=after.refresh_state)
 
 
 def _also_revoked(_: Any) -> Any:

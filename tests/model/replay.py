@@ -3,96 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
-from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
-from oauthbroker.model.settings import Limits
-from oauthbroker.observability.logging import json_log
-from oauthbroker.observability.metrics import Metrics
-from oauthbroker.protocol.refresh_call import Redeemer
-from oauthbroker.records import Grant, RefreshState, Token
-from oauthbroker.refresh.circuit import Circuits
-from oauthbroker.refresh.job import RefreshJob
-from oauthbroker.refresh.retry_store import RetryStore
-from oauthbroker.refresh.transaction import RefreshTransaction
-from oauthbroker.refresh.writeback import Writeback
+from oauthbroker.records import Grant, Token
 from oauthbroker.repository.lost_writes import write_back
 from oauthbroker.repository.repository import Repository
 from oauthbroker.store.port import Store
 from oauthbroker.testing import TestClock
 from tests.model import actions, troubles
 from tests.model.actions import Action, redeemed
-from tests.model.gates import OVER, GatedAsker, GatedStore, Gates, NoDiscovery, Owners, Shared
-from tests.model.state import ACTIVE, QUIET, Provider, State
+from tests.model.gates import OVER, GatedStore, Shared
+from tests.model.host_process import APP, HostProcess
+from tests.model.state import ACTIVE, ORPHAN, QUIET, Provider, State
 
-APP = OAuthApp(
-    name="mail",
-    provider="oidc",
-    flow="authorizationCode",
-    subject_mode="user",
-    client=Client("client", Secret("secret of the client")),
-    endpoints=Endpoints(token_url="https://provider.example/token"),
-    scopes=("read",),
-    redirect=Redirect("/callback", "https://broker.example"),
-    owner=Owner(),
-)
 LONG = 400  # seconds: longer than any pause after a lost answer
 Trace = list[tuple[Action, State]]
-
-
-class HostProcess:
-    """One broker process: what of it takes part in a refresh."""
-
-    def __init__(self, world: World, number: int) -> None:
-        self.store, self.gates = GatedStore(world.stores[number - 1], world.shared, number), Gates()
-        self.attempt = ""  # of the intent that it has sealed last
-        self.asker = GatedAsker(world.reply)
-        self.repository = Repository(self.store)  # type: ignore[arg-type]
-        clock, log, metrics = world.clock, json_log(io.StringIO(), world.clock), Metrics()
-        keeper = RetryStore(back=self.repository.back, clock=clock, metrics=metrics, log=log)
-        self.transaction = RefreshTransaction(
-            repository=self.repository,
-            discovery=NoDiscovery(),  # type: ignore[arg-type]
-            redeemer=Redeemer(self.asker, Owners(), clock),  # type: ignore[arg-type]
-            fetch=None,  # type: ignore[arg-type]
-            writeback=Writeback(
-                repository=self.repository, keeper=keeper, drop=_dropped, late=world.revoke_late, clock=clock,
-                audit=AuditList(), metrics=metrics, log=log,
-            ),
-            circuits=Circuits(clock),
-            clock=clock,
-            limits=Limits(),
-            log=log,
-        )  # fmt: skip
-
-    async def call(self, subject: str) -> None:
-        """Begin a call whose token has ended, as the caller sees it."""
-        seen = await self.repository.grant(APP.name, subject)
-        job = RefreshJob(app=APP, subject=subject, seen=seen)
-        self.transaction.circuits = Circuits(self.transaction.clock)
-        self.gates = Gates()
-        self.gates.begin(self.transaction.refresh(job), self._rest)
-
-    async def _rest(self) -> None:
-        if under_way := self.transaction._flights._under_way._tasks:
-            await asyncio.wait(under_way)
-
-    def kill(self) -> None:
-        self.store.dead = True
-        self.gates.die()
-
-
-async def _dropped(*_: Any, **__: Any) -> bool:
-    return True
 
 
 @dataclass
@@ -117,7 +49,8 @@ class World:
         await self.hosts[0].repository.save_grant(self._grant(1), expect=0)
 
     async def _started(self, number: int) -> HostProcess:
-        process = HostProcess(self, number)
+        store = GatedStore(self.stores[number - 1], self.shared, number)
+        process = HostProcess(store, self.clock, reply=self.reply, late=self.revoke_late)
         with suppress(BrokerError):
             await process.repository.lost_writes()
         return process
@@ -143,7 +76,7 @@ class World:
         self.late.add(_number(refresh))
 
     async def play(self, trace: Trace) -> None:
-        """Play a trace. Raises AssertionError, with what was played, where the code does something else."""
+        """Play a trace. Raises AssertionError, with the actions so far, where the code does something else."""
         begun, before = list[str](), trace[0][1]
         try:
             for action, after in trace:
@@ -250,7 +183,7 @@ class World:
         owner = 0
         if intent is not None:
             mine = [n for n, each in enumerate(self.hosts, 1) if each.attempt == intent.attempt]
-            owner = mine[0] if mine and model.hosts[mine[0] - 1].step in ACTIVE else actions.ORPHAN
+            owner = mine[0] if mine and model.hosts[mine[0] - 1].step in ACTIVE else ORPHAN
         return {
             "word": state.ended or "live",
             "token": (_number(token.refresh_token), int(token.access_token.reveal().removeprefix("access-"))),

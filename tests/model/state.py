@@ -1,6 +1,6 @@
 """The state of the model of refresh: the record of one pair, the hosts, the database and the provider.
 
-Refresh tokens are numbers in the order in which the provider issues them. A host is a number from 1; 0 means nobody.
+Refresh tokens are numbers in the order in which the provider issues them. A host is a number from 1; 0 is none.
 The numbers in brackets are the steps of docs/refresh.md, "How it works".
 """
 
@@ -33,7 +33,7 @@ class Rules(NamedTuple):
     stores_late: bool = True  # (8) the tokens that it sent suffice, also without the lease and the own intent
     grace_after_outage: bool = True  # a lapsed lease is taken only after a grace of steady contact
     grace_at_start: bool = True  # of which a process that starts knows nothing, and waits as well
-    renews_lease: bool = True  # of which it is still the last holder, as soon as it can
+    extends_lease: bool = True  # of which it is still the last holder, as soon as it can
     tries_at_once: bool = True  # an answer is stored as soon as the database is back
     never_gives_up: bool = True  # and tried for as long as the process lives
     reads_before_sending: bool = True  # (6) right before: the own intent still stands
@@ -48,7 +48,7 @@ CURRENT: Final = Rules()
 EARLIER: Final = Rules(  # before outages, failovers and frozen hosts were thought of
     grace_after_outage=False,
     grace_at_start=False,
-    renews_lease=False,
+    extends_lease=False,
     tries_at_once=False,
     never_gives_up=False,
     reads_before_sending=False,
@@ -72,7 +72,7 @@ class Bounds(NamedTuple):
 
 
 class Record(NamedTuple):
-    """The grant in the store. `since`: written since the database lost its last writes, not from memory."""
+    """The grant in the store. `since`: written since the database lost its last writes."""
 
     token: int = 1
     spare: int = 0

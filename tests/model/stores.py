@@ -69,13 +69,12 @@ async def in_files(folder: Path) -> AsyncIterator[Stores]:
 async def in_postgres(server: Server, folder: Path) -> AsyncIterator[Stores]:
     url = server.new_database("model")
     opened: list[PostgresStore] = [open_postgres_store(url, folder) for _ in range(2)]
-    table = "oauthbroker.entry"
 
     async def save() -> Any:
-        server.run(f"drop table if exists behind; create table behind as table {table}", "model")
+        server.run("drop table if exists behind; create table behind as table oauthbroker.entry", "model")
 
     async def load(_: Any) -> None:
-        server.run(f"delete from {table}; insert into {table} select * from behind", "model")
+        server.run("delete from oauthbroker.entry; insert into oauthbroker.entry select * from behind", "model")
 
     yield Stores(opened, TestClock(), save, load)
     for each in opened:

@@ -102,8 +102,8 @@ def test_the_earlier_rules_hold_without_outages_and_frozen_hosts():
 
 
 def test_each_rule_is_in_the_table():
-    """`renews_lease` alone is a right and no duty: without it a refresh only takes longer."""
-    assert set(Rules._fields) - {"renews_lease"} == DROPPED.keys()
+    """`extends_lease` alone is a right and no duty: without it a refresh only takes longer."""
+    assert set(Rules._fields) - {"extends_lease"} == DROPPED.keys()
 
 
 @pytest.mark.slow

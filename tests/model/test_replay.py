@@ -12,7 +12,7 @@ from tests.kit.postgres import Server
 from tests.model.bounds import SMALL
 from tests.model.mutants import MUTANTS, Mutant
 from tests.model.search import Found, follow, search
-from tests.model.state import CURRENT, Bounds
+from tests.model.state import CURRENT
 from tests.model.stores import Stores, in_files, in_memory, in_postgres, sampled, shapes
 
 MOST = 400 if forms.is_long() else 60  # traces of each table row
@@ -67,7 +67,10 @@ LOST = ("the database goes away", "the database is back without its last transac
 @pytest.mark.parametrize("done", ["revokes the grant for its person", "stores a new consent"])
 async def test_what_a_person_did_is_written_back_over_an_answer_that_was_stored_since(done: str):
     """The answer belongs to a request from before, over a record from before."""
-    late = "host A stores the refresh token of the answer (8)", "host B writes back what the database has lost"
+    late = (
+        "host A stores the refresh token of the answer (8)",
+        "host B writes back the record that the database has lost",
+    )
     trace = follow(CURRENT, SMALL["lost writes and people"], *ANSWERED, f"host B {done}", *LOST, *late)
     await in_memory().replay(trace)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from tests.model.actions import Action, Next, has_newer, over, owner_of, restored, steps, written
+from tests.model.actions import Action, Next, steps
 from tests.model.state import ACTIVE, GRACE, NOTHING, QUIET, STEADY, Habit, Host, Provider, Record, Rules, State
+from tests.model.versions import has_newer, over, owner_of, restored, written
 
 KILL = "is killed and starts again"
 FREEZE = "is frozen, and its lease lapses"
 THAW = "goes on"
-RENEW = "renews its lease"
+EXTEND = "extends its lease, which has lapsed or is gone"
 GRACE_ENDS = "has had steady contact for the whole grace"
-WRITE_BACK = "writes back what the database has lost"
+WRITE_BACK = "writes back the record that the database has lost"
 BEHIND = "the standby falls behind"
 AWAY = "the database goes away"
 OUTLAST = "the leases lapse while it is away"
@@ -21,6 +22,7 @@ CONSENT = "stores a new consent"
 ERASE = "erases the grant"
 WITHDRAW_THERE = "the person withdraws at the provider"
 
+_COSTS = ("", "asked", "leased", "sealed", "sent", "answered", "may send")  # of a freeze, the worst last
 HOLDS = ("leased", *ACTIVE)
 FLIGHT = ("sent", "answered")
 
@@ -41,7 +43,9 @@ def successors(state: State, rules: Rules, habit: Habit) -> Next:
     if state.left.persons and state.up:
         for number in range(1, len(state.hosts) + 1 if state.behind is not None else 2):
             if not state.hosts[number - 1].asleep:
-                yield from _person(state.one_less("persons"), restored(state, number, rules).one_less("persons"), number)
+                yield from _person(
+                    state.one_less("persons"), restored(state, number, rules).one_less("persons"), number
+                )
 
 
 def _ends(state: State, number: int, rules: Rules) -> Next:
@@ -49,7 +53,9 @@ def _ends(state: State, number: int, rules: Rules) -> Next:
     if state.left.kills and (host.step != "idle" or host.remembers is not None or host.contact != STEADY):
         yield Action(KILL, number), _killed(state, number, rules)
     if state.left.freezes and host.step != "idle" and abs(state.lease) == number and not host.asleep:
-        frozen = state.with_host(number, host._replace(asleep=True))._replace(frozen=host.step, lease=-number)
+        frozen = state.with_host(number, host._replace(asleep=True))._replace(
+            frozen=max(state.frozen, host.step, key=_COSTS.index), lease=-number
+        )
         yield Action(FREEZE, number), frozen.one_less("freezes")
 
 
@@ -58,8 +64,8 @@ def _goes_on(state: State, number: int, rules: Rules) -> Next:
     if host.asleep:
         yield Action(THAW, number), state.with_host(number, host._replace(asleep=False))
     elif state.up:
-        if rules.renews_lease and host.step in HOLDS and state.lease in {0, -number}:
-            yield Action(RENEW, number), state._replace(lease=number)
+        if rules.extends_lease and host.step in HOLDS and state.lease in {0, -number}:
+            yield Action(EXTEND, number), state._replace(lease=number)
         if host.contact != STEADY and not _within_grace(state, rules):
             yield Action(GRACE_ENDS, number), state.with_host(number, host._replace(contact=STEADY))
         if has_newer(state, number, rules):
@@ -68,7 +74,7 @@ def _goes_on(state: State, number: int, rules: Rules) -> Next:
 
 def _within_grace(state: State, rules: Rules) -> bool:
     """Return whether the grace is not over yet: it is longer than a call of the provider and a write, so a living host
-    stores its answer within it, and writes back what it remembers."""
+    stores its answer within it, and writes back the record that it remembers."""
     awake = [(number, host) for number, host in enumerate(state.hosts, 1) if not host.asleep]
     if rules.tries_at_once and any(host.step in FLIGHT and state.lease != number for number, host in awake):
         return True
