@@ -13,7 +13,7 @@ from typing import Final
 
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import SET_BACK, SystemClock
-from oauthbroker.records import Grant, Token
+from oauthbroker.records import Grant, RefreshState, Token
 from oauthbroker.repository.versioned import Versioned
 from oauthbroker.store.port import Entry
 
@@ -67,7 +67,7 @@ class NewestSeen:
 
     def newer_than(self, found: Versioned[Grant]) -> Grant | None:
         """Return the remembered record if the found version is its ancestor: of a consent that led to it, with an older
-        token, or not yet revoked. A later consent, revocation or refresh is none."""
+        token, without its spare, or not yet revoked. A later consent, revocation or refresh is none."""
         pair = _pair(found.record)
         seen = self._recent(pair)
         if seen is None or not _is_ancestor(found, seen):
@@ -89,11 +89,19 @@ def _is_ancestor(found: Versioned[Grant], seen: _Seen) -> bool:
     there, now = found.record, seen.held.record
     if there.revoked or _line(there) not in seen.lines:
         return False
-    if now.revoked:
-        return there.updated_at <= now.updated_at
-    if _same(there.token, now.token) or there.updated_at > now.updated_at + SET_BACK:
+    if now.revoked or _line(there) != _line(now):  # wins over a late answer, which brings a token that is not known
+        known = any(_same(there.token, token) for token in (*seen.replaced, now.token))
+        return there.updated_at <= now.updated_at or not known
+    if _same(there.token, now.token):
+        return _lacks_spare(there.refresh_state, now.refresh_state)
+    if there.updated_at > now.updated_at + SET_BACK:
         return False
     return any(_same(there.token, token) for token in seen.replaced) or _is_before(found.entry, seen.held.entry)
+
+
+def _lacks_spare(there: RefreshState, now: RefreshState) -> bool:
+    """Tell whether a version is from before the refused answer whose refresh token another one keeps."""
+    return now.spare is not None and there.spare is None and not there.ended
 
 
 def _is_before(one: Entry, other: Entry) -> bool:

@@ -40,6 +40,9 @@ REVOKED = TWO.tombstoned(TWO.updated_at + SECOND)
 
 AHEAD = replace(ONE, updated_at=TWO.updated_at + 100 * SECOND)
 RENEWED = replace(ONE, updated_at=TWO.updated_at + 3600 * SECOND)
+LATE = refreshed(replace(ONE, updated_at=RENEWED.updated_at), 9)  # an answer that was stored since, in another process
+SPARE = replace(TWO, refresh_state=RefreshState(spare=Secret("r-3")))
+DEAD = replace(TWO, refresh_state=RefreshState(ended="dead"))
 Case = tuple[list[tuple[Grant, int]], tuple[Any, ...], Grant | None]
 CASES: dict[str, Case] = {
     "the token before, at its generation": ([(ONE, 3), (TWO, 5)], (ONE, 3), TWO),
@@ -51,9 +54,13 @@ CASES: dict[str, Case] = {
     "the grant that was revoked": ([(ONE, 3), (TWO, 5), (REVOKED, 6)], (TWO, 5), REVOKED),
     "the same after its tokens were erased": ([(TWO, 5), (REVOKED.erased(REVOKED.updated_at), 7)], (TWO, 5), REVOKED.erased(REVOKED.updated_at)),
     "the token before, again after the newer one was stored again": ([(ONE, 3), (TWO, 5), (TWO, 4)], (ONE, 3), TWO),
+    "the consent before, refreshed since": ([(ONE, 3), (CONSENT, 4)], (LATE, 4, 99), CONSENT),
+    "the grant that was revoked, refreshed since": ([(ONE, 3), (REVOKED, 6)], (LATE, 5, 99), REVOKED),
+    "the token itself, without the spare of a refused answer": ([(TWO, 5), (SPARE, 6)], (TWO, 5), SPARE),
     # newer versions, and others
     "the version itself": ([(ONE, 3), (TWO, 5)], (TWO, 5), None),
     "its own token at a lower generation: another host stored it again": ([(ONE, 3), (TWO, 5)], (TWO, 4), None),
+    "its own token, which is dead": ([(TWO, 5), (SPARE, 6)], (DEAD, 5), None),
     "the next token": ([(ONE, 3), (TWO, 5)], (THREE, 7), None),
     "the next token at a lower generation: a host went on from an older version": ([(ONE, 3), (TWO, 5)], (THREE, 4, 99), None),
     "the token before, which the provider has given again an hour later": ([(ONE, 3), (TWO, 5)], (RENEWED, 7), None),
