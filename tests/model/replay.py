@@ -13,7 +13,7 @@ from typing import Any
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
 from oauthbroker.records import Grant, Token
-from oauthbroker.repository.lost_writes import write_back
+from oauthbroker.repository.lost_versions import restore
 from oauthbroker.repository.repository import Repository
 from oauthbroker.store.port import Store
 from oauthbroker.testing import TestClock
@@ -128,7 +128,7 @@ class World:
                 self.shared.history += 1
                 self.shared.since.clear()
             case troubles.WRITE_BACK:
-                assert 1 == len(await write_back(self.hosts[number - 1].repository))
+                assert 1 == len(await restore(self.hosts[number - 1].repository))
             case troubles.WITHDRAW_THERE:
                 self.provider = self.provider._replace(family="withdrawn")
             case troubles.REVOKE | troubles.CONSENT | troubles.ERASE:

@@ -15,8 +15,8 @@ from tests.model.search import Found, follow, search
 from tests.model.state import CURRENT
 from tests.model.stores import Stores, in_files, in_memory, in_postgres, sampled, shapes
 
-MOST = 400 if forms.is_long() else 60  # traces of each table row
-SOME = 60 if forms.is_long() else 8  # of a store that is slower
+MOST = 400 if forms.is_long() else 20  # traces of each table row
+SOME = 60 if forms.is_long() else 6  # of a store that is slower
 KEPT = [name for name, bounds in SMALL.items() if not bounds.lost_writes]
 
 
