@@ -75,6 +75,13 @@ async def test_what_a_person_did_is_written_back_over_an_answer_that_was_stored_
     await in_memory().replay(trace)
 
 
+async def test_the_tokens_of_a_refused_answer_are_revoked_if_the_grant_was_erased_meanwhile():
+    refused = "host A gets an answer that it refuses, with a refresh token (7)", "host A erases the grant"
+    last = "host A stores the refresh token of the answer that it refused (8)"
+    trace = follow(CURRENT, SMALL["people and bad answers"], *ANSWERED[:5], *refused, last)
+    await in_memory().replay(trace)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 async def test_the_replay_notices_when(monkeypatch: pytest.MonkeyPatch, name: str):
