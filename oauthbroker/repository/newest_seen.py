@@ -25,7 +25,7 @@ _Line = tuple[datetime, str | None, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class SeenGrant:
     """The newest version of a grant, the consents and the tokens that it replaced, and when it was seen."""
 
     held: Versioned[Grant]
@@ -39,7 +39,7 @@ class NewestSeen:
 
     def __init__(self, monotonic: Callable[[], float] = SystemClock.monotonic) -> None:
         self._monotonic = monotonic
-        self._seen = Bounded[Pair, _Seen](_MOST)
+        self._seen = Bounded[Pair, SeenGrant](_MOST)
         self.behind = set[Pair]()
 
     def pairs(self) -> list[Pair]:
@@ -57,7 +57,7 @@ class NewestSeen:
             lines |= before.lines
             replaced = tuple(token for token in known if not _same(token, held.record.token))[-_MOST_REPLACED:]
         kept = Versioned(held.record, held.entry.without_body())
-        self._seen.keep(pair, _Seen(held=kept, lines=lines, replaced=replaced, at=self._monotonic()))
+        self._seen.keep(pair, SeenGrant(held=kept, lines=lines, replaced=replaced, at=self._monotonic()))
         self.behind.discard(pair)
         return True
 
@@ -77,15 +77,15 @@ class NewestSeen:
         known = {event.id for event in now.outbox}
         return replace(now, outbox=(*(event for event in there.outbox if event.id not in known), *now.outbox))
 
-    def _recent(self, pair: Pair) -> _Seen | None:
+    def _recent(self, pair: Pair) -> SeenGrant | None:
         seen = self._seen.get(pair)
         return seen if seen is not None and self._is_recent(seen) else None
 
-    def _is_recent(self, seen: _Seen) -> bool:
+    def _is_recent(self, seen: SeenGrant) -> bool:
         return self._monotonic() - seen.at < KEPT_SECONDS
 
 
-def _is_ancestor(found: Versioned[Grant], seen: _Seen) -> bool:
+def _is_ancestor(found: Versioned[Grant], seen: SeenGrant) -> bool:
     there, now = found.record, seen.held.record
     if there.revoked or _line(there) not in seen.lines:
         return False

@@ -170,7 +170,7 @@ class Repository:
         if entry is None:
             return None
         found = self._open_grant(entry, app, subject)
-        newer = self.newest_seen.newer_than(found)
+        newer = None if self.shared is None else self.newest_seen.newer_than(found)
         return self._remember(found) if newer is None else Versioned(newer, entry)
 
     async def lost_writes(self) -> bool:
@@ -218,7 +218,7 @@ class Repository:
     def _remember(self, held: Versioned[Grant]) -> Versioned[Grant]:
         """Cache a version that was read or written, unless a newer one is remembered."""
         pair = (held.record.app, held.record.subject)
-        if self.newest_seen.note(held):
+        if self.shared is None or self.newest_seen.note(held):  # a store of one host loses no acknowledged write
             self._cache.keep(pair, held)
         else:
             self._cache.pop(pair)

@@ -16,6 +16,7 @@ from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.protocol.refresh_call import Redeemer
 from oauthbroker.refresh.circuit import Circuits
+from oauthbroker.refresh.clients import Clients
 from oauthbroker.refresh.job import RefreshJob
 from oauthbroker.refresh.retry_store import RetryStore
 from oauthbroker.refresh.transaction import RefreshTransaction
@@ -44,6 +45,7 @@ class HostProcess:
         self.attempt = ""  # of the intent that it has sealed last
         self.asker = GatedAsker(reply)
         self.repository = Repository(self.store)
+        self.repository.shared = self.store  # type: ignore[assignment]  # one that may lose its last writes
         log, metrics = json_log(io.StringIO(), clock), Metrics()
         keeper = RetryStore(back=self.repository.back, clock=clock, metrics=metrics, log=log)
         self.transaction = RefreshTransaction(
@@ -56,6 +58,7 @@ class HostProcess:
                 audit=AuditList(), metrics=metrics, log=log,
             ),
             circuits=Circuits(clock),
+            clients=Clients(),
             clock=clock,
             limits=Limits(),
             log=log,
