@@ -88,6 +88,6 @@ async def test_an_operator_revokes_a_grant_after_a_fresh_sign_in(stage: Stage) -
 
 async def test_a_user_who_is_no_operator_is_told_so(stage: Stage) -> None:
     person = await sign_in(stage, "mallory")
-    await person.page.get_by_text("your account is no operator").wait_for()
+    await person.page.get_by_text("your account is not an operator").wait_for()
     await person.open(f"{stage.home}/admin/grants")
     await person.page.get_by_role("heading", name="Operator sign-in").wait_for()

@@ -118,8 +118,8 @@ async def test_the_login_is_asked_for_an_id_token_bound_to_this_browser(
 @pytest.mark.parametrize(
     ("harness", "account", "sentence"),
     [
-        ({}, "bob", "no operator"),
-        ({"claims": (("role", "operators"),)}, "bob", "no operator"),
+        ({}, "bob", "not an operator"),
+        ({"claims": (("role", "operators"),)}, "bob", "not an operator"),
         ({"acr": ("phr",)}, "alice", "not by the method"),
         ({"amr": ("mfa", "hwk")}, "alice", "not by the method"),
     ],
