@@ -6,7 +6,7 @@ from pathlib import Path
 
 import oauthbroker.integrations
 
-MOST_LINES = 800
+MOST_LINES = 1350
 MOST_ADAPTER = 150
 
 
