@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
+from contextvars import copy_context
+from functools import partial
 from typing import Any, Final
 
 from langchain.agents.middleware import AgentMiddleware
@@ -45,20 +48,30 @@ class OAuthMiddleware(AgentMiddleware[Any, Turn, Any]):
         return await consent_for(self._broker, turn, name, private_links=self._private_links)
 
     async def awrap_tool_call(self, request: Any, handler: Handler) -> Any:
-        call = request.tool_call
         while True:
             missing = await self.missing(request)
             try:
                 if missing is None:
                     return await handler(request)
-            except InjectionError as error:  # the provider refused the token, or the broker the request
-                missing = error.result if isinstance(error.result, AuthorizationRequired) else error.for_model
+            except InjectionError as error:
+                missing = _lacks(error)
             if isinstance(missing, str):
-                return ToolMessage(missing, tool_call_id=call["id"], name=call["name"], status="error")
-            await self._interrupt(request, missing)
+                return _refusal(request.tool_call, missing)
+            await self._keep(request, missing)
+            _interrupt(missing)
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        return self.wait(self.awrap_tool_call(request, lambda given: asyncio.to_thread(handler, given)))
+        while True:  # the handler runs in this thread: if each call took a second one, all could wait for one
+            missing = self.wait(self.missing(request))
+            try:
+                if missing is None:
+                    return handler(request)
+            except InjectionError as error:
+                missing = _lacks(error)
+            if isinstance(missing, str):
+                return _refusal(request.tool_call, missing)
+            self.wait(self._keep(request, missing))
+            _interrupt(missing)
 
     def wait(self, asked: Coroutine[Any, Any, Any]) -> Any:
         """Do something in the broker's loop for a synchronous call. Raises RuntimeError in the loop's own thread."""
@@ -70,8 +83,8 @@ class OAuthMiddleware(AgentMiddleware[Any, Turn, Any]):
             )
         return asyncio.run_coroutine_threadsafe(asked, self._loop).result()
 
-    async def _interrupt(self, request: Any, asked: AuthorizationRequired) -> None:
-        """Leave the node. Return only if it was resumed and the user has to consent to another app."""
+    async def _keep(self, request: Any, asked: AuthorizationRequired) -> None:
+        """Keep the pause, unless another call of this step asks the same."""
         thread = request.runtime.config["configurable"]["thread_id"]
         step = (thread, str(request.state["messages"][-1].id), asked.auth_session_id)
         call_id = request.tool_call["id"]
@@ -80,8 +93,21 @@ class OAuthMiddleware(AgentMiddleware[Any, Turn, Any]):
         if len(self._leaders) > MOST_STEPS:
             self._leaders.popitem(last=False)
         await pause(self._broker, request.runtime.context, asked, run=thread)
-        while interrupt(shown(asked)) != asked.auth_session_id:
-            pass  # an earlier interrupt of this call, for another session
+
+
+def _interrupt(asked: AuthorizationRequired) -> None:
+    """Leave the node. Return only if it was resumed and the user has to consent to another app."""
+    while interrupt(shown(asked)) != asked.auth_session_id:
+        pass  # an earlier interrupt of this call, for another session
+
+
+def _lacks(error: InjectionError) -> AuthorizationRequired | str:
+    """Return what a call lacks whose token the provider refused, or whose request the broker refused."""
+    return error.result if isinstance(error.result, AuthorizationRequired) else error.for_model
+
+
+def _refusal(call: Any, sentence: str) -> ToolMessage:
+    return ToolMessage(sentence, tool_call_id=call["id"], name=call["name"], status="error")
 
 
 def _loop() -> asyncio.AbstractEventLoop | None:
@@ -125,6 +151,12 @@ def resume_langgraph(
 
 
 async def _in_thread(graph: Any, given: dict[str, Any]) -> AsyncIterator[Any]:
-    chunks, end = graph.stream(**given), object()
-    while (chunk := await asyncio.to_thread(next, chunks, end)) is not end:
-        yield chunk
+    """Yield the chunks of a graph without await, in a thread of its own: asyncio's pool may be full of such runs."""
+    end = object()
+    step: Any = partial(copy_context().run, next, graph.stream(**given), end)
+    pool, loop = ThreadPoolExecutor(1), asyncio.get_running_loop()
+    try:
+        while (chunk := await loop.run_in_executor(pool, step)) is not end:
+            yield chunk
+    finally:
+        pool.shutdown(wait=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -36,30 +35,45 @@ class OAuthMcpMiddleware(OAuthMiddleware):
         return await self._server.missing(request.runtime.context)
 
     async def awrap_model_call(self, request: Any, handler: Handler) -> Any:
+        return await handler(await self._with_tools(request))
+
+    def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        return handler(self.wait(self._with_tools(request)))
+
+    async def _with_tools(self, request: Any) -> Any:
         turn = request.runtime.context
 
         async def tools() -> Any:
             return await load_mcp_tools(None, connection=self._connection(turn), **self._named)
 
         listed = await self._server.listed(turn, tools, self._connect())
-        return await handler(request.override(tools=[*request.tools, *listed]))
-
-    def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        return self.wait(self.awrap_model_call(request, lambda given: asyncio.to_thread(handler, given)))
+        return request.override(tools=[*request.tools, *listed])
 
     async def awrap_tool_call(self, request: Any, handler: Handler) -> Any:
         if not request.tool_call["name"].startswith(self._begin):
             return await handler(request)
 
         async def called(_: Any) -> Any:
-            result = await handler(request.override(tool=self._tool(request)))
-            if isinstance(result, ToolMessage) and result.status == "error":
-                lacks = self._server.lacks(request.runtime.context, result.text)
-                if lacks is not None:
-                    raise lacks
-            return result
+            return self._judged(request, await handler(request.override(tool=self._tool(request))))
 
         return await super().awrap_tool_call(request, called)
+
+    def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        if not request.tool_call["name"].startswith(self._begin):
+            return handler(request)
+
+        def called(_: Any) -> Any:
+            return self._judged(request, handler(request.override(tool=self._tool(request))))
+
+        return super().wrap_tool_call(request, called)
+
+    def _judged(self, request: Any, result: Any) -> Any:
+        """Return a result. Raises AuthorizationNeeded for a call that failed for want of consent."""
+        if isinstance(result, ToolMessage) and result.status == "error":
+            lacks = self._server.lacks(request.runtime.context, result.text)
+            if lacks is not None:
+                raise lacks
+        return result
 
     def _tool(self, request: Any) -> Any:
         name = request.tool_call["name"]

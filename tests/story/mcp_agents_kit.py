@@ -69,12 +69,13 @@ class McpAgents:
             )
         assert {"ready": True} == await self.line()
 
-    async def ask(self, question: str, user: str = "alice") -> None:
-        """Send a user's question to the newest process."""
+    async def ask(self, question: str, user: str = "alice", conversation: str = "") -> None:
+        """Send a user's question to the newest process, by default in the user's own conversation."""
         subject = json.loads((self.config.parent / "subjects.json").read_text())[user]
+        line = {"user": user, "subject": subject, "question": question, "conversation": conversation or user}
         process = self.running[-1].stdin
         assert process
-        process.write(json.dumps({"user": user, "subject": subject, "question": question}).encode() + b"\n")
+        process.write(json.dumps(line).encode() + b"\n")
         await process.drain()
 
     async def line(self) -> dict[str, Any]:

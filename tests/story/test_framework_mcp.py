@@ -137,3 +137,14 @@ async def test_a_tool_without_await_pauses_a_graph_that_is_called_without_await(
     await agents.ask("mail")
     await agents.consent(await agents.paused())
     assert MAIL in await agents.answer()
+
+
+@pytest.mark.parametrize("agents", ["langgraph-sync"], indirect=True)
+async def test_many_calls_without_await_do_not_wait_for_one_another(agents):
+    """More than asyncio's own pool has threads: a call that needed a second one would wait for ever."""
+    await agents.start()
+    await connected(agents)
+    for number in range(40):
+        await agents.ask("whose", conversation=f"conversation-{number}")
+    for _ in range(40):
+        assert "alice" in await agents.answer()

@@ -1,4 +1,4 @@
-"""The shared piece below the MCP clients of frameworks: what a call lacks, whose it is, and what is listed."""
+"""The shared piece below the MCP clients of frameworks: the consent that a call lacks, its user, and the list of tools."""
 
 from __future__ import annotations
 

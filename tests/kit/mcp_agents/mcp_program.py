@@ -42,7 +42,7 @@ def say(**line: Any) -> None:
 
 
 def main(serve: Serves) -> None:
-    """Run an agent until it is killed. Each line of the input has a user, a thread and a question."""
+    """Run an agent until it is killed. Each line of the input has a user, a conversation and a question."""
     logging.basicConfig(level=logging.ERROR)
     config, url, streamed = Path(sys.argv[1]), sys.argv[2], "--streamed" in sys.argv
 
@@ -54,9 +54,7 @@ def main(serve: Serves) -> None:
                 while line := await loop.run_in_executor(None, sys.stdin.readline):
                     asked = json.loads(line)
                     auth = TurnAuth(subjects={"user": asked["subject"]})
-                    turn = Turn(
-                        agent_name="planner", instance_key=asked["user"], origin={"user": asked["user"]}, auth=auth
-                    )
+                    turn = Turn("planner", asked["conversation"], origin={"user": asked["user"]}, auth=auth)
                     group.create_task(_answered(ask, turn, asked["question"]))
                 await asyncio.Event().wait()
 
