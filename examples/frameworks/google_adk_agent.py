@@ -64,7 +64,7 @@ async def serve(broker: Broker, folder: Path, turn: Turn, question: str) -> None
     sessions = SqliteSessionService(str(folder / "checkpoints.sqlite"))
     agent = mail_agent(broker, ScriptedModel(model="scripted"), provider)
     runner = Runner(app_name="example", agent=agent, session_service=sessions)
-    place = {"user_id": "alice", "session_id": THREAD}
+    place: Any = {"user_id": "alice", "session_id": THREAD}
 
     async def deliver(_turn: Turn, answer: RunAnswer) -> None:
         say(**{"paused": answer.pauses} if answer.pauses else {"answer": answer.output})

@@ -48,8 +48,11 @@ spec:
 PLACES = {"mail": "/api/messages", "files": "/api/me"}
 
 
-def prepare(folder: Path, provider: IdentityProvider, base_url: str, *, lease_seconds: int = 60) -> Path:
-    """Prepare a broker for Alice as an operator does. Return the folder of its configuration."""
+def prepare(
+    folder: Path, provider: IdentityProvider, base_url: str, *, lease_seconds: int = 60, apps: tuple[str, ...] = ()
+) -> Path:
+    """Prepare a broker for Alice as an operator does. Return the folder of its configuration. More `apps` of the same
+    client are the caller's."""
     config = folder / "config"
     config.mkdir()
     text = BROKER.format(base_url=base_url, lease_seconds=lease_seconds)
@@ -57,7 +60,7 @@ def prepare(folder: Path, provider: IdentityProvider, base_url: str, *, lease_se
     (config / "broker.yaml").write_text(text, "utf-8")
     _oauthbroker(config, "init")
     client = provider.register(
-        Client("demo", redirect_uris=tuple(f"{base_url}/oauth/callback/{name}" for name in PLACES))
+        Client("demo", redirect_uris=tuple(f"{base_url}/oauth/callback/{name}" for name in (*PLACES, *apps)))
     )
     _oauthbroker(config, "secrets", "set", "demo", "client_secret", given=client.reveal_secret())
     places = json.dumps({name: provider.url(path) for name, path in PLACES.items()})

@@ -11,29 +11,39 @@ from oauthbroker import Room
 if TYPE_CHECKING:
     from oauthbroker.integrations.consent import consent_for
     from oauthbroker.integrations.google_adk import OAuthProvider, resume_google_adk, run_google_adk, say_refusal
+    from oauthbroker.integrations.google_adk_mcp import OAuthMcpTools
     from oauthbroker.integrations.kept_answers import RunAnswer
     from oauthbroker.integrations.langgraph import OAuthMiddleware, resume_langgraph
+    from oauthbroker.integrations.langgraph_mcp import OAuthMcpMiddleware
+    from oauthbroker.integrations.mcp_servers import OAuthMcp
     from oauthbroker.integrations.openai_agents import consent_first, resume_openai_agents, run_openai_agents
+    from oauthbroker.integrations.openai_agents_mcp import OAuthMcpServer
     from oauthbroker.integrations.paused_runs import PausedRun, pause
     from oauthbroker.integrations.pydantic_ai import OAuthToolset, resume_pydantic_ai, run_pydantic_ai
+    from oauthbroker.integrations.pydantic_ai_mcp import OAuthMcpToolset
     from oauthbroker.integrations.resuming import PauseEnd, resume
     from oauthbroker.integrations.versions import UnfitFramework
 
 __all__ = [
-    "ROOM", "OAuthMiddleware", "OAuthProvider", "OAuthToolset", "PauseEnd", "PausedRun", "RunAnswer",
-    "UnfitFramework", "consent_first", "consent_for", "pause", "resume", "resume_google_adk", "resume_langgraph",
-    "resume_openai_agents", "resume_pydantic_ai", "run_google_adk", "run_openai_agents", "run_pydantic_ai",
-    "say_refusal",
+    "ROOM", "OAuthMcp", "OAuthMcpMiddleware", "OAuthMcpServer", "OAuthMcpTools", "OAuthMcpToolset", "OAuthMiddleware",
+    "OAuthProvider", "OAuthToolset", "PauseEnd", "PausedRun", "RunAnswer", "UnfitFramework", "consent_first",
+    "consent_for", "pause", "resume", "resume_google_adk", "resume_langgraph", "resume_openai_agents",
+    "resume_pydantic_ai", "run_google_adk", "run_openai_agents", "run_pydantic_ai", "say_refusal",
 ]  # fmt: skip
 
 ROOM = Room(name="integrations", open="oauthbroker.integrations.paused_runs:open_room")
-_PLACES: Final = {  # the file, which is also the extra of an adapter: its names
+_PLACES: Final = {  # the file, which without `_mcp` is also the extra of an adapter: its names
     "consent": {"consent_for"},
     "kept_answers": {"RunAnswer"},
+    "mcp_servers": {"OAuthMcp"},
     "paused_runs": {"PausedRun", "pause"},
     "resuming": {"PauseEnd", "resume"},
     "versions": {"UnfitFramework"},
     "google_adk": {"OAuthProvider", "resume_google_adk", "run_google_adk", "say_refusal"},
+    "google_adk_mcp": {"OAuthMcpTools"},
+    "langgraph_mcp": {"OAuthMcpMiddleware"},
+    "openai_agents_mcp": {"OAuthMcpServer"},
+    "pydantic_ai_mcp": {"OAuthMcpToolset"},
     "langgraph": {"OAuthMiddleware", "resume_langgraph"},
     "openai_agents": {"consent_first", "resume_openai_agents", "run_openai_agents"},
     "pydantic_ai": {"OAuthToolset", "resume_pydantic_ai", "run_pydantic_ai"},
@@ -47,5 +57,5 @@ if not TYPE_CHECKING:  # with it, a type checker would accept every name
         place = next((place for place, names in _PLACES.items() if name in names), None)
         if place is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import_module(f"{__name__}.versions").check_versions(place)
+        import_module(f"{__name__}.versions").check_versions(place.removesuffix("_mcp"))
         return getattr(import_module(f"{__name__}.{place}"), name)

@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from types import MappingProxyType
+from typing import Any
 
 from oauthbroker import AuthorizationRequired, Broker, Failed, Turn
 
+Missing = AuthorizationRequired | str | None
 _refused: ContextVar[Mapping[str, str]] = ContextVar("refused", default=MappingProxyType({}))
+_resumed: ContextVar[frozenset[str]] = ContextVar("resumed", default=frozenset())
 
 
-async def consent_for(
-    broker: Broker, turn: Turn, tool: str, *, private_links: bool = False
-) -> AuthorizationRequired | str | None:
+async def consent_for(broker: Broker, turn: Turn, tool: str, *, private_links: bool = False) -> Missing:
     """Ask for the consent that `Tool/<tool>` of the configuration needs in a turn. Return the first missing one, a
     sentence for the model if the tool cannot run, or None if it can. A tool without a resource needs no consent."""
     asks_as = f"Tool/{tool}"
     for declared in broker.bundle.tools.get(asks_as, ()):
-        if (sentence := _refused.get().get(declared.app)) is not None:
-            return sentence
         oauth = broker.oauth(turn, asks_as, private_links=private_links)
-        match await oauth.missing_consent(declared.app):
-            case AuthorizationRequired() as result:
-                return result
-            case Failed() as failed:
-                return failed.message
+        if (missing := await app_consent(oauth, declared.app)) is not None:
+            return missing
     return None
+
+
+async def app_consent(oauth: Any, app: str, scopes: Sequence[str] | None = None) -> Missing:
+    """Do the same for one app. `oauth` is the context of a turn."""
+    if (sentence := _refused.get().get(app)) is not None:
+        return sentence
+    result: AuthorizationRequired | Failed | None = await oauth.missing_consent(app, scopes)
+    return result.message if isinstance(result, Failed) else result
 
 
 def refuse(app: str, sentence: str) -> None:
     """Answer requests for an app with a sentence in this task, so that a model that calls again asks no user again."""
     _refused.set({**_refused.get(), app: sentence})
+
+
+def resumes(apps: Iterable[str]) -> None:
+    """Remember in this task that a run goes on which has waited for these apps."""
+    _resumed.set(_resumed.get().union(apps))
+
+
+def is_resumed(app: str) -> bool:
+    """Return whether the run of this task has waited for an app."""
+    return app in _resumed.get()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -15,7 +15,16 @@ from pydantic import Field
 
 from oauthbroker import Broker, InjectionError, Turn
 from oauthbroker.integrations.consent import consent_for
-from oauthbroker.integrations.kept_answers import DeliversAnswer, Reached, RunAnswer, kept, resume_kept
+from oauthbroker.integrations.kept_answers import (
+    DeliversAnswer,
+    Reached,
+    RunAnswer,
+    Streams,
+    kept,
+    resume_kept,
+    streamed,
+)
+from oauthbroker.integrations.mcp_servers import OAuthMcp
 from oauthbroker.integrations.resuming import PauseEnd, TakesOther
 
 _REQUEST = "adk_request_credential"
@@ -41,6 +50,7 @@ class OAuthProvider(BaseAuthProvider):
     def __init__(self, broker: Broker, turn_of: Callable[[Any], Turn], *, private_links: bool = False) -> None:
         self.turn_of = turn_of
         self._broker, self._private_links = broker, private_links
+        self.servers: dict[str, OAuthMcp] = {}  # by the tool of their scheme
 
     def needs(self, tool: str) -> AuthConfig:
         """Return the auth configuration of a tool. Tools of the same apps share one request to the user."""
@@ -50,7 +60,11 @@ class OAuthProvider(BaseAuthProvider):
     async def get_auth_credential(self, auth_config: AuthConfig, context: Any) -> AuthCredential:
         """Return a credential without a token: the client of the broker adds it. With a link, it asks the user."""
         tool = auth_config.auth_scheme.tool
-        missing = await consent_for(self._broker, self.turn_of(context), tool, private_links=self._private_links)
+        turn, server = self.turn_of(context), self.servers.get(tool)
+        if server is not None:
+            missing = await server.missing(turn)
+        else:
+            missing = await consent_for(self._broker, turn, tool, private_links=self._private_links)
         if missing is None:
             return AuthCredential(auth_type=AuthCredentialTypes.OAUTH2, oauth2=OAuth2Auth())
         if isinstance(missing, str):
@@ -68,33 +82,42 @@ async def say_refusal(*, error: Exception, **_call: Any) -> dict[str, Any] | Non
 
 
 async def run_google_adk(
-    broker: Broker, runner: Any, turn: Turn, text: str, *, user_id: str, session_id: str
-) -> RunAnswer:
-    """Send a user's text to a session. A run that pauses is kept for `resume_google_adk`."""
+    broker: Broker, runner: Any, turn: Turn, text: str, *, user_id: str, session_id: str,
+    stream: Streams = None, run_config: Any = None,
+) -> RunAnswer:  # fmt: skip
+    """Send a user's text to a session; `stream` gets the events. A run that pauses is kept for `resume_google_adk`."""
     place = {"user_id": user_id, "session_id": session_id}
-    return await kept(broker, turn, await _reached(runner, [Part(text=text)], place, {}))
+    events = _events(runner, [Part(text=text)], place, run_config)
+    return await kept(broker, turn, await _reached(streamed(events, turn, stream), place, {}))
 
 
 def resume_google_adk(
-    broker: Broker, name: str, runner: Any, *, deliver: DeliversAnswer, other: TakesOther | None = None
-) -> AbstractAsyncContextManager[None]:
-    """Resume the runs of an agent, `name` in its turns, while the block runs. `deliver` gets each turn and answer."""
+    broker: Broker, name: str, runner: Any, *, deliver: DeliversAnswer, other: TakesOther = None,
+    stream: Streams = None, run_config: Any = None,
+) -> AbstractAsyncContextManager[None]:  # fmt: skip
+    """Resume the runs of an agent, `name` in its turns, while the block runs. `deliver` gets each turn and answer, and
+    `stream` the events meanwhile."""
 
-    async def go_on(_turn: Turn, state: Any, _end: PauseEnd) -> Reached:
+    async def go_on(turn: Turn, state: Any, _end: PauseEnd) -> Reached:
         parts = [
             Part(function_response=FunctionResponse(id=state["calls"][key], name=_REQUEST, response=config))
             for key, config in state["configs"].items()
         ]
-        return await _reached(runner, parts, state["place"], state["calls"])
+        events = _events(runner, parts, state["place"], run_config)
+        return await _reached(streamed(events, turn, stream), state["place"], state["calls"])
 
     return resume_kept(broker, name, go_on, deliver=deliver, other=other)
 
 
-async def _reached(runner: Any, parts: list[Part], place: dict[str, str], calls: dict[str, str]) -> Reached:
+def _events(runner: Any, parts: list[Part], place: dict[str, str], run_config: Any) -> Any:
+    return runner.run_async(new_message=Content(role="user", parts=parts), run_config=run_config, **place)
+
+
+async def _reached(events: AsyncIterator[Any], place: dict[str, str], calls: dict[str, str]) -> Reached:
     """Run on. `calls` are ADK's calls for credentials, by key: it makes no new call for a tool that asks again."""
     configs: dict[str, Any] = {}
     texts: list[str] = []
-    async for event in runner.run_async(new_message=Content(role="user", parts=parts), **place):
+    async for event in events:
         new = [call for call in event.get_function_calls() if call.name == _REQUEST]
         calls = calls | {call.args["authConfig"]["credentialKey"]: call.id for call in new}
         again = event.actions.requested_auth_configs.values()

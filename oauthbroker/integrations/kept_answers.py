@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -26,6 +26,7 @@ class RunAnswer:
 Reached = tuple[RunAnswer, Any]  # an answer; or pauses, and the state to go on from
 GoesOnFrom = Callable[[Turn, Any, PauseEnd], Awaitable[Reached]]
 DeliversAnswer = Callable[[Turn, RunAnswer], Awaitable[None]]
+Streams = Callable[[Turn, Any], Awaitable[None]] | None  # gets the framework's events of a run
 
 
 async def kept(broker: Broker, turn: Turn, reached: Reached, *, run: str = "") -> RunAnswer:
@@ -38,7 +39,7 @@ async def kept(broker: Broker, turn: Turn, reached: Reached, *, run: str = "") -
 
 
 def resume_kept(
-    broker: Broker, agent: str, go_on_from: GoesOnFrom, *, deliver: DeliversAnswer, other: TakesOther | None
+    broker: Broker, agent: str, go_on_from: GoesOnFrom, *, deliver: DeliversAnswer, other: TakesOther
 ) -> AbstractAsyncContextManager[None]:
     """Resume runs while the block runs. An answer is kept before it is delivered: no finished run runs again."""
 
@@ -53,3 +54,11 @@ def resume_kept(
         await deliver(run.turn, answer)
 
     return resume(broker, agent, go_on, other=other)
+
+
+async def streamed(events: AsyncIterable[Any], turn: Turn, stream: Streams) -> AsyncIterator[Any]:
+    """Yield the events of a run, each after `stream` has got it."""
+    async for event in events:
+        if stream is not None:
+            await stream(turn, event)
+        yield event

@@ -9,8 +9,16 @@ from agents import FunctionTool, Runner, RunState
 from pydantic_core import to_jsonable_python
 
 from oauthbroker import Broker, Turn
-from oauthbroker.integrations.consent import consent_for
-from oauthbroker.integrations.kept_answers import DeliversAnswer, Reached, RunAnswer, kept, resume_kept
+from oauthbroker.integrations.consent import Missing, consent_for
+from oauthbroker.integrations.kept_answers import (
+    DeliversAnswer,
+    Reached,
+    RunAnswer,
+    Streams,
+    kept,
+    resume_kept,
+    streamed,
+)
 from oauthbroker.integrations.paused_runs import shown
 from oauthbroker.integrations.resuming import PauseEnd, TakesOther
 
@@ -21,35 +29,37 @@ async def consent_first(_context: Any, _arguments: dict[str, Any], _call_id: str
 
 
 async def run_openai_agents(
-    broker: Broker, agent: Any, turn: Turn, prompt: Any, *, private_links: bool = False, **more: Any
-) -> RunAnswer:
-    """Run an agent in a turn, its context, as `Runner.run` does with `more`. A run that pauses is kept for
-    `resume_openai_agents`."""
-    result = await Runner.run(agent, prompt, context=turn, **more)
-    return await kept(broker, turn, await _step(broker, agent, turn, result, private_links=private_links))
+    broker: Broker, agent: Any, turn: Turn, prompt: Any, *, private_links: bool = False,
+    stream: Streams = None, **more: Any,
+) -> RunAnswer:  # fmt: skip
+    """Run an agent in a turn, its context, as `Runner.run` does with `more`; with `stream` as `Runner.run_streamed`
+    does, whose events it gets. A run that pauses is kept for `resume_openai_agents`."""
+    result = await _run(agent, prompt, turn, stream, context=turn, **more)
+    return await kept(
+        broker, turn, await _step(broker, agent, turn, result, private_links=private_links, stream=stream)
+    )
 
 
 def resume_openai_agents(
-    broker: Broker, name: str, agent: Any, *, deliver: DeliversAnswer, other: TakesOther | None = None
+    broker: Broker, name: str, agent: Any, *, deliver: DeliversAnswer, other: TakesOther = None, stream: Streams = None
 ) -> AbstractAsyncContextManager[None]:
-    """Resume the runs of an agent, `name` in its turns, while the block runs. `deliver` gets each turn and answer."""
+    """Resume the runs of an agent, `name` in its turns, while the block runs. `deliver` gets each turn and answer, and
+    `stream` the events meanwhile."""
 
     async def go_on(turn: Turn, state: Any, _end: PauseEnd) -> Reached:
         whole = await RunState.from_json(agent, state["run"], context_override=turn)
-        return await _step(broker, agent, turn, whole, private_links=state["privateLinks"])
+        return await _step(broker, agent, turn, whole, stream, private_links=state["privateLinks"])
 
     return resume_kept(broker, name, go_on, deliver=deliver, other=other)
 
 
-async def _step(broker: Broker, agent: Any, turn: Turn, run: Any, *, private_links: bool) -> Reached:
+async def _step(broker: Broker, agent: Any, turn: Turn, run: Any, stream: Streams, *, private_links: bool) -> Reached:
     """Approve or reject the calls that wait, and run on, until there is an answer or consent is missing."""
     while True:
         state = run if isinstance(run, RunState) else run.to_state()
         pauses = {}
         for item in state.get_interruptions():
-            if not _is_ours(item):
-                raise ValueError("a step waits for consent and for another approval: give their tools to two agents")
-            missing = await consent_for(broker, turn, item.tool_name, private_links=private_links)
+            missing = await _missing(broker, turn, item, private_links=private_links)
             if missing is None:
                 state.approve(item)
             elif isinstance(missing, str):
@@ -62,9 +72,25 @@ async def _step(broker: Broker, agent: Any, turn: Turn, run: Any, *, private_lin
         if not state.get_interruptions():
             history = to_jsonable_python(run.to_input_list())
             return RunAnswer(output=to_jsonable_python(run.final_output), history=history), None
-        run = await Runner.run(agent, state)
+        run = await _run(agent, state, turn, stream)
 
 
-def _is_ours(item: Any) -> bool:
+async def _run(agent: Any, start: Any, turn: Turn, stream: Streams, **more: Any) -> Any:
+    if stream is None:
+        return await Runner.run(agent, start, **more)
+    result = Runner.run_streamed(agent, start, **more)
+    async for _ in streamed(result.stream_events(), turn, stream):
+        pass
+    return result
+
+
+async def _missing(broker: Broker, turn: Turn, item: Any, *, private_links: bool) -> Missing:
+    """Return the consent that a call lacks. Raises ValueError for one that waits for another approval."""
+    for server in item.agent.mcp_servers:
+        mcp = getattr(server, "oauth_mcp", None)
+        if mcp is not None and item.tool_origin is not None and item.tool_origin.mcp_server_name == mcp.name:
+            return await mcp.missing(turn)  # type: ignore[no-any-return]
     tools = [each for each in item.agent.tools if isinstance(each, FunctionTool) and each.name == item.tool_name]
-    return any(each.needs_approval is consent_first for each in tools)
+    if not any(each.needs_approval is consent_first for each in tools):
+        raise ValueError("a step waits for consent and for another approval: give their tools to two agents")
+    return await consent_for(broker, turn, item.tool_name, private_links=private_links)

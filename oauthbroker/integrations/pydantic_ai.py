@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Final
@@ -14,8 +15,16 @@ from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 from pydantic_core import to_jsonable_python
 
 from oauthbroker import AuthorizationRequired, Broker, InjectionError, Turn
-from oauthbroker.integrations.consent import consent_for
-from oauthbroker.integrations.kept_answers import DeliversAnswer, Reached, RunAnswer, kept, resume_kept
+from oauthbroker.integrations.consent import Missing, consent_for
+from oauthbroker.integrations.kept_answers import (
+    DeliversAnswer,
+    Reached,
+    RunAnswer,
+    Streams,
+    kept,
+    resume_kept,
+    streamed,
+)
 from oauthbroker.integrations.paused_runs import shown
 from oauthbroker.integrations.resuming import PauseEnd, TakesOther
 
@@ -34,6 +43,16 @@ class OAuthToolset(WrapperToolset[Turn]):
     broker: Broker
     private_links: bool = False
 
+    async def missing(self, turn: Turn, name: str) -> Missing:
+        """Return the consent that a tool lacks, as `consent_for` does."""
+        return await consent_for(self.broker, turn, name, private_links=self.private_links)
+
+    async def run_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Turn], tool: ToolsetTool[Turn]
+    ) -> Any:
+        """Run a tool that lacks no consent."""
+        return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Turn], tool: ToolsetTool[Turn]
     ) -> Any:
@@ -41,10 +60,10 @@ class OAuthToolset(WrapperToolset[Turn]):
         if _MARK in (ctx.tool_call_metadata or {}):  # resumed by us: consent at the provider approves no call
             approved = ctx.tool_call_metadata[_MARK]["args"] is not None
         args = to_jsonable_python(tool_args) if approved else None
-        missing = await consent_for(self.broker, ctx.deps, name, private_links=self.private_links)
+        missing = await self.missing(ctx.deps, name)
         try:
             if missing is None:
-                return await super().call_tool(name, tool_args, replace(ctx, tool_call_approved=approved), tool)
+                return await self.run_tool(name, tool_args, replace(ctx, tool_call_approved=approved), tool)
         except ApprovalRequired as asked:
             metadata = {**(asked.metadata or {}), _MARK: {"session": None, "args": args}}
             raise ApprovalRequired(metadata=metadata) from None
@@ -56,15 +75,20 @@ class OAuthToolset(WrapperToolset[Turn]):
         raise ApprovalRequired(metadata={**shown(missing), _MARK: mark})
 
 
-async def run_pydantic_ai(broker: Broker, agent: TurnAgent, turn: Turn, prompt: str | None, **more: Any) -> RunAnswer:
-    """Run an agent in a turn, as `agent.run` does with `more`. A run that pauses is kept for `resume_pydantic_ai`."""
-    return await kept(broker, turn, _reached(await agent.run(prompt, deps=turn, **more)))
+async def run_pydantic_ai(
+    broker: Broker, agent: TurnAgent, turn: Turn, prompt: str | None, *, stream: Streams = None, **more: Any
+) -> RunAnswer:
+    """Run an agent in a turn, as `agent.run` does with `more`; `stream` gets its events. A run that pauses is kept for
+    `resume_pydantic_ai`."""
+    return await kept(broker, turn, _reached(await agent.run(prompt, deps=turn, **_events(stream), **more)))
 
 
 def resume_pydantic_ai(
-    broker: Broker, name: str, agent: TurnAgent, *, deliver: DeliversAnswer, other: TakesOther | None = None
-) -> AbstractAsyncContextManager[None]:
-    """Resume the runs of an agent, `name` in its turns, while the block runs. `deliver` gets each turn and answer."""
+    broker: Broker, name: str, agent: TurnAgent, *, deliver: DeliversAnswer, other: TakesOther = None,
+    stream: Streams = None,
+) -> AbstractAsyncContextManager[None]:  # fmt: skip
+    """Resume the runs of an agent, `name` in its turns, while the block runs. `deliver` gets each turn and answer, and
+    `stream` the events meanwhile."""
 
     async def go_on(turn: Turn, state: Any, end: PauseEnd) -> Reached:
         denied = None if end.sentence is None else ToolDenied(end.sentence)
@@ -76,9 +100,18 @@ def resume_pydantic_ai(
         metadata = {call: {_MARK: {"args": args[call]}} for call in args}
         history = ModelMessagesTypeAdapter.validate_python(state["history"])
         results = DeferredToolResults(approvals=approvals, metadata=metadata)
-        return _reached(await agent.run(message_history=history, deferred_tool_results=results, deps=turn))
+        more = _events(stream)
+        return _reached(await agent.run(message_history=history, deferred_tool_results=results, deps=turn, **more))
 
     return resume_kept(broker, name, go_on, deliver=deliver, other=other)
+
+
+def _events(stream: Streams) -> dict[str, Any]:
+    async def each(ctx: RunContext[Turn], events: AsyncIterable[Any]) -> None:
+        async for _ in streamed(events, ctx.deps, stream):
+            pass
+
+    return {} if stream is None else {"event_stream_handler": each}
 
 
 def _reached(result: AgentRunResult[Any]) -> Reached:

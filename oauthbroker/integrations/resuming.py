@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from oauthbroker import Broker, BrokerError, Code, Turn
-from oauthbroker.integrations.consent import refuse
+from oauthbroker.integrations.consent import refuse, resumes
 from oauthbroker.integrations.paused_runs import ENDED, PausedRun, PausedRuns
 
 _LOG: Final = logging.getLogger("oauthbroker.integrations")
@@ -27,11 +27,11 @@ class PauseEnd:
 
 
 GoesOn = Callable[[PausedRun, PauseEnd], Awaitable[None]]
-TakesOther = Callable[[Mapping[str, Any]], Awaitable[None]]
+TakesOther = Callable[[Mapping[str, Any]], Awaitable[None]] | None
 
 
 @asynccontextmanager
-async def resume(broker: Broker, agent: str, go_on: GoesOn, *, other: TakesOther | None = None) -> AsyncIterator[None]:
+async def resume(broker: Broker, agent: str, go_on: GoesOn, *, other: TakesOther = None) -> AsyncIterator[None]:
     """Call `go_on` with each paused run of an agent whose authorization has ended, while the block runs.
 
     It is called again, also after a crash, until it returns; then never again for this end. In one conversation the
@@ -46,7 +46,7 @@ async def resume(broker: Broker, agent: str, go_on: GoesOn, *, other: TakesOther
 
 
 class _Consumer:
-    def __init__(self, broker: Broker, agent: str, *, go_on: GoesOn, other: TakesOther | None) -> None:
+    def __init__(self, broker: Broker, agent: str, *, go_on: GoesOn, other: TakesOther) -> None:
         self._broker, self._agent, self._go_on, self._other = broker, agent, go_on, other
         self._runs, self._free = PausedRuns(broker), asyncio.Semaphore(16)  # conversations
 
@@ -104,6 +104,7 @@ class _Consumer:
             end = PauseEnd(session_id=session_id, sentence=await self._sentence(event, turn))
             if end.sentence is not None:
                 refuse(run.waits[session_id], end.sentence)
+            resumes(run.waits.values())
             await self._go_on(run, end)
             await self._runs.done(run)
 

@@ -9,13 +9,15 @@ from oauthbroker import Room, RoomCommand
 
 if TYPE_CHECKING:
     from oauthbroker.mcp.client_transport import McpTransport
+    from oauthbroker.mcp.httpx_transport import httpx_client
     from oauthbroker.mcp.sdk_version import UnfitSdk
     from oauthbroker.mcp.server import McpOAuth
     from oauthbroker.mcp.turn_tokens import TurnTokenVerifier
 
-__all__ = ["ROOM", "McpOAuth", "McpTransport", "TurnTokenVerifier", "UnfitSdk"]
+__all__ = ["ROOM", "McpOAuth", "McpTransport", "TurnTokenVerifier", "UnfitSdk", "httpx_client"]
 
 _HOMES = {
+    "httpx_client": "httpx_transport",
     "McpOAuth": "server",
     "McpTransport": "client_transport",
     "TurnTokenVerifier": "turn_tokens",
@@ -31,9 +33,9 @@ ROOM = Room(
 
 def __getattr__(name: str) -> Any:
     """Import the rest when it is first used: `oauthbroker --help` imports only the declaration. Raises UnfitSdk if the
-    SDK is missing, or has a version out of range."""
+    SDK is missing, or has a version out of range. The transports need none: they are below older ones, too."""
     if name not in _HOMES:
         raise AttributeError(name)
-    if name != "UnfitSdk":
+    if name not in {"httpx_client", "McpTransport", "UnfitSdk"}:
         import_module("oauthbroker.mcp.sdk_version").check_sdk()
     return getattr(import_module(f"oauthbroker.mcp.{_HOMES[name]}"), name)

@@ -12,10 +12,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from importlib import import_module
 from typing import Any, Final
 
 import httpx2
-from mcp.server.request_state import RequestStateSecurity
 
 from oauthbroker import (
     Allowance,
@@ -67,7 +67,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
 
     `app` is the OAuthApp of the server, whose `api.hosts` name it. `scopes` are the first ones. None for those that the
     server asks for, as far as they are the app's, and for all of the app's where it says none. A server that wants more
-    gets them within the app's ceiling. `tool` is as in `Broker.oauth`.
+    gets them within the app's ceiling. `tool` and `private_links` are as in `Broker.oauth`.
 
     Only tool calls, prompts and resources can ask the user through MCP. For all other requests, such as the first ones
     of a session, and for a host that did not declare URL elicitation, `show` shows the user a link, and the request
@@ -82,15 +82,15 @@ class McpTransport(httpx2.AsyncBaseTransport):
         *,
         scopes: Sequence[str] | None = None,
         tool: str | None = None,
+        private_links: bool = False,
         show: Show | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
-        self._broker, self._oauth = broker, broker.oauth(turn, tool)
+        self._broker, self._oauth = broker, broker.oauth(turn, tool, private_links=private_links)
         self._app, self._scopes = app, None if scopes is None else tuple(scopes)
         self._client = self._oauth.client(app, self._scopes)
         self._has_begun = False
         self._show, self._patience = show, patience_seconds
-        self._states = RequestStateSecurity.ephemeral().codec
         self._asked: OrderedDict[str, _Asked] = OrderedDict()
         self._elicits = False  # as the `initialize` of an older client said
         self._shown: OrderedDict[str, None] = OrderedDict()  # auth sessions whose link a host was given in an error
@@ -237,7 +237,10 @@ class McpTransport(httpx2.AsyncBaseTransport):
         self, call: dict[str, Any], asked: _Asked, result: AuthorizationRequired | None = None
     ) -> httpx2.Response:
         """Answer `input_required`: with the link, or only with the state while the user is at it."""
-        state = STATE + self._states.seal(b"")  # the host keeps it, and the server cannot guess it
+        security = import_module(
+            "mcp.server.request_state"
+        ).RequestStateSecurity  # not in `mcp` 1, whose hosts get none
+        state = STATE + security.ephemeral().codec.seal(b"")  # the host keeps it, and the server cannot guess it
         _keep(self._asked, state, asked)
         answer: dict[str, Any] = {"resultType": "input_required", "requestState": state}
         if result is not None:

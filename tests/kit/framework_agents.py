@@ -25,9 +25,10 @@ HERE = frozenset({PLAIN, "pydantic-ai"})  # they run in the environment of the t
 SECONDS = 60
 
 
-def python_of(framework: str) -> str:
-    """Return the interpreter of a framework's environment. Skip without it, or fail where E2E=required."""
-    if framework in HERE:
+def python_of(framework: str, *, mcp: bool = False) -> str:
+    """Return the interpreter of a framework's environment. Skip without it, or fail where E2E=required. `mcp`: the
+    framework's MCP client is in it, too."""
+    if framework in HERE and not mcp:
         return sys.executable
     found = ROOT / f".venv-{framework}" / "bin" / "python"
     made = (found.parents[1] / ".installed").exists()

@@ -27,7 +27,7 @@ from surroundings import prepare
 pytestmark = pytest.mark.slow
 FRAMEWORKS = [PLAIN, "langgraph", "pydantic-ai", "openai-agents", "google-adk"]
 MAIL, FILES = "Good morning, Alice.", "alice"
-DENIED = "Access was not granted."
+DENIED = "Access was not granted"
 
 
 @pytest.fixture(params=FRAMEWORKS)

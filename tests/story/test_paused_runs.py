@@ -107,7 +107,7 @@ async def cancel(harness: Harness, asked: AuthorizationRequired) -> None:
 
 ENDS = {
     consent: None,
-    deny: "Access was not granted.",
+    deny: "Access was not granted",
     fail: "account",
     expire: "expired",
     cancel: "expired",
@@ -312,7 +312,7 @@ async def test_a_refused_app_is_asked_for_once_in_a_resumed_run_and_again_in_the
         await deny(harness, asked)
         await runs.settled()
     refused, files = said
-    assert "Access was not granted." in refused
+    assert "Access was not granted" in refused
     assert isinstance(files, AuthorizationRequired)
     assert isinstance(await consent_for(harness.broker, turn(), "mail"), AuthorizationRequired)
 

@@ -65,7 +65,7 @@ class Guarded:
         results = DeferredToolResults(approvals={call["tool_call_id"]: approval for call in answer.output["approvals"]})
         history = ModelMessagesTypeAdapter.validate_python(answer.history)
         broker = self.harness.broker
-        more = {"message_history": history, "deferred_tool_results": results}
+        more: Any = {"message_history": history, "deferred_tool_results": results}
         return await run_pydantic_ai(broker, self.agent, turn(), None, **more)
 
     async def deliver(self, _turn: Turn, answer: RunAnswer) -> None:

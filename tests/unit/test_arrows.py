@@ -18,8 +18,10 @@ from tests.kit.rooms_installed import SAMPLE
 ORDER = tuple(ROOMS)
 LATER = {"mcp", "tools", "gateway", "flowtools", "integrations"}  # they import the public face, and the broker none
 PUBLIC = {"oauthbroker", "oauthbroker.client", "oauthbroker.capability"}
-BESIDE = {  # a file that joins two rooms by public names, and a contract for the tests of packages
+BESIDE = {  # files that join two rooms by public names, and a contract for the tests of packages
     ("oauthbroker.flowtools.as_tools", "oauthbroker.tools"),
+    ("oauthbroker.integrations.mcp_servers", "oauthbroker.mcp"),
+    ("oauthbroker.integrations.langgraph_mcp", "oauthbroker.mcp"),
     ("oauthbroker.testing.flow_adapter_contract", "oauthbroker.flowtools.running.ports"),
 }
 # What the edges reach only through the services that stand on it.
@@ -44,8 +46,10 @@ ONLY = {
         "client/sync_transport.py",
         "injection/http_clients.py",
         "injection/bounded_answers.py",
+        "integrations/mcp_servers.py",
         "mcp/client_transport.py",
         "mcp/gateway.py",
+        "mcp/httpx_transport.py",
         "mcp/server.py",
         "flowtools/running/requests.py",  # the exceptions of the injecting client
     },
@@ -62,7 +66,7 @@ ONLY = {
     "datetime.utcnow": {"core/clock.py"},
     "datetime.today": {"core/clock.py"},
     "date.today": {"core/clock.py"},
-    "httpx": set[str](),
+    "httpx": {"mcp/httpx_transport.py"},  # makes a client for an SDK that takes no other
     "requests": set[str](),
     "pickle": set[str](),
 }

@@ -16,7 +16,12 @@ from oauthbroker.config import load
 from tests.kit.docs import ROOT, code_blocks
 
 INTEGRATIONS = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs" / "integrations").glob("*.md"))
-EXAMPLES = "".join(path.read_text("utf-8") for path in (ROOT / "examples" / "frameworks").glob("*_agent.py"))
+PROGRAMS = [
+    *(ROOT / "examples" / "frameworks").glob("*_agent.py"),
+    *(ROOT / "tests" / "kit" / "mcp_agents").glob("*.py"),
+]
+EXAMPLES = "".join(path.read_text("utf-8") for path in PROGRAMS)
+ELSEWHERE = {"agents.mcp", "pydantic_ai.mcp"}  # the MCP clients of frameworks, in the environments of the frameworks
 
 
 def undefined(code: str) -> set[str]:
@@ -47,7 +52,11 @@ def test_the_code_of_a_page_defines_each_name_and_imports_what_exists(page: str)
     assert imports
     for each in imports:
         root = str(each.module).partition(".")[0]
-        if importlib.util.find_spec(root) is None or (page.endswith("adk.md") and root == "google"):
+        if (
+            importlib.util.find_spec(root) is None
+            or each.module in ELSEWHERE
+            or (page.endswith("adk.md") and root == "google")
+        ):
             assert f"from {each.module} import " in EXAMPLES  # its environment runs the example
         elif not _is_other_adapter(page, each):
             exec(compile(ast.unparse(each), page, "exec"), {})  # noqa: S102 - the page's code is under test
@@ -64,7 +73,7 @@ def _is_other_adapter(page: str, said: ast.ImportFrom) -> bool:
 
 
 def test_the_resources_of_the_examples_load(tmp_path: Path) -> None:
-    (block,) = code_blocks("docs/integrations/README.md", "yaml")
-    (tmp_path / "broker.yaml").write_text(block, "utf-8")
+    blocks = code_blocks("docs/integrations/README.md", "yaml")
+    (tmp_path / "broker.yaml").write_text("---\n".join(blocks), "utf-8")
     loaded: Any = load(tmp_path)
-    assert ({"mail"}, {"Tool/mail"}) == ({*loaded.apps}, {*loaded.tools})
+    assert ({"mail", "tickets"}, {"Tool/mail", "Tool/tickets"}) == ({*loaded.apps}, {*loaded.tools})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import oauthbroker.mcp
 
-MOST_LINES = 1750
+MOST_LINES = 1790
 
 
 def test_the_mcp_room_keeps_to_its_budget() -> None:

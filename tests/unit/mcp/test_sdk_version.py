@@ -27,7 +27,14 @@ def test_the_extra_installs_the_versions_that_fit() -> None:
     assert extra == sdk_version.RANGE == f"mcp>={first},<{beyond}"
 
 
-@pytest.mark.parametrize("name", ["McpOAuth", "McpTransport", "TurnTokenVerifier"])
+@pytest.mark.parametrize("found", UNFIT)
+def test_the_transports_need_no_sdk(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdk_version, "_installed", lambda: found)
+    assert "McpTransport" == oauthbroker.mcp.McpTransport.__name__
+    assert callable(oauthbroker.mcp.httpx_client)
+
+
+@pytest.mark.parametrize("name", ["McpOAuth", "TurnTokenVerifier"])
 @pytest.mark.parametrize("found", UNFIT)
 def test_a_public_name_is_refused_with_the_range_and_the_command(
     found: str, name: str, monkeypatch: pytest.MonkeyPatch
