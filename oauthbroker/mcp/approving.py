@@ -17,22 +17,15 @@ async def approve(config: Path, server: str, tool: str, *, yes: bool) -> None:
             raise BrokerError(Code.REQUEST_INVALID, note="the configuration has no McpServer of this name")
         pins = PinnedTexts(broker.room_state("mcp"))
         found = sorted([each async for each in pins.waiting() if _is_of(each, server, tool)], key=lambda it: it.place)
-        approved = 0
+        last = "Nothing is approved." if found else "No tool waits for approval."
         for each in found:
             typer.echo("\n".join(difference(each)))
-            if not (yes or typer.confirm(f"Approve {each.place}?", default=False)):
-                continue
-            if await pins.approve(each):
-                approved += 1
-            else:
+            wanted = yes or typer.confirm(f"Approve {each.place}?", default=False)
+            if wanted and await pins.approve(each):
+                last = "The next list has the tools that are approved."
+            elif wanted:
                 typer.echo(f"{each.place} has changed meanwhile. Run the command again.")
-        typer.echo(_last_line(len(found), approved))
-
-
-def _last_line(found: int, approved: int) -> str:
-    if not found:
-        return "No tool waits for approval."
-    return "The next list has the tools that are approved." if approved else "Nothing is approved."
+        typer.echo(last)
 
 
 def difference(changed: ChangedText) -> list[str]:

@@ -117,11 +117,12 @@ def forget(
 
     async def forgotten() -> bool:
         async with open_broker(config) as broker:
-            if await broker.forget_client(name):
-                return True
-            if name.removeprefix("OAuthApp/") not in broker.bundle.apps:
+            if (
+                not (done := await broker.forget_client(name))
+                and name.removeprefix("OAuthApp/") not in broker.bundle.apps
+            ):
                 raise BrokerError(Code.REQUEST_INVALID, note="the configuration has no OAuthApp of this name")
-            return False
+            return done
 
     typer.echo("Forgotten." if asyncio.run(forgotten()) else f"No client of {name} is known.")
 
