@@ -117,10 +117,7 @@ def forget(
 
     async def forgotten() -> bool:
         async with open_broker(config) as broker:
-            if (
-                not (done := await broker.forget_client(name))
-                and name.removeprefix("OAuthApp/") not in broker.bundle.apps
-            ):
+            if not (done := await broker.forget_client(name)) and name.split("/")[-1] not in broker.bundle.apps:
                 raise BrokerError(Code.REQUEST_INVALID, note="the configuration has no OAuthApp of this name")
             return done
 
