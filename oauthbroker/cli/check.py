@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from oauthbroker.config.skipped import LeftAlone
 from oauthbroker.config.unresolved_bundle import AppDraft, LoginDraft
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.scope_ceiling import NO_RIGHTS
+from oauthbroker.operations.operator_login import CALLBACK_PATH as OPERATORS_CALLBACK_PATH
 
 REFUSED = 2
 MOST_SKIPPED = 20
@@ -125,9 +127,16 @@ def _describe_login(login: LoginDraft) -> Text:
     """Describe the broker's own login: the values to register at the identity provider, and how subjects are read."""
     app = login.draft.app
     lines = Text("login", style="bold").append("  of the broker's own\n", style="not bold")
-    for name, value in (("account", _account(app)), ("redirect URI", app.redirect.uri)):
+    facts = [("account", _account(app)), ("redirect URI", app.redirect.uri)]
+    if login.operators is not None:
+        facts.append(("operators'", _operators_callback(app)))
+    for name, value in facts:
         lines.append(f"  {name:<13}", style="not bold dim").append(f"{value}\n", style="not bold")
     return lines
+
+
+def _operators_callback(app: OAuthApp) -> str:
+    return replace(app.redirect, callback_path=OPERATORS_CALLBACK_PATH).uri
 
 
 def _notices(draft: AppDraft) -> Iterator[tuple[str, str]]:
@@ -208,7 +217,8 @@ def _login_json(login: LoginDraft | None) -> dict[str, Any] | None:
     if login is None:
         return None
     rule = login.draft.app.owner.user_identity
-    return {"redirectUri": login.draft.app.redirect.uri, "subject": rule.template if rule else None}
+    said = {"redirectUri": login.draft.app.redirect.uri, "subject": rule.template if rule else None}
+    return said | ({"operatorsRedirectUri": _operators_callback(login.draft.app)} if login.operators else {})
 
 
 def _callers_json(loaded: Loaded) -> Iterable[dict[str, Any]]:

@@ -15,7 +15,7 @@ from oauthbroker.core.header_names import spelled_text
 from oauthbroker.model.token_results import AuthorizationRequired, result_from_json
 
 _URL = re.compile(r"https?://([A-Za-z0-9.-]+(?::[0-9]{1,5})?)(/[!-\[\]-~]*)?")
-_DOTS = re.compile(r"[/\\]\.\.?(?:[/\\]|$)")
+_DOTS = re.compile(r"[/\\]\.\.?(?:[/\\;]|$)")
 _METHOD = re.compile(r"[A-Z]{1,16}")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t -~\x80-\xff]*")

@@ -12,6 +12,7 @@ from oauthbroker.config.preset_merge import Merged, merge
 from oauthbroker.config.resource_specs import IdentitiesSpec, IdentitySpec, OAuthAppSpec, OwnerSpec, RedirectSpec
 from oauthbroker.config.shape import Written
 from oauthbroker.model.apps import CONFIRM_SECONDS, LOGIN_NAME, Operators
+from oauthbroker.model.owner_check import spelling
 from oauthbroker.model.provider_networks import ProviderNetworks
 
 CALLBACK_PATH: Final = "/login/callback"
@@ -58,11 +59,11 @@ def operators_of(broker: Written[BrokerSpec]) -> Operators | None:
         broker.refuse(place, "there is no login to sign in at", "write spec.login, or use an API key without operators")
     elif not subjects and not said.claims:
         broker.refuse(place, "names no operator", 'write subjects: ["acme:user:7"], or claims: {groups: operators}')
-    prefix = ((broker.spec.login and broker.spec.login.subject) or "").partition("{")[0]
-    for number, subject in enumerate(subjects):
-        if not subject.startswith(prefix):
+    template = (broker.spec.login and broker.spec.login.subject) or ""
+    for number, subject in enumerate(subjects if template and template_flaw(template) is None else ()):
+        if not spelling(template).fullmatch(subject):
             what = "a subject that is never made by spec.login.subject"
-            broker.refuse((*place, "subjects", number), what, f"write one that begins as that does: {prefix}...")
+            broker.refuse((*place, "subjects", number), what, f"write one as that spells it: {template}")
     return Operators(
         subjects=subjects,
         claims=tuple(sorted((said.claims or {}).items())),

@@ -67,7 +67,7 @@ def params_of_host(preset: Preset) -> dict[str, str]:
     """Return the parameters that stand in the host of an endpoint, each with such an endpoint's slot."""
     found: dict[str, str] = {}
     for slot, url in preset.endpoints:
-        for name in params_in(_host(url)):
+        for name in params_in(urlsplit(url).netloc):  # names have upper case, hosts have none
             found.setdefault(preset.derived[name].of if name in preset.derived else name, slot)
     return found
 

@@ -16,7 +16,7 @@ HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"http2-settings"}
 )  # RFC 9110 section 7.6.1
 _REQUEST = HOP_BY_HOP | {
-    b"host", b"content-length", b"expect", b"accept-encoding", b"via", b"cookie", b"cookie2", b"dpop",
+    b"proxy", b"host", b"content-length", b"expect", b"accept-encoding", b"via", b"cookie", b"cookie2", b"dpop",
     b"x-auth-token", b"x-access-token", b"x-amz-security-token", b"private-token", b"job-token", b"traceparent",
     b"tracestate", b"baggage",
 }  # fmt: skip

@@ -7,19 +7,25 @@ from pathlib import Path
 
 import typer
 
-from oauthbroker import ChangedText, PinnedTexts, harmless_text, open_broker
+from oauthbroker import BrokerError, ChangedText, Code, PinnedTexts, harmless_text, open_broker
 
 
 async def approve(config: Path, server: str, tool: str, *, yes: bool) -> None:
     """Show the tools that wait, and pin those that the operator approves."""
     async with open_broker(config) as broker:
+        if server and not any(server in room.of("McpServer") for room in broker.bundle.rooms.values()):
+            raise BrokerError(Code.REQUEST_INVALID, note="the configuration has no McpServer of this name")
         pins = PinnedTexts(broker.room_state("mcp"))
         found = sorted([each async for each in pins.waiting() if _is_of(each, server, tool)], key=lambda it: it.place)
+        last = "Nothing is approved." if found else "No tool waits for approval."
         for each in found:
             typer.echo("\n".join(difference(each)))
-            if (yes or typer.confirm(f"Approve {each.place}?", default=False)) and not await pins.approve(each):
+            wanted = yes or typer.confirm(f"Approve {each.place}?", default=False)
+            if wanted and await pins.approve(each):
+                last = "The next list has the tools that are approved."
+            elif wanted:
                 typer.echo(f"{each.place} has changed meanwhile. Run the command again.")
-        typer.echo("The next list has the tools that are approved." if found else "No tool waits for approval.")
+        typer.echo(last)
 
 
 def difference(changed: ChangedText) -> list[str]:

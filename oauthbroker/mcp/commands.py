@@ -78,6 +78,8 @@ def serve_tools(
 ) -> None:
     """Serve the tools of all McpServer resources to one host, with the user's tokens."""
     _check_sdk()
+    if not subject.strip():
+        raise BrokerError(Code.REQUEST_INVALID, note="--subject is a user, such as local:user:me")
     from oauthbroker.mcp.serving import serve
 
     asyncio.run(serve(config, subject, _place(http) if http else None))
@@ -115,7 +117,9 @@ def forget(
 
     async def forgotten() -> bool:
         async with open_broker(config) as broker:
-            return await broker.forget_client(name)
+            if not (done := await broker.forget_client(name)) and name.split("/")[-1] not in broker.bundle.apps:
+                raise BrokerError(Code.REQUEST_INVALID, note="the configuration has no OAuthApp of this name")
+            return done
 
     typer.echo("Forgotten." if asyncio.run(forgotten()) else f"No client of {name} is known.")
 

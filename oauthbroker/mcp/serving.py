@@ -149,8 +149,11 @@ async def _serve_pages(broker: Broker, pages: uvicorn.Server) -> None:
 async def _with_stdio(gateway: McpGateway) -> None:
     changes = NotificationOptions(tools_changed=True, prompts_changed=True, resources_changed=True)
     options = gateway.server.create_initialization_options(changes)
-    async with stdio_server() as (read, write):
-        await gateway.server.run(read, write, options)
+    try:
+        async with stdio_server() as (read, write):
+            await gateway.server.run(read, write, options)
+    except* BrokenPipeError:
+        pass  # the host has ended and reads no answer
 
 
 async def _with_http(broker: Broker, gateway: McpGateway, place: tuple[str, int]) -> None:

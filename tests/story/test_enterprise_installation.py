@@ -91,6 +91,12 @@ def test_two_addresses_of_an_enterprise_are_refused_until_the_account_can_be_tol
     assert "these of the preset github are not used: endpoints.issuer" in str(refused.value)
 
 
+def test_the_notice_names_the_parameter_of_the_host_as_it_is_written(tmp_path: Path):
+    names = ("authorizationUrl", "tokenUrl", "userInfoUrl")
+    notice = str(load(bundle(tmp_path, **addresses("https://ghe.example", *names))).apps["forge"].notice)
+    assert notice.endswith("or leave out endpoints and write params.host")
+
+
 @pytest.mark.parametrize("revokes", [False, True], ids=["no address to revoke", "an address to revoke"])
 async def test_an_enterprises_token_goes_to_the_enterprise_alone(
     tmp_path: Path, test_clock: TestClock, canaries: Canaries, asked: list[str], *, revokes: bool

@@ -42,7 +42,7 @@ export class ApiAnswer {
 export type FetchResult = ApiAnswer | OAuthTokenAuthorizationRequired | OAuthTokenError;
 
 const ADDRESS = /^https?:\/\/([A-Za-z0-9.-]+(?::[0-9]{1,5})?)(\/[!-[\]-~]*)?$/;
-const DOTS = /[/\\]\.\.?(?:[/\\]|$)/;
+const DOTS = /[/\\]\.\.?(?:[/\\;]|$)/;
 const METHOD = /^(?!(?:CONNECT|TRACE|TRACK)$)[A-Z]{1,16}$/;
 const NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 const VALUE = /^[\t -~\x80-\xff]*$/;

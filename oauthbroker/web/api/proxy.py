@@ -37,7 +37,7 @@ ROUTE = PATH.replace("{path}", "{path:path}")
 MOST_AT_ONCE = 32  # requests under way of one turn
 STILL_SECONDS = 15.0  # between two looks at the turn, while an answer goes on
 _SCOPES = b"oauthbroker-scopes"
-_DOTS = re.compile(rb"[/\\]\.\.?(?:[/\\]|$)")
+_DOTS = re.compile(rb"[/\\]\.\.?(?:[/\\;]|$)")  # a step `..;x` is `..` to servers of Java
 _REACHED = frozenset(
     {Code.NOT_ALLOWED, Code.TURN_ENDED, Code.APP_FORBIDDEN, Code.SCOPE_NOT_ALLOWED, Code.API_HOST_FORBIDDEN,
      Code.API_METHOD_FORBIDDEN}

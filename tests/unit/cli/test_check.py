@@ -194,6 +194,14 @@ def test_the_brokers_own_login_is_described_with_what_to_register(tmp_path: Path
     assert json.loads(check(write(tmp_path / "none", app=APP), "--json").stdout)["login"] is None
 
 
+def test_the_address_to_register_for_operators_is_named(tmp_path: Path):
+    operators = '  admin: {operators: {subjects: ["corp:user:7"]}}\n'
+    folder = write(tmp_path / "b", app=APP, broker=BROKER + LOGIN + operators)
+    address = "https://broker.example/admin/callback"
+    assert f"  operators'   {address}" in check(folder).stdout.splitlines()
+    assert address == json.loads(check(folder, "--json").stdout)["login"]["operatorsRedirectUri"]
+
+
 def test_what_other_programs_read_is_listed_as_left_alone(tmp_path: Path):
     pods = [f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p{number}}}\n" for number in range(25)]
     folder = write(tmp_path / "b", app=APP, other="---\n".join(pods))

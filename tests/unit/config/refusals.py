@@ -282,6 +282,7 @@ LOGINS = [
     broker("operators without a login", "spec.admin.operators", "there is no login to sign in at", ("spec:\n", 'spec:\n  admin: {operators: @@{subjects: ["corp:user:7"]}}\n')),
     broker("operators without a name", "spec.admin.operators", "names no operator", ("spec:\n", "spec:\n" + LOGIN + "  admin: {operators: @@{acr: [phr]}}\n")),
     broker("an operator whom the login cannot tell", "spec.admin.operators.subjects[0]", "never made by spec.login.subject", ("spec:\n", "spec:\n" + LOGIN + f"  admin: {{operators: {{subjects: [@@'{CANARY}:7']}}}}\n")),
+    *(broker(f"an operator whom the login cannot tell: {why}", "spec.admin.operators.subjects[0]", "never made by spec.login.subject", ("spec:\n", "spec:\n" + LOGIN + f"  admin: {{operators: {{subjects: [@@'{subject}']}}}}\n")) for why, subject in [("no claim", "corp:user:"), ("a colon", "corp:user:7:8")]),
     login("an age of no time", ".maxAgeSeconds", "too small", ("    subject", "    maxAgeSeconds: @@0\n    subject")),
 ]
 OWNERS = [

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.core.header_names import is_relayed, overrides_method, spelled, spelled_text
+from oauthbroker.core.header_names import is_never_sent, is_relayed, overrides_method, spelled, spelled_text
 
 NAMES = st.text("aAzZ09-_.!~'`|+*^&%$#", min_size=1, max_size=20).map(str.encode)
 
@@ -27,3 +27,10 @@ def test_two_names_are_one_exactly_if_cgi_puts_them_into_the_same_variable(name)
 def test_headers_of_apis_belong_to_no_family(name):
     assert not is_relayed(spelled(name.encode())), "it would never reach its API"
     assert not overrides_method(spelled(name.encode()))
+
+
+@pytest.mark.case("104")
+@pytest.mark.parametrize("name", ["Proxy", "proxy", "Proxy-Authorization", "Proxy_Connection"])
+def test_a_name_that_becomes_a_variable_of_the_proxy_is_never_sent(name):
+    """CGI makes HTTP_PROXY of `Proxy`, and many clients of HTTP take their proxy from it."""
+    assert is_never_sent(spelled(name.encode()))
