@@ -89,7 +89,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
         self._broker, self._oauth = broker, broker.oauth(turn, tool, private_links=private_links)
         self._app, self._scopes = app, None if scopes is None else tuple(scopes)
         self._client = self._oauth.client(app, self._scopes)
-        self._has_begun = False
+        self._has_begun, self.failure = False, ""  # `failure`: our sentence for the last request that we failed
         self._show, self._patience = show, patience_seconds
         self._asked: OrderedDict[str, _Asked] = OrderedDict()
         self._elicits = False  # as the `initialize` of an older client said
@@ -107,16 +107,17 @@ class McpTransport(httpx2.AsyncBaseTransport):
                 self._elicits = _elicits_urls(call.get("params", {}).get("capabilities"))
             return await self._answered(request, call)
         except InjectionError as error:
-            return _failed(call, error.for_model)
+            self.failure = error.for_model
         except BrokerError as error:
-            return _failed(call, str(error))
+            self.failure = str(error)
         except AnswerTooLarge as error:
-            return _failed(call, f"The MCP request failed: {error}.")
+            self.failure = f"The MCP request failed: {error}."
         except httpx2.TransportError as error:
-            return _failed(call, f"The MCP server cannot be reached: {type(error).__name__}")
+            self.failure = f"The MCP server cannot be reached: {type(error).__name__}"
         except Exception as error:  # noqa: BLE001  (of `show`, or of the HTTP client)
             _LOG.error("an MCP request failed: %s", type(error).__name__)
-            return _failed(call, BROKEN)
+            self.failure = BROKEN
+        return _failed(call, self.failure)
 
     async def _begin(self) -> None:
         first = await self._oauth.first_scopes(self._app)

@@ -279,19 +279,20 @@ class McpGateway(McpOAuth):
             raise AuthorizationNeeded(transport.needed)
         if wrong is not None:
             self._modes.pop(name, None)
-            raise UpstreamFailed(name, wrong)
+            raise UpstreamFailed(name, wrong, transport.failure)
         return result
 
 
 class UpstreamFailed(Exception):
-    """A server that cannot be used. Its text is for the model, `why` for the log."""
+    """A server that cannot be used. Its text is for the model, `why` for the log. `ours` is the broker's own sentence,
+    where the broker failed the request."""
 
-    def __init__(self, name: str, cause: Exception) -> None:
+    def __init__(self, name: str, cause: Exception, ours: str = "") -> None:
         while isinstance(cause, ExceptionGroup):
             cause = cause.exceptions[0]
-        self.why = type(cause).__name__
+        self.why = ours or type(cause).__name__
         said = foreign_text(cause.error.message, "the server's") if isinstance(cause, MCPError) else ""
-        super().__init__(f"The MCP server {name} failed: {self.why}. {said}".rstrip())
+        super().__init__(f"The MCP server {name} failed: {ours or f'{self.why}. {said}'}".rstrip())
 
 
 async def _unjudged(_name: str, _result: CallToolResult) -> None:

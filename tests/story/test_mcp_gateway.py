@@ -310,6 +310,19 @@ async def test_a_server_that_is_gone_ends_its_own_calls_and_no_others(stage: Sta
         assert "alice" == text_of(await client.call_tool("notes__whose", {}))
 
 
+async def test_what_the_broker_refuses_is_the_brokers_sentence_and_not_the_servers(stage: Stage) -> None:
+    """The provider refuses our client, so that the token that has ended is not refreshed."""
+    await connected(stage, "notes")
+    async with stage.host() as client:
+        await client.get_prompt("notes__greet", {})
+        stage.harness.clock.advance(7200)
+        stage.harness.idp.script.refresh.refuse("invalid_client", 401)
+        with pytest.raises(MCPError) as caught:
+            await client.get_prompt("notes__greet", {})
+    assert "the server's" not in str(caught.value)
+    assert "client id" in str(caught.value)
+
+
 async def test_arguments_that_the_server_refuses_are_a_sentence(stage: Stage) -> None:
     await connected(stage, "mail")
     async with stage.host() as client:
