@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import stat
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -111,10 +112,17 @@ async def guarded(check: Check, step: Step) -> list[Finding]:
         why, todo = str(error), HINTS.get(error.code, "")
     except OSError as error:
         why = f"The system says {errno.errorcode.get(error.errno or 0, 'OSError')}."
-        todo = "Look at that path and its owner."
+        return [
+            Finding(check, "failure", why, todo="Look at that path, its owner and its mount.", about=path_of(error))
+        ]
     except Exception as crash:  # noqa: BLE001  (the exception's own text may quote a secret)
         why, todo = f"This check broke: {described(crash)}.", "Please report this."
     return [Finding(check, "failure", why, todo=todo)]
+
+
+def path_of(error: OSError) -> str:
+    """Return the path that the system refused; empty where it names none."""
+    return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
 
 
 def _of_open(files: Iterable[str]) -> list[Finding]:

@@ -41,8 +41,9 @@ class _Circuit:
 
     def seconds_left(self, now: float) -> float:
         """Return the seconds until the next call may try; 0 or less for now."""
-        left = max(self.until, self.trial_until) - now
-        return max(left, _SHORTEST) if self.is_tried else left
+        if self.is_tried:  # its turn ends soon, and ends the trial
+            return max(self.until - now, _SHORTEST)
+        return max(self.until, self.trial_until) - now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from oauthbroker.store.postgres.connection_pool import ConnectionPool
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.postgres.connection_pool import PATIENCE_SECONDS, ConnectionPool
 
 ONE: Final = "select 1 from oauthbroker.entry where kind = %(kind)s and name = %(name)s and version = %(version)s"
 _MANY: Final = """
@@ -38,15 +39,20 @@ class FreshnessChecks:
         self._tasks = set[asyncio.Task[None]]()
 
     async def is_newest(self, kind: str, name: bytes, version: object) -> bool:
-        """Return whether the stored version of an entry is this one. Raises `storeUnavailable`."""
-        answer = asyncio.get_running_loop().create_future()
+        """Return whether the stored version of an entry is this one. Raises `storeUnavailable`, at the latest after the
+        time that one statement may take: while the database is away, a question would wait for two of them."""
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         question = _VersionCheck(kind=kind, name=name, version=version, answer=answer)
         self._waiting.append(question)
         if len(self._tasks) < _MOST_STATEMENTS:
             task = asyncio.create_task(self._ask_all())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        return await question.answer
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                return await answer
+        except TimeoutError:
+            raise BrokerError(Code.STORE_UNAVAILABLE, note="the database does not answer") from None
 
     async def _ask_all(self) -> None:
         while self._waiting:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from oauthbroker.cli.doctor_place import permissions
+from oauthbroker.cli.doctor_place import guarded, permissions
+from oauthbroker.operations.checkup.findings import Finding
 
 
 @pytest.mark.parametrize("mode, named", [(0o600, False), (0o640, False), (0o644, True)])
@@ -17,3 +20,13 @@ async def test_a_token_file_that_every_user_can_read_is_named(mode: int, named: 
     found = await permissions(str(tmp_path / "store"), [str(file), str(tmp_path / "missing")])
     warnings = [(each.check, each.about) for each in found if each.light == "warning"]
     assert ([("permissions", str(file))] if named else []) == warnings
+
+
+@pytest.mark.parametrize("path", ["/srv/store/audit.jsonl", b"/srv/store/audit.jsonl"])
+async def test_a_check_that_the_system_stops_names_the_path(path: str | bytes):
+    async def refused() -> list[Finding]:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    (found,) = await guarded("audit", refused)
+    assert ("failure", "/srv/store/audit.jsonl") == (found.light, found.about)
+    assert "EROFS" in found.text

@@ -351,3 +351,16 @@ async def test_one_turn_at_a_time_tries_and_gives_its_place_back(
     await asyncio.gather(trial, return_exceptions=True)
     assert not await refused()
     assert ["before", "trial"] == inside
+
+
+async def test_who_comes_while_one_tries_is_told_to_come_back_as_soon_as_that_may_be_over(
+    circuits: Circuits, clock: TestClock
+) -> None:
+    """The trial of a turn ends within seconds. Callers who were told half a minute would miss the provider's return."""
+    for _ in range(3):
+        circuits.failed("mail", DOWN)
+    clock.advance(30)
+    async with circuits.turn("mail", wait=1):
+        with pytest.raises(BrokerError) as told:
+            circuits.check("mail")
+    assert 1 == told.value.retry_after_seconds

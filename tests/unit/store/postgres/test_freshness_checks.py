@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.postgres import freshness_checks
 from oauthbroker.store.postgres.freshness_checks import FreshnessChecks
 
 AWAY = BrokerError(Code.STORE_UNAVAILABLE)
@@ -67,6 +68,22 @@ async def test_a_statement_answers_no_question_that_came_after_it_began(checks, 
     database.go_on.set()
     assert [True, True] == await asyncio.gather(*early, *asked(checks, 1))
     assert [1, 1] == database.statements
+
+
+async def test_a_question_waits_no_longer_than_one_statement_may_take(checks, database, monkeypatch):
+    """Two statements hang, each for as long as it may. The questions behind them begin to wait when they come."""
+    monkeypatch.setattr(freshness_checks, "PATIENCE_SECONDS", 0.05)
+    for version in (1, 1):
+        asked(checks, version)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert [1, 1] == database.statements
+    async with asyncio.timeout(1):
+        with pytest.raises(BrokerError) as late:
+            await checks.is_newest("grants", b"name", 1)
+    assert Code.STORE_UNAVAILABLE is late.value.code
+    database.go_on.set()
+    assert await checks.is_newest("grants", b"name", 1), "a caller that has left holds up no other one"
 
 
 async def test_a_failure_is_that_of_each_question_of_the_statement_and_of_no_later_one(checks, database):
