@@ -252,6 +252,8 @@ class Grant:
         spec["oauthAppRef"] = {"kind": "OAuthApp", "name": self.app}
         spec["token"] = codec.members(self.token) if self.token is not None else {}
         status["lifetimeSeconds"] = self.token.lifetime_seconds if self.token is not None else None
+        if self.token is not None and self.token.end_stated:
+            status["endStated"] = True
         return codec.encode("OAuthGrantRecord", {"metadata": {"name": self.id}, "spec": spec, "status": status})
 
     @classmethod
@@ -260,5 +262,6 @@ class Grant:
         spec, status = data["spec"], data["status"]
         token = None
         if spec["token"]:
-            token = codec.made(Token, spec["token"], lifetime_seconds=status["lifetimeSeconds"])
+            stated = status.get("endStated", False)
+            token = codec.made(Token, spec["token"], lifetime_seconds=status["lifetimeSeconds"], end_stated=stated)
         return codec.made(cls, {**status, **spec}, app=spec["oauthAppRef"]["name"], token=token)

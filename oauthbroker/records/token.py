@@ -25,7 +25,7 @@ class Token:
     refresh_token: Secret | None = field(default=None, metadata=OPTIONAL)
     expires_at: datetime | None = field(default=None, metadata=OPTIONAL)
     lifetime_seconds: int | None = field(default=None, metadata=APART)
-    end_stated: bool = field(default=False, metadata=OPTIONAL)
+    end_stated: bool = field(default=False, metadata=APART)
 
     @property
     def end_is_unknown(self) -> bool:

@@ -62,6 +62,16 @@ async def missing_consent(w: World, s: Side, d: Random) -> None:
     await s.broker.oauth(turn_of(d)).missing_consent(d.choice(ASKABLE))
 
 
+@action("oauth.first_scopes")
+async def first_scopes(w: World, s: Side, d: Random) -> None:
+    await s.broker.oauth(turn_of(d)).first_scopes(d.choice(ASKABLE))
+
+
+@action("forget_client")
+async def client_forgotten(w: World, s: Side, d: Random) -> None:
+    await s.broker.forget_client(d.choice(ASKABLE))
+
+
 @action("oauth.report_rejected")
 async def rejected(w: World, s: Side, d: Random) -> None:
     turn, app = turn_of(d), d.choice(("mail", "team", "tv", "robot"))

@@ -378,6 +378,14 @@ async def learns(process: Process, seen: list[str]) -> None:
     seen[:] = [app.registration]
 
 
+async def learnt_client(process: Process, idp: IdentityProvider) -> None:
+    await learns(process, await nothing(process, idp))
+
+
+async def has_no_client(process: Process, _: Any) -> bool:
+    return await process.parts.repository.clients.get("mail") is None
+
+
 async def has_same_client(process: Process, seen: list[str]) -> bool:
     await process.parts.mcp_clients.sync()
     return seen == [process.parts.apps["mail"].registration]
@@ -493,6 +501,13 @@ STORIES = {
         connected, revoked_in_bulk, is_revoked, ("Grants.revoke_all", "Grants.revoke_each", "BulkRevocation.end")
     ),
     "a client at an MCP server": Story(nothing, learns, has_same_client, ("McpClients.complete",), mcp_app),
+    "a client that is forgotten": Story(
+        learnt_client,
+        lambda it, _: it.broker.forget_client("mail"),
+        has_no_client,
+        ("Broker.forget_client", "McpClients.forget"),
+        mcp_app,
+    ),
     "a disconnection": Story(on_the_page, disconnected, is_revoked, ("Connections.disconnect",)),
     "a refresh": Story(
         refreshable, refreshed, has_newest, ("OAuthContext.get_access_token", "RefreshTransaction.refresh")

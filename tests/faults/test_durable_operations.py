@@ -41,6 +41,8 @@ READS = frozenset({
     "Grants.find", "Grants.page", "McpClients.sync", "DeadLetters.dead", "DeadLetters.states", "Outcomes.concern", "Outcomes.now", "Outcomes.wait",
     "Pending.block", "Pending.block_or_none", "Pending.links", "RetryService.offer", "Secrets.names", "SessionList.find",
     "SessionList.list", "Turns.admit", "Uses.last", "BrowserSessions.invited", "Admin.is_welcome",
+    "OAuthContext.first_scopes", "OAuthManager.first_scopes", "McpClients.first_scopes", "OperatorLogin.host", "OperatorLogin.receive",
+    "OperatorLogin.url",
 })  # fmt: skip
 
 SAME = {
@@ -54,6 +56,7 @@ SAME = {
     "EventLease.nack": "Events.settle",
     "Admin.enter": "BrowserSessions.enter",
     "Admin.enter_from_here": "BrowserSessions.enter",
+    "Admin.enter_as": "BrowserSessions.enter",
     "Admin.revoke": "Grants.revoke",
     "Admin.cancel": "Broker.cancel",
     "Admin.retry": "DeadLetters.retry",
@@ -74,6 +77,7 @@ NOTHING_PROMISED = {
     "Importing.verify": "a refresh, which has a story, or nothing",
     "Life.over": "keeps nothing",
     "McpClients.answered": "gives up a client that its server has forgotten; a later refusal does it again",
+    "McpClients.doubt": "probes the client again before the next link, in this process or its successor",
     "Turns.sweep": "an expired turn is refused with or without its record",
     "Uses.forget": "a part of an erasure",
     "Uses.write": "figures for people, of which minutes may be lost",
@@ -146,7 +150,7 @@ ROOTS = (
     RetryService,
 )
 PARTS = frozenset({
-    "Callback", "Clock", "Connect", "Discovery", "Finish", "Logins", "Opening", "ParkedCodes", "ProtectedResources", "Transport", "Queues", "RefreshTransaction", "Repository", "SharedGrants", "BulkRevocation", "RecordStore", "Survey",
+    "AuthorizationUrls", "Callback", "ClientRegistrations", "Clock", "Connect", "Discovery", "Finish", "LoginClaims", "Logins", "Opening", "ParkedCodes", "ProtectedResources", "Transport", "Queues", "RefreshTransaction", "Repository", "SharedGrants", "BulkRevocation", "RecordStore", "Survey",
     "Sweep", "Troubles",
 })  # fmt: skip
 """Rooms below the surface that its objects hold; no caller outside reaches them."""

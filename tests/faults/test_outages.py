@@ -12,7 +12,7 @@ from oauthbroker.store.postgres.schema import migrate
 from tests.faults.outages import HERE, NAME, FailedOver, Restarted, outage, two_ports
 from tests.kit import installed, postgres
 
-LEASE_SECONDS = 6.0
+LEASE_SECONDS = 12.0  # the grace is half of it: a busy machine may need seconds for what takes a moment
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def replicated() -> Iterator[postgres.Replicated]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [2.0, 9.0], ids=["shorter than a lease", "longer than a lease"])
+@pytest.mark.parametrize("seconds", [2.0, 15.0], ids=["shorter than a lease", "longer than a lease"])
 async def test_no_family_ends_whose_token_a_living_host_has_when_the_database_comes_back(
     postgres_server: postgres.Server, tmp_path: Path, seconds: float
 ) -> None:
@@ -36,7 +36,7 @@ async def test_no_family_ends_whose_token_a_living_host_has_when_the_database_co
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [1.0, 9.0], ids=["shorter than a lease", "longer than a lease"])
+@pytest.mark.parametrize("seconds", [1.0, 15.0], ids=["shorter than a lease", "longer than a lease"])
 async def test_no_family_ends_whose_token_a_living_host_has_when_a_standby_takes_over_that_has_fallen_behind(
     replicated: postgres.Replicated, tmp_path: Path, seconds: float
 ) -> None:

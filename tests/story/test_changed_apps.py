@@ -42,7 +42,7 @@ async def test_an_app_that_points_elsewhere_now_asks_again_and_the_old_tokens_st
             assert grant is not None
             assert grant.account is not None
             assert two.endpoints["issuer"] == grant.account[0]
-            assert "done" == await harness.broker.grants.revoke("mail", ALICE)
+            assert "later" == await harness.broker.grants.revoke("mail", ALICE), "the old client has to be told, too"
         assert [] == [seen for seen in two.requests if old.access_token.reveal() in repr(texts(seen.fields))]
         assert one.is_alive(old.access_token)
 

@@ -281,7 +281,7 @@ async def test_a_provider_that_wants_another_audience_is_told_from_one_that_does
 async def test_a_refusal_of_the_assertion_at_a_refresh_is_still_about_the_client(
     identity_provider: IdentityProvider, canaries: Canaries, test_clock: TestClock, status: int
 ) -> None:
-    """The refreshes of all grants pause, and the log says why."""
+    """The refreshes of the grant pause, and the log says why."""
     app = naming(identity_provider, canaries, "issuer", "issuer", user_app(identity_provider))
     async with running(identity_provider, [app], clock=test_clock) as harness:
         await harness.connected()
@@ -291,7 +291,7 @@ async def test_a_refusal_of_the_assertion_at_a_refresh_is_still_about_the_client
             assert isinstance(await harness.ask(), Failed)
             test_clock.advance(120)
         said = [json.loads(line) for line in harness.log.getvalue().splitlines()]
-        paused = [line["note"] for line in said if line.get("event") == "refreshes pause"]
+        paused = [line["note"] for line in said if line.get("event") == "refreshes of one grant pause"]
         assert paused
         assert paused[0].startswith("invalid_client; the client's assertion names")
 

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from oauthbroker import open_broker
 from oauthbroker.core.clock import SystemClock
-from oauthbroker.core.errors import Code
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.settings import Limits, Role, Settings
 from oauthbroker.observability.metrics import Gauge, Metric, Timing
@@ -170,6 +170,9 @@ async def test_a_provider_that_is_down_opens_a_circuit(harness: Harness, test_cl
     test_clock.advance(3600)
     harness.idp.script.refresh.answer(503, headers={"retry-after": "600"})
     await harness.ask("mail")
+    assert 0 == (await scrape(harness))[Gauge.CIRCUITS_OPEN, (("app", "mail"),)], "it pauses one grant"
+    for _ in range(3):  # it cannot be reached: that concerns all grants
+        harness.parts.circuits[0].failed("mail", BrokerError(Code.PROVIDER_UNREACHABLE))
     said = await scrape(harness)
     assert 1 == said[Gauge.CIRCUITS_OPEN, (("app", "mail"),)]
     assert 0 == said[Gauge.CIRCUITS_OPEN, (("app", "files"),)]

@@ -181,7 +181,7 @@ async def test_the_limit_is_the_configured_one_and_each_app_has_its_own(
 ) -> None:
     limits = Limits(provider_concurrency=most)
     async with town(identity_provider, tmp_path, monkeypatch, limits) as (harness, provider):
-        provider.seconds = 0.01
+        provider.seconds = 0.05
         subjects = [f"idp:user:T{number}" for number in range(20)]
         for subject in subjects:
             await plant(harness, "mail", subject, lives=-1)
