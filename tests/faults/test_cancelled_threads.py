@@ -40,6 +40,7 @@ OWNING = {
 OWNING_NOTHING = {
     "flowtools/serving/pages.py": "reads files and rows; its connection is closed on the thread",
     "flowtools/serving/service.py": "waits for the runs that are under way when the service ends; `to_its_end` for all else",
+    "integrations/langgraph.py": "a step of a synchronous graph: its own checkpointer keeps it, and a run that is given up goes on from there",
     "wiring/opening.py": "reads configuration",
     "wiring/parts.py": "reads other processes' circuits; its lock is released on the thread",
     "web/metrics_page.py": "reads other processes' figures; its lock is released on the thread",
