@@ -45,12 +45,19 @@ def try_out(programs: Path, folder: Path, version: str) -> None:
     _demand(checked["ok"] is True, "the demo's configuration is refused")
     presets = json.loads(ran(command, "providers", "list", "--json", cwd=folder, env=env))
     _demand(bool(presets), "there are no presets")
+    ran(command, "flow", "new", "shop", cwd=folder, env=env)
+    example = ROOT / "examples" / "flowtools"
+    _demand(_contents(folder / "shop") == _contents(example), "flow new does not write examples/flowtools")
 
 
 def environment(programs: Path, folder: Path) -> dict[str, str]:
     """Return the variables of a new user, with these programs first on the path."""
     kept = {name: os.environ[name] for name in ("LANG", "LC_ALL") if name in os.environ}
     return {**kept, "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin", "HOME": str(folder), "NO_COLOR": "1"}
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def _pip(python: Path, *words: str | Path) -> None:

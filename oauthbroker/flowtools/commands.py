@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +26,7 @@ from oauthbroker.flowtools.versions import same_secret, secret_flaw
 
 _WORDS: Final = {"no": "not deployable", "acknowledge": "deployable with acknowledgement", "yes": "deployable"}
 Tools = Annotated[list[Path], typer.Argument(help="JSON or YAML files, or folders of them.")]
+_EXAMPLE: Final = Path(__file__).with_name("example")
 app = typer.Typer(add_completion=False, help="Flow tools: check, deploy, draw, run.")
 for _command in (acknowledge, activate, deploy, withdraw, plan, run, runs, approve, decline, versions):
     app.command()(_command)
@@ -32,9 +34,23 @@ app.add_typer(secret, name="secret")
 
 
 @app.callback()
-def _extra() -> None:
-    if not all(map(find_spec, ("cel_expr_python", "cronsim", "jsonschema_rs"))):
+def _extra(context: typer.Context) -> None:
+    if context.invoked_subcommand != "new" and not all(map(find_spec, ("cel_expr_python", "cronsim", "jsonschema_rs"))):
         raise BrokerError(Code.CONFIG_INVALID, note="flow tools need the extra: install oauthbroker[flowtools]")
+
+
+@app.command("new")
+def new(folder: Annotated[Path, typer.Argument(help="A folder that is new or empty.")]) -> None:
+    """Write an example to begin with: tools, an entity, a policy, inputs, and a configuration that serves them."""
+    try:
+        if folder.is_dir() and any(folder.iterdir()):
+            raise BrokerError(Code.REQUEST_INVALID, note=f"{folder}: has files already; name a new folder")
+        # `copyfile`: the files of an installed package may be read-only, and the copies are there to be changed
+        shutil.copytree(_EXAMPLE, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    except (OSError, shutil.Error) as error:
+        why = getattr(error, "strerror", None) or "cannot be written"
+        raise BrokerError(Code.REQUEST_INVALID, note=f"{folder}: {why}") from None
+    typer.echo(f"{folder}: written; go on there with oauthbroker flow check tools/ --policy policies/")
 
 
 @app.command("check")
