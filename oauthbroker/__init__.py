@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from oauthbroker.operations.pinned_texts import ChangedText, PinnedTexts
     from oauthbroker.operations.public_web import PublicWeb, WebAnswer
     from oauthbroker.operations.room_state import RoomState
-    from oauthbroker.rooms.declaration import ResourceKind, Room, RoomCommand, WrittenResource, WrittenResources
+    from oauthbroker.rooms.declaration import (
+        ResourceKind,
+        Room,
+        RoomCommand,
+        RoomTraces,
+        WrittenResource,
+        WrittenResources,
+    )
     from oauthbroker.rooms.open_room import Background, OpenRoom, RoomCall, RoomFinding, RoomRoute
     from oauthbroker.rooms.room_pages import RoomPage, RoomPages, RoomView, RoomVisit
     from oauthbroker.web.api.fields import RequestModel
@@ -71,6 +78,7 @@ __all__ = [
     "RoomResources",
     "RoomRoute",
     "RoomState",
+    "RoomTraces",
     "RoomView",
     "RoomVisit",
     "Secret",
@@ -123,7 +131,14 @@ __getattr__ = lazily(
         "operations.pinned_texts": {"ChangedText", "PinnedTexts"},
         "operations.public_web": {"PublicWeb", "WebAnswer"},
         "operations.room_state": {"RoomState"},
-        "rooms.declaration": {"ResourceKind", "Room", "RoomCommand", "WrittenResource", "WrittenResources"},
+        "rooms.declaration": {
+            "ResourceKind",
+            "Room",
+            "RoomCommand",
+            "RoomTraces",
+            "WrittenResource",
+            "WrittenResources",
+        },
         "rooms.open_room": {"Background", "OpenRoom", "RoomCall", "RoomFinding", "RoomRoute"},
         "rooms.room_pages": {"RoomPage", "RoomPages", "RoomView", "RoomVisit"},
         "web.bounded_requests": {"BoundedRequests"},

@@ -11,6 +11,7 @@ from oauthbroker.cli.error_output import confirm
 from oauthbroker.cli.json_output import answer
 from oauthbroker.cli.tables import counted, facts, shown
 from oauthbroker.operations.erasure import Erased, Traces
+from oauthbroker.rooms.discovery import installed
 from oauthbroker.wiring import open_broker
 
 DONE, LEFT_TO_DO = 0, 3
@@ -22,6 +23,7 @@ COUNTED = {
     "visits": "visits to the connections page",
     "uses": "notes on when a grant was used",
     "roomValues": "values of add-on rooms",
+    "roomRecords": "records that add-on rooms keep elsewhere, such as runs",
 }
 
 
@@ -43,15 +45,20 @@ def run(config: Path, subject: str, patience: float, *, dry_run: bool, yes: bool
 
 
 async def _look(config: Path, subject: str) -> Traces:
-    async with open_broker(config, background=False, only=()) as broker:
+    async with open_broker(config, background=False, only=_rooms()) as broker:
         return await broker.erasure.look(subject)
 
 
 async def _erase(config: Path, found: Traces, patience: float) -> Erased:
     """Erase the subject. Loads only the values of apps whose providers have to be told."""
-    only = {grant.app for grant in found.grants if not grant.revoked or grant.to_be_told}
+    only = _rooms() | {grant.app for grant in found.grants if not grant.revoked or grant.to_be_told}
     async with open_broker(config, background=False, only=only) as broker:
         return await broker.erase(found.subject, patience=patience)
+
+
+def _rooms() -> set[str]:
+    """Return the names of the installed rooms: what they keep elsewhere is reached by their values."""
+    return {room.name for room in installed()}
 
 
 def _summed(found: Traces) -> str:
@@ -67,6 +74,9 @@ def _why(found: Traces) -> str:
     if found.to_tell:
         told = f"{counted(found.to_tell, 'grant')} ended here, but the provider has still to be told."
         return f"Not erased: {told} Type this again once it knows; a running broker tells it."
+    if found.of_rooms.ending:
+        runs = counted(found.of_rooms.ending, "record")
+        return f"Not erased: {runs} of add-on rooms, such as runs, must end first. A broker ends them; type this again."
     return "Not erased: a browser is just connecting this subject. Type this again in a minute."
 
 

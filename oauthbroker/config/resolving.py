@@ -26,7 +26,8 @@ def resolve(
     only: Collection[str] | None = None,
 ) -> Bundle:
     """Return the bundle with every value in place. `secrets` are the entries of the store that `loaded.secret_keys`
-    names. With `only`, the bundle has these apps and no connector, forwarder or room, and no other value is asked for.
+    names. With `only`, the bundle has the apps and rooms of these names, no connector and no forwarder, and no
+    other value is asked for.
 
     Raises ConfigRefused: a variable or secret that is not there is a problem like any other, with its place.
     """
@@ -37,7 +38,10 @@ def resolve(
 
     if only is not None:
         apps_wanted = {name: draft for name, draft in loaded.apps.items() if name in only}
-        loaded = dataclasses.replace(loaded, apps=apps_wanted, connectors={}, login=None, rooms={}, forwarders=())
+        rooms_wanted = {name: drafts for name, drafts in loaded.rooms.items() if name in only}
+        loaded = dataclasses.replace(
+            loaded, apps=apps_wanted, connectors={}, login=None, rooms=rooms_wanted, forwarders=()
+        )
     apps = {name: _app(draft, read, problems) for name, draft in loaded.apps.items()}
     connectors = {
         name: ConnectorAuth(draft.auth, read(draft.token) if draft.token else None)

@@ -25,10 +25,12 @@ from oauthbroker.core.lifecycle import Round
 from oauthbroker.events.port import Queues
 from oauthbroker.model.subject import is_subject
 from oauthbroker.operations.browser_sessions import BrowserSessions
+from oauthbroker.operations.room_erasure import RoomErasure
 from oauthbroker.records import AgentEvent, AuthSession, Grant
 from oauthbroker.repository.repository import KINDS, Conflict, Repository, Versioned
 from oauthbroker.repository.versioned import readable
 from oauthbroker.revocation.bulk import BulkRevocation, Pair
+from oauthbroker.rooms.declaration import RoomTraces
 from oauthbroker.tokens.grant_uses import Uses
 
 FLIGHT_SECONDS = 20.0
@@ -41,6 +43,7 @@ R = TypeVar("R")
 @dataclass(slots=True, kw_only=True)
 class Traces:
     """Records of one subject. `named_in` are grants of other subjects that this one agreed to, or asked for: they stay.
+    `of_rooms` are records that rooms keep elsewhere.
 
     `to_tell` counts grants whose provider has still to be told, `connecting` authorizations that are being finished.
     """
@@ -54,6 +57,7 @@ class Traces:
     visits: list[str] = field(default_factory=list)
     uses: list[str] = field(default_factory=list)
     room_values: list[tuple[str, str]] = field(default_factory=list)
+    of_rooms: RoomTraces = RoomTraces()
 
     @property
     def to_tell(self) -> int:
@@ -71,7 +75,7 @@ class Traces:
     @property
     def ready(self) -> bool:
         """Whether everything may be removed."""
-        return not (self.to_tell or self.living or self.connecting)
+        return not (self.to_tell or self.living or self.connecting or self.of_rooms.ending)
 
     @property
     def empty(self) -> bool:
@@ -79,15 +83,12 @@ class Traces:
 
     def counts(self) -> dict[str, int]:
         kinds = ("grants", "sessions", "events", "turns", "visits", "uses")
-        return {**{kind: len(getattr(self, kind)) for kind in kinds}, "roomValues": len(self.room_values)}
+        counted = {kind: len(getattr(self, kind)) for kind in kinds}
+        return {**counted, "roomValues": len(self.room_values), "roomRecords": self.of_rooms.records}
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            **self.counts(),
-            "toTell": self.to_tell,
-            "connecting": self.connecting,
-            "namedIn": sorted(self.named_in),
-        }
+        waits = {"toTell": self.to_tell, "connecting": self.connecting, "ending": self.of_rooms.ending}
+        return {**self.counts(), **waits, "namedIn": sorted(self.named_in)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class Erasure:
     turns: Turns
     visits: BrowserSessions
     uses: Uses
+    rooms: RoomErasure
     clock: Clock
     audit: AuditWriter
     _running: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
@@ -123,6 +125,7 @@ class Erasure:
         subject."""
         found = await self._begun(subject)
         await self._add_the_rest(found)
+        found.of_rooms = await self.rooms.erase(subject, dry_run=True)
         return found
 
     async def erase(self, subject: str, *, patience: float = 0) -> Erased:
@@ -135,6 +138,7 @@ class Erasure:
         async with one_at_a_time:
             seen = await self._begun(subject)
             await self._stop(seen)
+            seen.of_rooms = await self.rooms.erase(subject, dry_run=False)
         figures = await self.revocations.end([(it.app, it.subject) for it in seen.grants], patience=patience)
         for code in figures.failed.values():
             raise BrokerError(code)
@@ -177,6 +181,8 @@ class Erasure:
         now = Traces(subject=seen.subject, named_in=seen.named_in, uses=seen.uses)
         await self._add_requests(now)
         await self._stop(now)
+        left = await self.rooms.erase(seen.subject, dry_run=False)  # also of what began meanwhile
+        now.of_rooms = RoomTraces(records=max(seen.of_rooms.records, left.records), ending=left.ending)
         now.turns = sorted({*seen.turns, *now.turns})
         sessions = [await readable(self.repository.session(held.record.locator)) for held in now.sessions]
         now.sessions = [held for held in sessions if held is not None]

@@ -7,13 +7,15 @@ imports one small module of each.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+    from oauthbroker.model.apps import Bundle
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
@@ -28,11 +30,29 @@ class RoomCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoomTraces:
+    """What a room keeps about a subject outside of the broker's store: so many records. `ending` of them are work under
+    way that has to end first, such as runs."""
+
+    records: int = 0
+    ending: int = 0
+
+
+class ErasesSubject(Protocol):
+    """End and remove what a room keeps about a subject outside of the broker's store, and return what there was. With
+    `dry_run`, change nothing. Idempotent: what one call leaves, the next one removes. Raises `BrokerError`."""
+
+    def __call__(self, bundle: Bundle, subject: str, /, *, dry_run: bool) -> Awaitable[RoomTraces]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
     """An add-on room. Its entry point in the group `oauthbroker.rooms` has the same name.
 
-    `kinds` names a tuple of `ResourceKind`, `audit_types` a tuple of `RoomEntry` classes, `open` an `OpensRoom`. An
-    empty text means none. They count only where `Broker.spec.rooms` names the room; its commands always do.
+    `kinds` names a tuple of `ResourceKind`, `audit_types` a tuple of `RoomEntry` classes, `open` an `OpensRoom`. A
+    room that keeps data outside of the broker's store names an `ErasesSubject` in `erase`, and says in `backup` how that
+    data is backed up, in one sentence. An empty text means none. They count only where `Broker.spec.rooms` names the
+    room; its commands always do.
     """
 
     name: str
@@ -40,6 +60,8 @@ class Room:
     kinds: str = ""
     audit_types: str = ""
     open: str = ""
+    erase: str = ""
+    backup: str = ""
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.commands):

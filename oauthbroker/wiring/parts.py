@@ -32,6 +32,7 @@ from oauthbroker.operations.importing import Importing
 from oauthbroker.operations.open_circuits import Left, Troubles
 from oauthbroker.operations.operator_login import OperatorLogin
 from oauthbroker.operations.overview import Survey
+from oauthbroker.operations.room_erasure import RoomErasure
 from oauthbroker.operations.services import Services
 from oauthbroker.protocol.api_transport import ApiLimits
 from oauthbroker.records.browser_session import BrowserSession
@@ -226,6 +227,7 @@ class Parts(Flows):
             turns=self.turns,
             visits=self.browser_sessions,
             uses=self.uses,
+            rooms=RoomErasure(self.config),
             clock=self.clock,
             audit=self.audit,
         )

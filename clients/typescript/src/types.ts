@@ -177,7 +177,7 @@ export interface GrantSummary {
   providerData: Record<string, string | number | boolean>;
 }
 
-/** What there was of a subject. `erased` is false while a provider has to be told, or a browser is connecting. */
+/** What there was of a subject. `erased` is false while a provider has to be told, a browser is connecting, or a run has to end. */
 export interface Erased {
   erased: boolean;
   grants: number;
@@ -187,7 +187,9 @@ export interface Erased {
   visits: number;
   uses: number;
   roomValues: number;
+  roomRecords: number;
   toTell: number;
   connecting: number;
+  ending: number;
   namedIn: string[];
 }
