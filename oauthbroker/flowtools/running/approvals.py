@@ -12,6 +12,7 @@ from sqlalchemy import Column, Connection, Double, Table, Text
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running import journal
+from oauthbroker.flowtools.running.tables import prepare
 
 ASKED, APPROVED, DECLINED = "asked", "approved", "declined"
 DECISION = Table(
@@ -55,7 +56,7 @@ def approve(database: Database, run: str, *, by: str, account: str) -> None:
     call. That policy does not stop it again; another one may. `by` is the name that the person gives, and `account`
     that of the operating system or the login; the record has both. Raises NotWaiting, and OwnRun
     for the caller of the run."""
-    end = {"state": journal.RUNNING, "message": None, "lease_until": _WAITS}
+    end = {"state": journal.RUNNING, "message": None, "due": _WAITS}
     _decide(database, run, APPROVED, end, by=by, account=account)
 
 
@@ -68,7 +69,8 @@ def decline(database: Database, run: str, *, by: str, account: str, why: str = "
 
 def _decide(database: Database, run: str, decision: str, end: dict[str, Any], *, by: str, account: str) -> None:
     with database.transaction() as connection:
-        journal.META.create_all(connection)
+        at = database.now(connection)
+        prepare(connection, at)
         found = journal.find_run(connection, id=run)
         if found is None or found.state != journal.ESCALATED:
             raise NotWaiting("the run does not wait for a decision")
@@ -77,7 +79,8 @@ def _decide(database: Database, run: str, decision: str, end: dict[str, Any], *,
         by = f"{by} (account {account})"
         if decision == DECLINED and not journal.steps_of(connection, run):
             end = {**end, "key": None}  # as of each run that failed before it committed anything
-        at = database.now(connection)
+        if decision == DECLINED:
+            end = {**end, "due": None, "ended": at}
         waiting = sa.update(DECISION).where(DECISION.c.run == run, DECISION.c.decision == ASKED)
         connection.execute(waiting.values(decision=decision, by=by, at=at))
         journal.change_run(connection, found, **end)

@@ -33,6 +33,7 @@ from oauthbroker.flowtools.running.journal import (
 from oauthbroker.flowtools.running.policing import Escalated, Facts, judge_policies
 from oauthbroker.flowtools.running.ports import ConsentNeeded, Ports
 from oauthbroker.flowtools.running.refunds import owed_notes, refund
+from oauthbroker.flowtools.running.tables import prepare
 from oauthbroker.flowtools.running.walk import MOST_TRIES, EffectUnknown, Walk
 from oauthbroker.flowtools.spec import FlowTool
 
@@ -76,7 +77,7 @@ class FlowRuns:
         self._ports, self._policies = ports or Ports(), tuple(policies)
         self._lease_seconds, self._sleep = lease_seconds, sleep or threading.Event().wait
         with database.transaction() as connection:
-            journal.META.create_all(connection)
+            prepare(connection, database.now(connection))
 
     def ready(self, tool: FlowTool, policies: Iterable[Policy] = ()) -> ReadyFlow:
         """Check a tool against entities, policies and ports. `policies` are more of them, such as those that a version
@@ -177,10 +178,10 @@ class FlowRuns:
                 "tool": tool.name,
                 "version": tool.version,
             }
-            values |= {"digest": tool.source.digest, "key": key, "input": data, "started": now}
+            values |= {"digest": tool.source.digest, "key": key, "input": data, "started": now, "origin": "key"}
             values |= {"state": state, "message": message, "notes": notes}
             if is_taken := takes and stop is None:
-                values |= {"taken": 1, "lease_until": now + self._lease_seconds}
+                values |= {"taken": 1, "due": now + self._lease_seconds}
             journal.insert_run(connection, values, actor)
             if event is not None:
                 journal.take_event(connection, tool.name, event, values["id"])
@@ -262,11 +263,15 @@ class FlowRuns:
         with self._database.transaction() as connection:
             found = journal.find_run(connection, id=run)
             now = self._database.now(connection)
-            if found is None or found.state in journal.ENDED or found.lease_until > now:
+            if (
+                found is None
+                or found.state in (*journal.ENDED, ESCALATED)
+                or ((found.due or 0.0) > now and found.state != PARKED)
+            ):
                 return None
             mine: dict[str, Any] = {
                 "taken": found.taken + 1,
-                "lease_until": now + self._lease_seconds,
+                "due": now + self._lease_seconds,
                 "state": RUNNING,
             }
             journal.change_run(connection, found, **mine)
@@ -274,7 +279,13 @@ class FlowRuns:
 
     def _succeed(self, walk: Walk, output: Any) -> RunResult:
         """Steps 7 to 9: commit the rows together with the end of the run and its audit entry, and return the answer."""
-        end: dict[str, Any] = {"state": SUCCEEDED, "output": output, "notes": list(walk.notes), "lease_until": 0.0}
+        end: dict[str, Any] = {
+            "state": SUCCEEDED,
+            "output": output,
+            "notes": list(walk.notes),
+            "due": None,
+            "ended": self._database.now(walk.connection),
+        }
         end |= {"code": None, "message": None}
         self._audit(walk.connection, walk.flow, walk.run.actor, (walk.run.id, SUCCEEDED, None))
         walk.commit(end)
@@ -287,7 +298,12 @@ class FlowRuns:
         that started it stays taken: a captured one could be sent again.
         """
         notes = [*walk.notes, *owed_notes(walk)]
-        end: dict[str, Any] = {"state": FAILED, "output": None, "notes": notes, "lease_until": 0.0}
+        end: dict[str, Any] = {
+            "state": FAILED,
+            "output": None,
+            "notes": notes,
+            "due": None,
+        }
         end |= {"code": error.code, "message": error.message, "key": walk.run.key if walk.committed else None}
         return self._end(walk, end)
 
@@ -297,8 +313,8 @@ class FlowRuns:
         asked = pause.asked if isinstance(pause, ConsentNeeded) else None
         state = PARKED if asked else UNKNOWN if isinstance(pause, EffectUnknown) else ESCALATED
         notes = [*walk.notes, *(owed_notes(walk) if state == UNKNOWN else ())]
-        lease = journal.PARKED_LEASE if asked else 0.0
-        end: dict[str, Any] = {"state": state, "message": str(pause), "notes": notes, "lease_until": lease}
+        due = None if state == UNKNOWN else 1e10
+        end: dict[str, Any] = {"state": state, "message": str(pause), "notes": notes, "due": due}
         stop = pause.policy if isinstance(pause, Escalated) else None
         return replace(self._end(walk, end, stop), authorization=asked)
 
@@ -307,6 +323,7 @@ class FlowRuns:
 
         def ended() -> None:
             with self._database.transaction() as connection:
+                end["ended"] = self._database.now(connection) if end["due"] is None else None
                 journal.change_run(connection, walk.run, **end)
                 if stop is not None:
                     approvals.ask(connection, walk.run.id, stop)

@@ -18,15 +18,25 @@ from oauthbroker import Turn
 from oauthbroker.flowtools.failures import Actor
 
 META = sa.MetaData()
+RUNNING, FAILING, SUCCEEDED, FAILED = "running", "failing", "succeeded", "failed"
+ESCALATED, UNKNOWN, PARKED = "escalated", "unknown", "parked"
+ENDED: Final = (SUCCEEDED, FAILED, UNKNOWN)
+# `due` is the time at which a process has to look at the run: the end of a lease, or the deadline of a wait.
+# `taken` is the token of the process that has the run, `takes` counts those since its last step. `origin` is call, key,
+# event, agent or person. `freed`: the key is free. `caller` and `subject` name the person, for an erasure.
 RUN = Table(
     "flow_run",
     META,
     Column("id", Text, primary_key=True),
-    *(Column(name, Text, nullable=False) for name in ("tool", "digest", "input", "state", "notes")),
-    *(Column(name, Text) for name in ("key", "actor", "output", "code", "message")),
-    *(Column(name, Integer, nullable=False) for name in ("version", "taken")),
-    *(Column(name, Double, nullable=False, index=True) for name in ("lease_until", "started")),
-    sa.UniqueConstraint("tool", "key"),
+    *(Column(name, Text, nullable=False) for name in ("tool", "digest", "input", "state", "notes", "origin")),
+    *(Column(name, Text) for name in ("key", "actor", "output", "code", "message", "failure", "cancel")),
+    *(Column(name, Text, index=True) for name in ("caller", "subject")),
+    *(Column(name, Integer, nullable=False) for name in ("version", "taken", "takes", "generation", "freed")),
+    Column("started", Double, nullable=False, index=True),
+    *(Column(name, Double, index=True) for name in ("due", "ended")),
+    sa.UniqueConstraint("tool", "key", "generation"),
+    sa.CheckConstraint("(due IS NULL) = (state IN ('succeeded', 'failed', 'unknown'))"),
+    sa.CheckConstraint("(due IS NULL) = (ended IS NOT NULL)"),
 )
 STEP = Table(
     "flow_step",
@@ -34,6 +44,7 @@ STEP = Table(
     *(Column(name, Text, primary_key=True) for name in ("run", "node")),
     *(Column(name, Text, nullable=False) for name in ("state", "value")),
     *(Column(name, Integer, nullable=False) for name in ("attempts", "rows")),
+    Column("generation", Integer, nullable=False, server_default="0"),
 )
 AUDIT = Table(
     "flow_audit",
@@ -51,13 +62,7 @@ EVENT = Table(
     *(Column(name, Text, primary_key=True) for name in ("tool", "event")),
     Column("run", Text, nullable=False),
 )
-RUNNING, SUCCEEDED, FAILED = "running", "succeeded", "failed"
-ESCALATED, UNKNOWN, PARKED = "escalated", "unknown", "parked"
-# A run that ended has the lease 0. One that has not is found by the index of leases.
-PARKED_LEASE: Final = 1.0
-_MOST_LEFT: Final = 500  # in one look
 DONE, SENT, RETRY, WAITS = "done", "sent", "retry", "waits"
-ENDED: Final = frozenset({SUCCEEDED, FAILED, ESCALATED, UNKNOWN})
 
 
 class LeaseLost(Exception):
@@ -92,16 +97,32 @@ class RunRecord:
     message: str | None
     notes: tuple[str, ...]
     taken: int
-    lease_until: float
     started: float
+    due: float | None
+    ended: float | None
+    takes: int
+    generation: int
+    freed: int
+    origin: str
+    failure: str | None
+    cancel: str | None
+    caller: str | None
+    subject: str | None
 
 
 def insert_run(connection: Connection, values: Mapping[str, Any], actor: Actor | None) -> None:
     turn = actor.turn.resume_target.to_json() if actor and actor.turn else None
     told = None if actor is None else json.dumps(_told(actor, turn))
     stored = {name: _stored(name, each) for name, each in values.items()}
-    untaken = {"taken": 0, "lease_until": values["started"]}
-    connection.execute(sa.insert(RUN).values(**untaken | stored, actor=told))
+    untaken = {"taken": 0, "takes": 0, "generation": 0, "freed": 0, "due": values["started"], "actor": told}
+    connection.execute(sa.insert(RUN).values(**untaken | person_of(told) | stored))
+
+
+def person_of(actor: str | None) -> dict[str, str | None]:
+    """Return the caller and the user of a stored actor, by which an erasure finds a run."""
+    said = json.loads(actor) if actor else {}
+    subjects = ((said.get("turn") or {}).get("auth") or {}).get("subjects", {})
+    return {"caller": said.get("id"), "subject": subjects.get("user")}
 
 
 def _told(actor: Actor, turn: Any) -> dict[str, Any]:
@@ -147,8 +168,8 @@ def runs_since(connection: Connection, tool: str, when: float) -> int:
 def left_runs(connection: Connection, before: float) -> list[tuple[RunRecord, str]]:
     """Return the oldest runs that no process works on: those whose lease ended before a time, and parked ones, each
     with the auth session that it waits for."""
-    wanted = sa.select(RUN).where(RUN.c.lease_until > 0.0, RUN.c.lease_until < before)
-    rows = connection.execute(wanted.order_by(RUN.c.started).limit(_MOST_LEFT)).mappings()
+    wanted = sa.select(RUN).where((RUN.c.due < before) | (RUN.c.state == PARKED), RUN.c.state != ESCALATED)
+    rows = connection.execute(wanted.order_by(RUN.c.started).limit(500)).mappings()
     found = [run for run in map(_record, rows) if not (run.state == PARKED and run.actor and run.actor.repeats)]
     return [(run, waits_for(steps_of(connection, run.id)) if run.state == PARKED else "") for run in found]
 

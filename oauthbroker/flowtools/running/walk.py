@@ -116,7 +116,7 @@ class Walk:
         another call outside of `seconds`."""
         if end is None:
             until = self.database.now(self.connection) + self.lease_seconds + seconds
-            end = {"lease_until": until, "notes": list(self.notes)}
+            end = {"due": until, "notes": list(self.notes)}
         change_run(self.connection, self.run, **end)
         self.connection.commit()
         self.committed = True
