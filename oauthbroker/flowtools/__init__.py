@@ -32,6 +32,8 @@ ROOM = Room(
     },
     kinds="oauthbroker.flowtools.serving.kinds:KINDS",
     open="oauthbroker.flowtools.serving.room:open_room",
+    erase="oauthbroker.flowtools.serving.data:erase_subject",
+    backup="The database of flows is apart: oauthbroker flow backup FILE copies it, or says what to dump.",
 )
 
 

@@ -57,7 +57,7 @@ class Traces:
     visits: list[str] = field(default_factory=list)
     uses: list[str] = field(default_factory=list)
     room_values: list[tuple[str, str]] = field(default_factory=list)
-    of_rooms: RoomTraces = RoomTraces()
+    of_rooms: RoomTraces = field(default_factory=RoomTraces)
 
     @property
     def to_tell(self) -> int:

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from oauthbroker.model.apps import Bundle
-
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 
@@ -40,9 +38,10 @@ class RoomTraces:
 
 class ErasesSubject(Protocol):
     """End and remove what a room keeps about a subject outside of the broker's store, and return what there was. With
-    `dry_run`, change nothing. Idempotent: what one call leaves, the next one removes. Raises `BrokerError`."""
+    `dry_run`, change nothing. Idempotent: what one call leaves, the next one removes. `bundle` is that of `Broker`.
+    Raises `BrokerError`."""
 
-    def __call__(self, bundle: Bundle, subject: str, /, *, dry_run: bool) -> Awaitable[RoomTraces]: ...
+    def __call__(self, bundle: Any, subject: str, /, *, dry_run: bool) -> Awaitable[RoomTraces]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +49,9 @@ class Room:
     """An add-on room. Its entry point in the group `oauthbroker.rooms` has the same name.
 
     `kinds` names a tuple of `ResourceKind`, `audit_types` a tuple of `RoomEntry` classes, `open` an `OpensRoom`. A
-    room that keeps data outside of the broker's store names an `ErasesSubject` in `erase`, and says in `backup` how that
-    data is backed up, in one sentence. An empty text means none. They count only where `Broker.spec.rooms` names the
-    room; its commands always do.
+    room that keeps data outside of the broker's store names an `ErasesSubject` in `erase`, and its `backup` is a
+    sentence that says how to back that data up. An empty text means none. They count only where `Broker.spec.rooms`
+    names the room; its commands always do.
     """
 
     name: str

@@ -6,7 +6,7 @@ Its clock and its random numbers are those of the runs, so that processes on sev
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -39,13 +39,20 @@ class Database:
         with self.engine.execution_options(only_reads=True, postgresql_readonly=True).begin() as connection:
             yield connection
 
+    def clean(self) -> None:
+        """Write over what was removed: SQLite keeps it in its log until then. PostgreSQL does so by itself."""
+        if self.engine.dialect.name == "sqlite":
+            with closing(self.engine.raw_connection()) as connection:
+                connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def now(self, connection: Connection) -> float:
         """Return the database's time in seconds since 1970."""
         return float(connection.exec_driver_sql(_NOW[self.engine.dialect.name]).scalar_one())
 
-    def random_id(self, connection: Connection) -> str:
+    @staticmethod
+    def random_id(connection: Connection) -> str:
         """Return 32 random hexadecimal digits."""
-        return str(connection.exec_driver_sql(_RANDOM[self.engine.dialect.name]).scalar_one()).replace("-", "")
+        return str(connection.exec_driver_sql(_RANDOM[connection.dialect.name]).scalar_one()).replace("-", "")
 
 
 def iso(seconds: float) -> str:
@@ -78,7 +85,7 @@ def _engine(url: str) -> Engine:
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # the driver begins no transaction by itself; then DDL is transactional too
-    for pragma in ("busy_timeout = 30000", "journal_mode = WAL", "synchronous = FULL"):
+    for pragma in ("busy_timeout = 30000", "journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 

@@ -19,6 +19,7 @@ from oauthbroker.flowtools.failures import Actor, FlowFailed, RefusedConsent
 from oauthbroker.flowtools.policies import Policy
 from oauthbroker.flowtools.running import approvals, journal
 from oauthbroker.flowtools.running.checks import authorise, idempotency_key, normalised, validate_input, who
+from oauthbroker.flowtools.running.erasing import hidden_key
 from oauthbroker.flowtools.running.flow import ReadyFlow, ready
 from oauthbroker.flowtools.running.journal import (
     ESCALATED,
@@ -212,7 +213,11 @@ class FlowRuns:
         if event is not None and (taken := journal.run_of_event(connection, name, event)):
             return taken
         first = None if key is None else journal.find_run(connection, tool=name, key=key)
+        if key is not None and first is None:
+            first = journal.find_run(connection, tool=name, key=hidden_key(connection, key))
         if first is not None:
+            if first.input is None:
+                raise FlowFailed("answerGone", "the call was made before, and its answer is no longer kept")
             if (first.input, who(first.actor)) != of:
                 raise FlowFailed("idempotencyConflict", "the key belongs to another call")
             if event is not None:

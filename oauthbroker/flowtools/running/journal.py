@@ -24,6 +24,7 @@ ENDED: Final = (SUCCEEDED, FAILED, UNKNOWN)
 # `due` is the time at which a process has to look at the run: the end of a lease, or the deadline of a wait.
 # `taken` is the token of the process that has the run, `takes` counts those since its last step. `origin` is call, key,
 # event, agent or person. `freed`: the key is free. `caller` and `subject` name the person, for an erasure.
+KEPT: Final = sa.text("input <> 'null'")  # what has ended, and has its input and result still
 RUN = Table(
     "flow_run",
     META,
@@ -33,10 +34,12 @@ RUN = Table(
     *(Column(name, Text, index=True) for name in ("caller", "subject")),
     *(Column(name, Integer, nullable=False) for name in ("version", "taken", "takes", "generation", "freed")),
     Column("started", Double, nullable=False, index=True),
-    *(Column(name, Double, index=True) for name in ("due", "ended")),
+    *(Column(name, Double) for name in ("due", "ended")),
     sa.UniqueConstraint("tool", "key", "generation"),
     sa.CheckConstraint("(due IS NULL) = (state IN ('succeeded', 'failed', 'unknown'))"),
     sa.CheckConstraint("(due IS NULL) = (ended IS NOT NULL)"),
+    sa.Index("ix_flow_run_due", "due"),
+    sa.Index("ix_flow_run_kept", "ended", sqlite_where=KEPT, postgresql_where=KEPT),
 )
 STEP = Table(
     "flow_step",

@@ -32,7 +32,7 @@ _STATUS: Final = {
     **dict.fromkeys(("conflict", "idempotencyConflict", "transitionRefused"), 409),
     **dict.fromkeys(("assertFailed", "invariantBroken", "policyBlocked", "consentRefused"), 422),
     **dict.fromkeys(("requestInvalid", "valueInvalid", "valueMissing", "tooManyRows", "writeUnbounded"), 422),
-    "versionWithdrawn": HTTPStatus.GONE,
+    **dict.fromkeys(("versionWithdrawn", "answerGone"), HTTPStatus.GONE),
     **dict.fromkeys(("externalFailed", "unknown"), 502),
 }
 

@@ -63,7 +63,8 @@ class FlowAdapterSpec(Strict):
 
 class FlowServiceSpec(Strict):
     """`database` left out: SQLite beside the store. `apply_changes` makes the changes of tables that lose no data; left
-    out, it does so for that SQLite alone. Files are relative to the folder of the bundle."""
+    out, it does so for that SQLite alone. Files are relative to the folder of the bundle. An ended run keeps its input, result and steps for
+    `retention_days`."""
 
     flows: File = "flows"
     entities: Annotated[list[File], Field(max_length=100)] = Field(default_factory=list)
@@ -78,6 +79,7 @@ class FlowServiceSpec(Strict):
     api_keys: dict[Name, FlowIdentitySpec] = Field(default_factory=dict)
     services: dict[Name, FlowIdentitySpec] = Field(default_factory=dict)
     webhook_seconds: Annotated[int, Field(ge=1, le=3600)] = 300
+    retention_days: Annotated[int, Field(ge=1, le=36_500)] = 90
 
 
 def slots(template: str) -> list[str]:

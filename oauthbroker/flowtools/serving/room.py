@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from oauthbroker.flowtools.serving.service import FlowService
 
 LOOK_SECONDS: Final = 2.0
+_RETENTION_SECONDS: Final = 3600.0
 
 
 @asynccontextmanager
@@ -48,6 +49,7 @@ async def open_room(broker: Broker, resources: RoomResources) -> AsyncIterator[O
             routes=[*calls.routes(), *webhooks.routes()],
             background=[
                 Background(name="flows", seconds=LOOK_SECONDS, work=service.look),
+                Background(name="retention", seconds=_RETENTION_SECONDS, work=service.forget),
                 Background(name="queues", seconds=LOOK_SECONDS, work=events.look),
                 Background(name="schedules", seconds=SCHEDULE_SECONDS, work=schedules.look),
                 Background(name="webhooks", seconds=LOOK_SECONDS, work=webhooks.look),

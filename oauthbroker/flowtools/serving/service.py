@@ -21,11 +21,13 @@ from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.tables import apply
 from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.contract import FlowRuns, RunResult
+from oauthbroker.flowtools.running.erasing import expire
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.resuming import to_its_end
 from oauthbroker.flowtools.serving.callers import identity
+from oauthbroker.flowtools.serving.data import SQLITE, database_url
 from oauthbroker.flowtools.serving.entity_files import entities_in
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.source import FlowRefused
@@ -46,9 +48,11 @@ class FlowService:
         self.spec: FlowServiceSpec = resource.spec
         self.folder = folder
         self.versions = FlowVersions(folder / self.spec.flows, SystemClock())
-        secret = resource.secrets.get(("database",))
-        self._own = secret is None
-        self.database = Database(_beside(store) if secret is None else secret.reveal())
+        url = database_url(resource, store)
+        self._own = ("database",) not in resource.secrets
+        if self._own:
+            _make(Path(url.removeprefix(SQLITE)))
+        self.database = Database(url)
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="flow")
         self.ready = asyncio.Event()
         self.serving: Mapping[str, ReadyFlow] = {}
@@ -148,6 +152,12 @@ class FlowService:
         if self._runs is not None:
             self.ready.set()
 
+    async def forget(self) -> None:
+        """Take input, result and steps from the runs whose retention is over."""
+        days = self.spec.retention_days
+        while self._runs is not None and await self.work(lambda: expire(self.database, days)) > 0:
+            pass
+
     async def close(self) -> None:
         """Wait for the runs that are under way: their requests need the broker."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -206,12 +216,10 @@ def event_key(trigger: str, event: str) -> str:
     return f"{trigger}:{hashlib.sha256(event.encode()).hexdigest()}"
 
 
-def _beside(store: Path) -> str:
-    """Return the URL of the embedded database, which only the account of the broker can read."""
-    file = store.with_name(f"{store.name}-flows.db")
+def _make(file: Path) -> None:
+    """Make the file of the embedded database, which only the account of the broker can read."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.touch(mode=0o600)
-    return f"sqlite:///{file}"
 
 
 def _finding(code: str, text: str, todo: str) -> RoomFinding:

@@ -1,0 +1,48 @@
+"""The database of a FlowService: where it is, and what it has of a person."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, Final
+
+from oauthbroker import BrokerError, Code, RoomResource, RoomResources, RoomTraces
+
+SQLITE: Final = "sqlite:///"
+
+
+def database_url(resource: RoomResource, store: Path) -> str:
+    """Return the URL of the database: the configured one, or SQLite beside the store."""
+    secret = resource.secrets.get(("database",))
+    return f"{SQLITE}{store.with_name(f'{store.name}-flows.db')}" if secret is None else secret.reveal()
+
+
+def urls_of(bundle: Any) -> list[str]:
+    """Return the URL of the database of a configuration's FlowService; none without one."""
+    store = Path(bundle.settings.store_root).absolute()
+    return [database_url(each, store) for each in bundle.rooms.get("flowtools", RoomResources()).resources]
+
+
+async def erase_subject(bundle: Any, subject: str, *, dry_run: bool) -> RoomTraces:
+    """End the living runs of a caller or user, and remove what the others have of them."""
+    found = [await asyncio.to_thread(_erased, url, subject, dry_run=dry_run) for url in urls_of(bundle)]
+    return RoomTraces(records=sum(each.records for each in found), ending=sum(each.ending for each in found))
+
+
+def _erased(url: str, subject: str, *, dry_run: bool) -> RoomTraces:
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from oauthbroker.flowtools.entities.database import Database
+    from oauthbroker.flowtools.running.erasing import erase
+
+    if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).exists():
+        return RoomTraces()
+    database = Database(url)
+    try:
+        kept = erase(database, subject, dry_run=dry_run)
+        return RoomTraces(records=kept.runs + kept.refused, ending=kept.living)
+    except SQLAlchemyError as error:
+        name = type(error).__name__  # its text may quote the URL
+    finally:
+        database.engine.dispose()
+    raise BrokerError(Code.STORE_UNAVAILABLE, note=f"the database of flows: {name}")

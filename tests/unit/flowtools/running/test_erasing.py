@@ -1,0 +1,195 @@
+"""What is left of a run after the erasure of its caller, and after its retention: its end, and nothing of a person."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from oauthbroker import Turn, TurnAuth
+from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.running import erasing, journal
+from oauthbroker.flowtools.running.contract import RunResult
+from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.running.ports import EffectRefused
+from tests.unit.flowtools.entity_kit import sqlite_url
+from tests.unit.flowtools.kit import chain
+from tests.unit.flowtools.run_kit import INPUT, World
+
+pytestmark = pytest.mark.rule("run-erasure")
+ANN, BOB = "shop:user:ann", "shop:user:bob"
+CANARY, SAID = "canary-of-the-input", "canary-of-the-provider"
+DAY = 86_400.0
+
+
+def actor(name: str, *, subject: bool = True) -> Actor:
+    turn = Turn("flowtools", "test", auth=TurnAuth(subjects={"user": f"shop:user:{name}"})) if subject else None
+    return Actor(id=name, roles=frozenset({"staff"}), turn=turn)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    url = sqlite_url(tmp_path)
+    if request.param == "postgresql":
+        server = request.getfixturevalue("postgres_server")
+        server.run(f'CREATE DATABASE "{tmp_path.name.lower()}"')
+        url = server.url(tmp_path.name.lower()).reveal()
+    made = World(url)
+    yield made
+    made.database.engine.dispose()
+
+
+def paying(world: World, **more: Any) -> ReadyFlow:
+    """A flow whose result and steps have what the provider said."""
+    pay = ("payment", {"provider": "stripe", "fields": {"amount": "input.n", "note": "input.note"}})
+    schema = {**INPUT, "properties": {**INPUT["properties"], "note": {"type": "string"}}}
+    given = {"input": schema, "idempotencyKey": "input.id", "policies": ["paymentRollback"], **more}
+    return world.flow({"p": pay}, chain("p"), **given)
+
+
+def paid(world: World, key: str, by: Actor | None, flow: ReadyFlow | None = None) -> RunResult:
+    world.shop.answers.append({"receipt": SAID})
+    return world.runs.call(flow or paying(world), {"id": key, "n": 3, "note": CANARY}, by)
+
+
+def tables(world: World) -> dict[str, list[Any]]:
+    with world.database.transaction() as connection:
+        return {
+            name: [tuple(row) for row in connection.execute(sa.select(table))]
+            for name, table in journal.META.tables.items()
+        }
+
+
+def texts_of(world: World, *needles: str) -> dict[str, list[str]]:
+    """Return the tables with one of these texts, and the texts."""
+    found = {name: [each for each in needles if each in repr(rows)] for name, rows in tables(world).items()}
+    return {name: texts for name, texts in found.items() if texts}
+
+
+def audits(world: World) -> list[tuple[str | None, str]]:
+    return [(who, outcome) for _, who, outcome, _ in world.audit()]
+
+
+def test_nothing_of_a_caller_is_left_but_how_their_runs_ended_and_other_callers_keep_theirs(world: World) -> None:
+    mine = [paid(world, "a", actor("ann")), paid(world, "b", actor("ann", subject=False))]
+    world.shop.answers.append(EffectRefused(f"{SAID} says no"))
+    failed = world.runs.call(paying(world), {"id": "c", "n": 3, "note": CANARY}, actor("ann"))
+    world.runs.call(paying(world), {"id": "c", "n": "no number"}, actor("ann"))
+    theirs = paid(world, "d", actor("bob"))
+    before = {name: [row for row in rows if str(theirs.run) in row] for name, rows in tables(world).items()}
+    assert ["succeeded", "succeeded", "failed"] == [each.state for each in (*mine, failed)]
+
+    assert erasing.Kept(runs=3, refused=1) == erasing.erase(world.database, ANN, dry_run=True)
+    assert texts_of(world, ANN), "a dry run changes nothing"
+    assert erasing.Kept(runs=3, refused=1) == erasing.erase(world.database, ANN)
+    assert erasing.Kept() == erasing.erase(world.database, ANN)
+
+    assert {} == texts_of(world, ANN, '"ann"', "'ann'")
+    after = {name: [row for row in rows if str(theirs.run) in row] for name, rows in tables(world).items()}
+    assert before == after
+    assert {CANARY, SAID} == {text for texts in texts_of(world, CANARY, SAID).values() for text in texts}, "of bob"
+    assert erasing.Kept(runs=1) == erasing.erase(world.database, BOB)
+    assert {} == texts_of(world, CANARY, SAID, BOB, '"bob"', "'bob'")
+
+
+def test_the_audit_log_keeps_each_entry_under_one_pseudonym_of_the_caller(world: World) -> None:
+    for key, who in (("a", "ann"), ("b", "ann"), ("c", "bob")):
+        paid(world, key, actor(who))
+    world.runs.call(paying(world), {"id": 1}, actor("ann"))
+    world.runs.call(paying(world), {"id": 1}, None)
+    before = audits(world)
+    erasing.erase(world.database, ANN)
+    after = audits(world)
+    assert [outcome for _, outcome in before] == [outcome for _, outcome in after]
+    (pseudonym,) = {new for (old, _), (new, _) in zip(before, after, strict=True) if old == "ann"}
+    assert str(pseudonym).startswith("erased:")
+    assert {(old, new) for (old, _), (new, _) in zip(before, after, strict=True)} == {
+        ("ann", pseudonym), ("bob", "bob"), (None, None),
+    }  # fmt: skip
+    paid(world, "d", actor("ann"))
+    erasing.erase(world.database, ANN)
+    assert 4 == [who for who, _ in audits(world)].count(pseudonym), "the same one later"
+
+
+def test_the_key_of_an_erased_run_stays_taken_and_cannot_be_guessed_without_the_databases_secret(world: World) -> None:
+    first = paid(world, "a", actor("ann"))
+    assert 1 == len(world.shop.sent)
+    with world.database.transaction() as connection:
+        plain = connection.execute(sa.select(journal.RUN.c.key)).scalar_one()
+    erasing.erase(world.database, ANN)
+    with world.database.transaction() as connection:
+        assert plain != connection.execute(sa.select(journal.RUN.c.key)).scalar_one()
+    for who in (actor("ann"), actor("bob")):
+        again = paid(world, "a", who)
+        assert ("failed", "answerGone") == (again.state, again.code)
+    assert 1 == len(world.shop.sent), "nothing is charged twice"
+    assert first.run == world.runs.find(str(first.run)).id
+
+
+def test_an_event_of_an_erased_run_starts_no_other_one(world: World) -> None:
+    flow = paying(world, idempotencyKey=None)
+    data = {"id": "a", "n": 3, "note": CANARY}
+    run = world.runs.accept(flow, data, actor("ann"), event="webhook:1")
+    world.runs.go_on(flow, run)
+    erasing.erase(world.database, ANN)
+    again = world.runs.accept(flow, data, actor("ann"), event="webhook:1")
+    assert (run.id, "succeeded", 1) == (again.id, world.runs.go_on(flow, again).state, len(world.shop.sent))
+
+
+def test_calls_of_an_api_key_or_a_service_are_erased_by_their_user_and_their_name_stays(world: World) -> None:
+    """The id is that of a program, and many persons may stand behind it."""
+    of_ann = Actor(id="key:shop", roles=frozenset({"staff"}), turn=actor("ann").turn)
+    paid(world, "a", of_ann)
+    paid(world, "b", Actor(id="key:shop", roles=frozenset({"staff"})))
+    assert erasing.Kept(runs=1) == erasing.erase(world.database, ANN)
+    assert {"key:shop"} == {who for who, _ in audits(world)}
+    assert {} == texts_of(world, ANN)
+    assert 1 == repr(tables(world)["flow_run"]).count(CANARY)
+
+
+def test_a_run_that_ended_before_its_retention_loses_input_result_and_steps(world: World) -> None:
+    old, new = paid(world, "a", actor("ann")), paid(world, "b", actor("bob"))
+    with world.database.transaction() as connection:
+        ended = sa.update(journal.RUN).where(journal.RUN.c.id == old.run)
+        connection.execute(ended.values(ended=journal.RUN.c.ended - 91 * DAY))
+    assert (1, 0) == (erasing.expire(world.database, 90), erasing.expire(world.database, 90))
+    left = tables(world)
+    assert [new.run] == [row[0] for row in left["flow_step"]]
+    assert 1 == repr(left).count(CANARY)
+    assert [("ann", "succeeded"), ("bob", "succeeded")] == audits(world)
+    again = paid(world, "a", actor("ann"))
+    assert ("answerGone", 2) == (again.code, len(world.shop.sent))
+    assert erasing.Kept(runs=1, refused=1) == erasing.erase(world.database, ANN), (
+        "the person of an old run is still found"
+    )
+    assert {} == texts_of(world, ANN, "'ann'", '"ann"')
+
+
+def test_retention_takes_many_runs_in_turns(world: World) -> None:
+    with world.database.transaction() as connection:
+        run: dict[str, Any] = {
+            "tool": "t",
+            "digest": "d",
+            "state": "succeeded",
+            "origin": "call",
+            "input": json.dumps({"a": CANARY}),
+        }
+        run |= {"notes": "[]", "version": 1, "taken": 1, "takes": 0, "generation": 0, "freed": 0, "started": 1.0}
+        rows = [{**run, "id": str(number), "ended": 2.0 + number} for number in range(1_200)]
+        connection.execute(sa.insert(journal.RUN), rows)
+    assert [500, 500, 200, 0] == [erasing.expire(world.database, 1) for _ in range(4)]
+    assert {} == texts_of(world, CANARY)
+
+
+def test_the_files_of_sqlite_hold_nothing_of_what_was_erased(tmp_path: Path) -> None:
+    world = World(sqlite_url(tmp_path))
+    for number in range(30):
+        paid(world, f"key-{number}", actor("ann"))
+    erasing.erase(world.database, ANN)
+    files = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    assert [] == [(name, text) for name, raw in files.items() for text in (CANARY, SAID, ANN) if text.encode() in raw]
+    world.database.engine.dispose()
