@@ -130,8 +130,9 @@ def export_command(
     settings, log = _settings(config)
     words = [*(recipient or ()), *_lines_of(recipients_file)]
     kinds, damaged = export_store(file, words, settings, env=os.environ, clock=SystemClock(), log=log)
-    lines = [f"Left out, does not open: {place}" for place in damaged]
-    _tell(kinds, lines, {"damaged": damaged}, as_json=as_json)
+    apart = _kept_apart(config)
+    lines = [*(f"Left out, does not open: {place}" for place in damaged), *apart]
+    _tell(kinds, lines, {"damaged": damaged, "apart": apart}, as_json=as_json)
     if damaged:
         raise typer.Exit(NOT_ALL)
 
@@ -205,6 +206,16 @@ def _settings(config: Path) -> tuple[Settings, Log]:
     from oauthbroker.wiring import with_keys
 
     return with_keys(load(config).settings, os.environ), json_log(sys.stderr, SystemClock())
+
+
+def _kept_apart(config: Path) -> list[str]:
+    """Return a sentence for each add-on room that keeps data outside of the store."""
+    from oauthbroker.config import load
+    from oauthbroker.rooms.discovery import declared
+
+    loaded = load(config)
+    used = [declared(room) for room in loaded.settings.rooms if loaded.rooms.get(room)]
+    return [room.backup for room in used if room.backup]
 
 
 def _lines_of(path: Path | None) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from oauthbroker import BrokerError, Code
+from oauthbroker.flowtools.backup_commands import backup, restore
 from oauthbroker.flowtools.deploying_commands import acknowledge, activate, deploy, flaws_told, say, versions, withdraw
 from oauthbroker.flowtools.drawing import draw
 from oauthbroker.flowtools.given_files import Policies, given_files, given_policies, read_given
@@ -28,7 +29,7 @@ _WORDS: Final = {"no": "not deployable", "acknowledge": "deployable with acknowl
 Tools = Annotated[list[Path], typer.Argument(help="JSON or YAML files, or folders of them.")]
 _EXAMPLE: Final = Path(__file__).with_name("example")
 app = typer.Typer(add_completion=False, help="Flow tools: check, deploy, draw, run.")
-for _command in (acknowledge, activate, deploy, withdraw, plan, run, runs, approve, decline, versions):
+for _command in (acknowledge, activate, deploy, withdraw, plan, run, runs, approve, decline, versions, backup, restore):
     app.command()(_command)
 app.add_typer(secret, name="secret")
 

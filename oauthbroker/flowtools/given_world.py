@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from oauthbroker import RoomResources, Secret, open_broker
+from oauthbroker import BrokerError, Code, RoomResources, Secret, open_broker
+from oauthbroker.flowtools.serving.data import urls_of
 
 if TYPE_CHECKING:
     from oauthbroker import Broker
@@ -19,12 +20,31 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Entities = Annotated[list[Path], typer.Option("--entity", help="Entities: files, or folders of them.")]
+Database = Annotated[
+    str,
+    typer.Option(
+        envvar="OAUTHBROKER_FLOWS_DATABASE", help="The database as a URL. Else the configured one, or flows.db."
+    ),
+]
 Config = Annotated[Path | None, typer.Option(help="The broker's configuration: its apps and its FlowService.")]
 Sandbox = Annotated[bool, typer.Option("--sandbox", help="Play payments and SMS, which reach nothing.")]
 Mail = Annotated[
     str, typer.Option(help="The server of email nodes: smtps://user@smtp.example.com?from=shop@example.com")
 ]
 MailPassword = Annotated[str, typer.Option(envvar="OAUTHBROKER_FLOWS_MAIL_PASSWORD", hidden=True)]
+
+
+def given_database(url: str, config: Path | None) -> str:
+    """Return the URL of the database that a command is told: its option, else that of the FlowService."""
+    return url or ("sqlite:///flows.db" if config is None else asyncio.run(_configured(config)))
+
+
+async def _configured(config: Path) -> str:
+    async with open_broker(config, background=False, only={"flowtools"}) as broker:
+        found = urls_of(broker.bundle)
+    if not found:
+        raise BrokerError(Code.REQUEST_INVALID, note=f"{config}: it has no FlowService; name a --database")
+    return found[0]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Remove from ended runs what is about a person: input, result and steps after the retention, and the caller, too, after
-an erasure. How a run ended, its audit entry and its idempotency key stay.
+"""Remove from ended runs what is about a person: input, result and steps after the retention; the caller, too, by an
+erasure. How a run ended, its audit entry and its idempotency key stay.
 
-The audit log then has a pseudonym of the caller. It and the key of an erased run are keyed hashes. Their secret is in the
-database, because each process that calls tools there has to find a key that is taken.
+The audit log then has a pseudonym of the caller. It and the key of an erased run are keyed hashes. Their secret is in
+the database, because each process that calls tools there has to find a key that is taken.
 """
 
 from __future__ import annotations

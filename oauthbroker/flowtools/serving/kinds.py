@@ -63,8 +63,8 @@ class FlowAdapterSpec(Strict):
 
 class FlowServiceSpec(Strict):
     """`database` left out: SQLite beside the store. `apply_changes` makes the changes of tables that lose no data; left
-    out, it does so for that SQLite alone. Files are relative to the folder of the bundle. An ended run keeps its input, result and steps for
-    `retention_days`."""
+    out, it does so for that SQLite alone. Files are relative to the folder of the bundle. An ended run keeps its input,
+    result and steps for `retention_days`."""
 
     flows: File = "flows"
     entities: Annotated[list[File], Field(max_length=100)] = Field(default_factory=list)

@@ -46,7 +46,10 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 def paying(world: World, **more: Any) -> ReadyFlow:
     """A flow whose result and steps have what the provider said."""
     pay = ("payment", {"provider": "stripe", "fields": {"amount": "input.n", "note": "input.note"}})
-    schema = {**INPUT, "properties": {**INPUT["properties"], "note": {"type": "string"}}}
+    schema: dict[str, Any] = {
+        **INPUT,
+        "properties": {"id": {"type": "string"}, "n": {"type": "number"}, "note": {"type": "string"}},
+    }
     given = {"input": schema, "idempotencyKey": "input.id", "policies": ["paymentRollback"], **more}
     return world.flow({"p": pay}, chain("p"), **given)
 
