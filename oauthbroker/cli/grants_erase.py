@@ -57,7 +57,7 @@ async def _erase(config: Path, found: Traces, patience: float) -> Erased:
 
 
 def _rooms() -> set[str]:
-    """Return the names of the installed rooms: what they keep elsewhere is reached by their values."""
+    """Return the names of the installed rooms: their values lead to data that they keep elsewhere."""
     return {room.name for room in installed()}
 
 

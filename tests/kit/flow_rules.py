@@ -115,6 +115,9 @@ FLOW_RULES = {
     "flow-run": "`oauthbroker flow run` and `flow runs`: as the issue asks; decided: a run that waits for a consent ends the command with status 75 and a link, and `--resume` goes on; "
     "lists have no inputs and results",
     "policy-approval": "a policy escalates to a person: as the guide names it; decided: the person approves or declines the run, once, on the record; stricter: its own caller cannot approve it; an approval lets this run pass this policy",
+    "run-erasure": "step 8 writes an audit entry for each execution, without exception: as written, also of an erased caller; decided: erasing a user ends the runs that live, removes input, result, steps and subject, keeps the "
+    "entry under a pseudonym and the idempotency key as a keyed hash; ended runs lose input, result and steps after `retentionDays`",
+    "run-backup": "the database of flows is backed up beside the store: as the issue asks; `oauthbroker flow backup` and `restore` for SQLite, pg_dump is named for PostgreSQL; after a restore runs go on and nothing is charged twice at a provider that takes keys",
     "flow-new": "an example that runs as printed: as the issue asks; `oauthbroker flow new` writes it, examples/flowtools is the same folder",
     "flow-plan": "changes of the schema are planned, shown, and refused where data would be lost: as the user asked; `oauthbroker flow plan` shows them, `flow run --apply` makes them",
     "000-types-providers": "payment and sms call a provider, such as Stripe or Toss: as written; decided: adapters are entry points of packages, with a contract to test them; a "

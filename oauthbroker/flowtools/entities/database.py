@@ -40,7 +40,7 @@ class Database:
             yield connection
 
     def clean(self) -> None:
-        """Write over what was removed: SQLite keeps it in its log until then. PostgreSQL does so by itself."""
+        """Write over removed values, which SQLite has in its log until then. PostgreSQL does so by itself."""
         if self.engine.dialect.name == "sqlite":
             with closing(self.engine.raw_connection()) as connection:
                 connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,5 +1,5 @@
-"""Remove from ended runs what is about a person: input, result and steps after the retention; the caller, too, by an
-erasure. How a run ended, its audit entry and its idempotency key stay.
+"""Remove personal data from ended runs: input, result and steps after the retention; the caller, too, by an erasure.
+How a run ended, its audit entry and its idempotency key stay.
 
 The audit log then has a pseudonym of the caller. It and the key of an erased run are keyed hashes. Their secret is in
 the database, because each process that calls tools there has to find a key that is taken.

@@ -24,7 +24,7 @@ ENDED: Final = (SUCCEEDED, FAILED, UNKNOWN)
 # `due` is the time at which a process has to look at the run: the end of a lease, or the deadline of a wait.
 # `taken` is the token of the process that has the run, `takes` counts those since its last step. `origin` is call, key,
 # event, agent or person. `freed`: the key is free. `caller` and `subject` name the person, for an erasure.
-KEPT: Final = sa.text("input <> 'null'")  # what has ended, and has its input and result still
+KEPT: Final = sa.text("input <> 'null'")  # its retention is not over
 RUN = Table(
     "flow_run",
     META,

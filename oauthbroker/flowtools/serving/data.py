@@ -1,4 +1,4 @@
-"""The database of a FlowService: where it is, and what it has of a person."""
+"""The database of a FlowService: its place, and the erasure of a user there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of a run after the erasure of its caller, and after its retention: its end, and nothing of a person."""
+"""After the erasure of its caller, and after its retention, a run keeps its end, and no personal data."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_retention_takes_many_runs_in_turns(world: World) -> None:
     assert {} == texts_of(world, CANARY)
 
 
-def test_the_files_of_sqlite_hold_nothing_of_what_was_erased(tmp_path: Path) -> None:
+def test_the_files_of_sqlite_hold_no_erased_value(tmp_path: Path) -> None:
     world = World(sqlite_url(tmp_path))
     for number in range(30):
         paid(world, f"key-{number}", actor("ann"))
