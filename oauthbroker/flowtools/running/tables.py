@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -37,7 +36,7 @@ def prepare(connection: Connection, now: float) -> None:
     connection.exec_driver_sql("DROP TABLE flow_run_old")
 
 
-def _changed(row: Mapping[str, Any], now: float) -> dict[str, Any]:
+def _changed(row: Any, now: float) -> dict[str, Any]:
     """Return a run of an older release as it is stored now."""
     over, waits = row["state"] in ENDED, row["state"] in {ESCALATED, PARKED}
     due = None if over else now + _WAITS_SECONDS if waits else row["lease_until"]

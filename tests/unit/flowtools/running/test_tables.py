@@ -45,16 +45,27 @@ def test_the_runs_of_an_older_release_are_kept_and_each_that_has_not_ended_is_du
             connection.exec_driver_sql(statement)
         AUDIT.create(connection)
         connection.execute(sa.insert(AUDIT).values(tool="t", outcome="failed", run="failed", version=1, at=70.0))
-        columns = "id tool digest input state notes version taken lease_until started key actor".split()
+        columns = [
+            "id",
+            "tool",
+            "digest",
+            "input",
+            "state",
+            "notes",
+            "version",
+            "taken",
+            "lease_until",
+            "started",
+            "key",
+            "actor",
+        ]
         old = sa.table("flow_run", *map(sa.column, columns))
         for state, lease in LEASES.items():
             values = {"id": state, "tool": "t", "digest": "d", "input": '{"a": 1}', "state": state, "notes": "[]"}
             values |= {"version": 1, "taken": 2, "lease_until": lease, "started": 40.0, "key": state}
             connection.execute(sa.insert(old).values(**values, actor=json.dumps(ACTOR)))
         step = sa.table("flow_step", *map(sa.column, ("run", "node", "state", "value", "attempts", "rows")))
-        connection.execute(
-            sa.insert(step).values(run="running", node="a", state="done", value="1", attempts=1, rows=0)
-        )
+        connection.execute(sa.insert(step).values(run="running", node="a", state="done", value="1", attempts=1, rows=0))
     for _ in range(2):  # the second time changes nothing
         with database.transaction() as connection:
             prepare(connection, 1000.0)
@@ -63,7 +74,13 @@ def test_the_runs_of_an_older_release_are_kept_and_each_that_has_not_ended_is_du
     assert LEASES.keys() == found.keys()
     for state, run in found.items():
         assert (state in ENDED) == (run.due is None) == (run.ended is not None), state
-        assert ("ann", "shop:user:ann", state, '{"a": 1}', 2) == (run.caller, run.subject, run.key, run.input, run.taken)
+        assert ("ann", "shop:user:ann", state, '{"a": 1}', 2) == (
+            run.caller,
+            run.subject,
+            run.key,
+            run.input,
+            run.taken,
+        )
     assert (50.0, True, True) == (found["running"].due, found["parked"].due > 1000, found["escalated"].due > 1000)
     assert (70.0, 40.0) == (found["failed"].ended, found["succeeded"].ended)
     assert [("running", "a", "done", "1", 1, 0, 0)] == [tuple(each) for each in steps]
