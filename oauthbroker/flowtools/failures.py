@@ -19,14 +19,6 @@ class Actor:
     repeats: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedConsent:
-    """The auth session for which a run waits has ended without a grant, and the code that says why."""
-
-    session: str
-    why: str
-
-
 class FlowFailed(Exception):
     """A run cannot go on. `code` is stable; the message names no value of a row or of the input."""
 

@@ -21,9 +21,10 @@ from oauthbroker.flowtools.versions import FlowVersions
 
 if TYPE_CHECKING:
     from oauthbroker.flowtools.entities.definition import Entity
-    from oauthbroker.flowtools.running.contract import FlowRuns, RunResult
+    from oauthbroker.flowtools.running.contract import FlowRuns
     from oauthbroker.flowtools.running.journal import RunRecord
     from oauthbroker.flowtools.running.ports import Ports
+    from oauthbroker.flowtools.running.result import RunResult
 
 Database = Annotated[
     str, typer.Option(envvar="OAUTHBROKER_FLOWS_DATABASE", help="The database of entities and runs, as a URL.")

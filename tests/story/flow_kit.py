@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.flowtools.failures import Actor
-from oauthbroker.flowtools.running.contract import RunResult
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.requests import BrokerRequests
+from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.running.resuming import resuming
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.testing import IdentityProvider, TestClock

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from oauthbroker.flowtools.failures import Actor
-from oauthbroker.flowtools.running.contract import RunResult
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.requests import MOST_BYTES, BrokerRequests
+from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.source import FlowRefused
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.testing import IdentityProvider, TestClock

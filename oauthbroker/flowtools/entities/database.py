@@ -5,7 +5,7 @@ Its clock and its random numbers are those of the runs, so that processes on sev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -18,7 +18,8 @@ _NOW: Final = {
     "postgresql": "SELECT CAST(extract(epoch FROM clock_timestamp()) AS double precision)",
 }
 _RANDOM: Final = {"sqlite": "SELECT lower(hex(randomblob(16)))", "postgresql": "SELECT CAST(gen_random_uuid() AS text)"}
-_LOST_RACES: Final = frozenset({"40001", "40P01"})  # serialization failure, deadlock
+_LOCK: Final = "SELECT set_config('lock_timeout', '30s', true), pg_advisory_xact_lock(hashtextextended(%s, 0))"
+_LOST_RACES: Final = frozenset({"40001", "40P01", "55P03"})  # serialization failure, deadlock, lock timeout
 
 
 class Database:
@@ -26,6 +27,7 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self.engine = _engine(url)
+        self._locks = _locks(self.engine) if self.engine.dialect.name == "postgresql" else None
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -44,6 +46,20 @@ class Database:
         if self.engine.dialect.name == "sqlite":
             with closing(self.engine.raw_connection()) as connection:
                 connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    @contextmanager
+    def locked(self, names: Iterable[str]) -> Iterator[None]:
+        """Keep others that name the same out while the block works. SQLite has one writer, and needs no lock.
+
+        The lock is that of a transaction of its own, on another connection: it ends with it, also behind a pooler.
+        """
+        if self._locks is None:
+            yield
+            return
+        with self._locks.begin() as connection:
+            for name in sorted(set(names)):
+                connection.exec_driver_sql(_LOCK, (name,))
+            yield
 
     def now(self, connection: Connection) -> float:
         """Return the database's time in seconds since 1970."""
@@ -81,6 +97,13 @@ def _engine(url: str) -> Engine:
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _locks(engine: Engine) -> Engine:
+    """Return the engine of locks. It has connections of its own: those that wait for a lock keep none from others."""
+    made = create_engine(engine.url, isolation_level="READ COMMITTED", pool_size=1, max_overflow=14)
+    event.listen(engine, "engine_disposed", lambda _: made.dispose())
+    return made
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

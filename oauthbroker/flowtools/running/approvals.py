@@ -4,14 +4,17 @@ none lets the caller's own run go on."""
 from __future__ import annotations
 
 import unicodedata
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Column, Connection, Double, Table, Text
 
 from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.failures import Actor
-from oauthbroker.flowtools.running import journal
+from oauthbroker.flowtools.failures import Actor, FlowFailed
+from oauthbroker.flowtools.running import journal, lifecycle
+from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.tables import prepare
 
 ASKED, APPROVED, DECLINED = "asked", "approved", "declined"
@@ -23,7 +26,6 @@ DECISION = Table(
     Column("by", Text),
     Column("at", Double),
 )
-_WAITS: Final = 1.0  # a lease that ended long ago: a process that looks for runs goes on with it
 
 
 class NotWaiting(ValueError):
@@ -56,36 +58,76 @@ def approve(database: Database, run: str, *, by: str, account: str) -> None:
     call. That policy does not stop it again; another one may. `by` is the name that the person gives, and `account`
     that of the operating system or the login; the record has both. Raises NotWaiting, and OwnRun
     for the caller of the run."""
-    end = {"state": journal.RUNNING, "message": None, "due": _WAITS}
-    _decide(database, run, APPROVED, end, by=by, account=account)
+
+    def approved(connection: Connection, found: RunRecord, now: float) -> None:
+        if {_folded(by), _folded(account)} & _names_of(found.actor):
+            raise OwnRun("its own caller cannot approve a run")
+        lifecycle.approve(connection, found, now)
+
+    _decide(database, run, APPROVED, _person(by, account), approved)
 
 
 def decline(database: Database, run: str, *, by: str, account: str, why: str = "") -> None:
-    """End a run that a policy has stopped. Its commits stay. Its caller may do so, too. Raises NotWaiting."""
-    message = f"a person has declined it{': ' + why if why else ''}"
-    end = {"state": journal.FAILED, "code": DECLINED, "message": message}
-    _decide(database, run, DECLINED, end, by=by, account=account)
+    """End a run that a policy has stopped. Its commits stay, and its charges are refunded by a process that goes on
+    with runs. Its caller may do so, too. Raises NotWaiting."""
+    failure = FlowFailed(DECLINED, f"a person has declined it{': ' + why if why else ''}")
+    _decide(
+        database,
+        run,
+        DECLINED,
+        _person(by, account),
+        lambda connection, found, now: lifecycle.stop(connection, found, failure, now),
+    )
 
 
-def _decide(database: Database, run: str, decision: str, end: dict[str, Any], *, by: str, account: str) -> None:
-    with database.transaction() as connection:
-        at = database.now(connection)
-        prepare(connection, at)
-        found = journal.find_run(connection, id=run)
+def cancel(database: Database, run: str, *, by: str, account: str) -> str:
+    """Cancel a run that has not ended, and return its state. One on which a process works ends at its next step; one
+    that owes something ends when that is undone. Raises NotWaiting for a run that has ended."""
+    with _opened(database, run) as (connection, found, now):
+        if found is None or found.due is None:
+            raise NotWaiting("no run with this id that has not ended")
+        person = _person(by, account)
+        _audit(connection, found, "cancelled", person, now)
+        return lifecycle.cancel(connection, found, person, now).state
+
+
+def retry(database: Database, run: str, *, by: str, account: str, happened: bool | None = None) -> None:
+    """Let a run go on that ended without success. `happened` is what the person has found out about an effect whose
+    answer was lost. Raises NotWaiting, and lifecycle.NotRetried."""
+    with _opened(database, run) as (connection, found, now):
+        if found is None:
+            raise NotWaiting("no run with this id")
+        lifecycle.retry(connection, found, now, happened=happened)
+        _audit(connection, found, "retried", _person(by, account), now)
+
+
+def _decide(
+    database: Database, run: str, decision: str, by: str, act: Callable[[Connection, RunRecord, float], object]
+) -> None:
+    with _opened(database, run) as (connection, found, now):
         if found is None or found.state != journal.ESCALATED:
             raise NotWaiting("the run does not wait for a decision")
-        if decision == APPROVED and {_folded(by), _folded(account)} & _names_of(found.actor):
-            raise OwnRun("its own caller cannot approve a run")
-        by = f"{by} (account {account})"
-        if decision == DECLINED and not journal.steps_of(connection, run):
-            end = {**end, "key": None}  # as of each run that failed before it committed anything
-        if decision == DECLINED:
-            end = {**end, "due": None, "ended": at}
+        act(connection, found, now)
         waiting = sa.update(DECISION).where(DECISION.c.run == run, DECISION.c.decision == ASKED)
-        connection.execute(waiting.values(decision=decision, by=by, at=at))
-        journal.change_run(connection, found, **end)
-        entry = {"tool": found.tool, "version": found.version, "run": run, "outcome": decision}
-        journal.write_audit(connection, **entry, actor=by, code=None, at=at)
+        connection.execute(waiting.values(decision=decision, by=by, at=now))
+        _audit(connection, found, decision, by, now)
+
+
+@contextmanager
+def _opened(database: Database, run: str) -> Iterator[tuple[Connection, RunRecord | None, float]]:
+    with database.transaction() as connection:
+        now = database.now(connection)
+        prepare(connection, now)
+        yield connection, journal.find_run(connection, id=run), now
+
+
+def _audit(connection: Connection, run: RunRecord, outcome: str, by: str, now: float) -> None:
+    about = {"tool": run.tool, "version": run.version, "run": run.id, "actor": by}
+    journal.write_audit(connection, **about, outcome=outcome, code=None, at=now)
+
+
+def _person(by: str, account: str) -> str:
+    return f"{by} (account {account})"
 
 
 def _names_of(actor: Actor | None) -> set[str]:

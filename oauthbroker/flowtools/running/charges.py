@@ -1,15 +1,14 @@
 """Charges of a run, and which of them a failed run still owes. The step of a refund has the name of its charge's node
-with `/refund`; no id of a node has a slash. Its value is the failure, so that a killed process goes on to refund."""
+with `/refund`; no id of a node has a slash."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.graph import graph_of, order
-from oauthbroker.flowtools.running.journal import DONE, SENT, UNKNOWN, RunStep
-from oauthbroker.flowtools.spec import FlowTool, Node
+from oauthbroker.flowtools.running.journal import DONE, RETRY, SENT, UNKNOWN, RunStep
+from oauthbroker.flowtools.spec import FlowTool, Node, has_effect
 
 REFUND: Final = "/refund"
 
@@ -30,7 +29,9 @@ def unrefunded(tool: FlowTool, steps: Mapping[str, RunStep]) -> list[Node]:
     ]
 
 
-def failure_of(steps: Mapping[str, RunStep]) -> FlowFailed | None:
-    """Return why a run failed whose charges are being refunded; None for another run."""
-    found = next((step.value for name, step in steps.items() if name.endswith(REFUND)), None)
-    return found and FlowFailed(found["code"], found["message"])
+def frees_key(tool: FlowTool, steps: Mapping[str, RunStep]) -> bool:
+    """Tell whether a failed run gives its key free: it committed nothing, or a charge of it certainly did not happen
+    and nothing else outside did, so that the caller may come again with another card."""
+    outside = [step.state for name, step in steps.items() if name not in tool.nodes or has_effect(tool.nodes[name])]
+    refused = any(node.id in steps and steps[node.id].state == RETRY for node in charges(tool))
+    return not steps or (refused and not {DONE, SENT, UNKNOWN} & set(outside))

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from oauthbroker import Turn
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
-from oauthbroker.flowtools.running.ports import AGENT, Adapter, Effect
+from oauthbroker.flowtools.running.ports import (
+    AGENT,
+    Adapter,
+    AnswerLost,
+    ConsentNeeded,
+    Effect,
+    EffectRefused,
+    NotSent,
+    Requests,
+)
 from oauthbroker.flowtools.running.values import address, plain_text, whole
 from oauthbroker.flowtools.spec import Node, has_effect
 
@@ -23,6 +33,7 @@ def effect_of(
     mapped: Mapping[str, Any],
     seconds: float,
     at: str,
+    generation: int,
 ) -> Effect:
     """Return what an external node sends. `mapped` are the fields that the edge before it maps. Raises FlowFailed."""
     operation, turn = node.operation, None
@@ -35,7 +46,7 @@ def effect_of(
     else:
         members = [name for name in ("to", "subject", "body") if name in node.config]
         fields = {name: flow.value((*node.path, "config", name), values) for name in members}
-    key = effect_key(run, node.id)
+    key = effect_key(run, node.id, generation)
     most = node.config.get("mostRecipients", 1)
     return Effect(
         kind=node.type,
@@ -49,9 +60,11 @@ def effect_of(
     )
 
 
-def effect_key(run: RunRecord, name: str) -> str:
-    """Return the key of an effect: the same in each attempt, and for the same idempotency key of the tool."""
+def effect_key(run: RunRecord, name: str, generation: int) -> str:
+    """Return the key of an effect: the same in each attempt, and for the same idempotency key of the tool. Behind one
+    that certainly did not happen, the next generation has another key: a provider answers a known key as before."""
     base = f"{run.tool}\n{run.key}" if run.key is not None else run.id
+    base += f"\n{generation}" if generation else ""
     return hashlib.sha256(f"{base}\n{name}".encode()).hexdigest()[:40]
 
 
@@ -82,6 +95,21 @@ def adapter_of(flow: ReadyFlow, node: Node) -> Adapter:
         return flow.ports.payments[node.config["provider"]]
     found: Adapter = getattr(flow.ports, node.type)
     return found
+
+
+def sent(way: Adapter | Requests, effect: Effect) -> Any:
+    """Send an effect, and return its answer as JSON. Raises the exceptions of the port: whatever else an adapter raises
+    or returns, the effect may have happened."""
+    try:
+        answer = way.send(effect)
+        json.dumps(answer, allow_nan=False)
+    except (NotSent, EffectRefused, AnswerLost, ConsentNeeded):
+        raise
+    except Exception as error:  # noqa: BLE001  (of an adapter, which is not ours)
+        word = type(error).__name__
+    else:
+        return answer
+    raise AnswerLost(f"the adapter failed with {word}")
 
 
 def repeatable(flow: ReadyFlow, node: Node) -> bool:

@@ -7,27 +7,31 @@ the database, because each process that calls tools there has to find a key that
 
 from __future__ import annotations
 
-import hmac
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
+from threading import Event
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.running.journal import AUDIT, KEPT, RUN, STEP
-from oauthbroker.flowtools.running.tables import prepare, secret
+from oauthbroker.flowtools.running import lifecycle
+from oauthbroker.flowtools.running.journal import AUDIT, KEPT, RUN, STEP, find_run, hidden
+from oauthbroker.flowtools.running.tables import prepare
+from oauthbroker.flowtools.running.tries import Tries
 
 _BATCH: Final = 500
-_GONE: Final[dict[str, Any]] = {"input": "null", "output": None, "message": None, "notes": "[]", "failure": None}
+_GONE: Final[dict[str, Any]] = {"input": "null", "notes": "[]"} | dict.fromkeys(
+    ("output", "message", "failure", "cancel")
+)
 _PROGRAMS: Final = ("key:", "service:")  # ids of API keys and services, not of persons
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What there is of a caller or user: runs, of which some have not ended yet, and entries about refused calls."""
+    """What there is of a caller or user: runs, of which `living` have not ended yet, and entries of refused calls."""
 
     runs: int = 0
     refused: int = 0
@@ -35,30 +39,47 @@ class Kept:
 
 
 def erase(database: Database, who: str, *, dry_run: bool = False) -> Kept:
-    """Remove what runs have of a caller or user. A living run is told to end, and is erased by the next call."""
-    with database.transaction() as connection:
-        prepare(connection, database.now(connection))
-        names = _names_of(connection, who)
-        runs = connection.execute(sa.select(RUN.c.id, RUN.c.due).where(_is_of(names, who))).all()
-        persons = [name for name in names if not name.startswith(_PROGRAMS)]
-        refused = sa.select(sa.func.count()).where(AUDIT.c.actor.in_(persons), AUDIT.c.run.is_(None))
-        living = [run.id for run in runs if run.due is not None]
-        found = Kept(runs=len(runs), refused=connection.execute(refused).scalar_one(), living=len(living))
-        if dry_run or found == Kept():
-            return found
-        over = [run.id for run in runs if run.due is None]
-        for start in range(0, len(over), _BATCH):
-            _erase_runs(connection, over[start : start + _BATCH])
-        for name in persons:
-            entries = sa.update(AUDIT).where(AUDIT.c.actor == name)
-            connection.execute(entries.values(actor=_pseudonym(connection, name)))
-    database.clean()
+    """Cancel the living runs of a caller or user, and remove what the ended ones have of it. Those that end later are
+    erased by the next call."""
+    found = Tries(Event().wait)(lambda: _erase(database, who, dry_run=dry_run))
+    if not dry_run:
+        database.clean()
     return found
 
 
+def _erase(database: Database, who: str, *, dry_run: bool) -> Kept:
+    """Work in one transaction: a second one would not find the callers of a subject again."""
+    with database.transaction() as connection:
+        now = database.now(connection)
+        prepare(connection, now)
+        callers = sa.select(RUN.c.caller).where(RUN.c.subject == who, RUN.c.caller.is_not(None)).distinct()
+        persons = [each for each in {who, *connection.execute(callers).scalars()} if not each.startswith(_PROGRAMS)]
+        of_it = RUN.c.caller.in_([who, *persons]) | (RUN.c.subject == who)
+        entries = AUDIT.c.actor.in_(persons)
+        count = sa.select(sa.func.count())
+        runs = connection.execute(count.select_from(RUN).where(of_it)).scalar_one()
+        refused = connection.execute(count.where(entries, AUDIT.c.run.is_(None))).scalar_one()
+        living = sa.select(RUN.c.id).where(of_it, RUN.c.due.is_not(None))
+        if not dry_run:
+            for run in connection.execute(living).scalars().all():
+                if (found := find_run(connection, id=run)) is not None:
+                    lifecycle.cancel(connection, found, "an erasure", now)
+            over = connection.execute(sa.select(RUN).where(of_it, RUN.c.due.is_(None))).all()
+            for run in over:
+                _hide(connection, run)
+            _strip(connection, [run.id for run in over])
+            for name in persons:
+                connection.execute(sa.update(AUDIT).where(AUDIT.c.actor == name).values(actor=hidden(connection, name)))
+        return Kept(runs=runs, refused=refused, living=len(connection.execute(living).all()))
+
+
 def expire(database: Database, days: float) -> int:
-    """Take input, result and steps from runs that ended so many days ago, the oldest first. Return how many; the caller
+    """Remove input, result and steps of runs that ended so many days ago, the oldest first. Return how many; the caller
     repeats this until it is none."""
+    return Tries(Event().wait)(lambda: _expire(database, days))
+
+
+def _expire(database: Database, days: float) -> int:
     with database.transaction() as connection:
         before = database.now(connection) - days * 86_400.0
         old = sa.select(RUN.c.id).where(RUN.c.ended < before, KEPT).order_by(RUN.c.ended).limit(_BATCH)
@@ -67,38 +88,16 @@ def expire(database: Database, days: float) -> int:
     return len(runs)
 
 
-def hidden_key(connection: Connection, key: str) -> str:
-    """Return the key of a run as it is stored after an erasure."""
-    return f"erased:{_keyed(connection, key)}"
-
-
-def _names_of(connection: Connection, who: str) -> list[str]:
-    """Return the ids of the callers that are this person: `who`, and those that called for this subject."""
-    callers = connection.execute(sa.select(RUN.c.caller).where(RUN.c.subject == who).distinct()).scalars()
-    return sorted({who, *(each for each in callers if each and not each.startswith(_PROGRAMS))})
-
-
-def _is_of(names: list[str], who: str) -> sa.ColumnElement[bool]:
-    return RUN.c.caller.in_(names) | (RUN.c.subject == who)
-
-
-def _erase_runs(connection: Connection, runs: Collection[str]) -> None:
-    _strip(connection, runs)
-    for run in connection.execute(sa.select(RUN.c.id, RUN.c.key, RUN.c.caller).where(RUN.c.id.in_(runs))).all():
-        shown = {"id": _pseudonym(connection, run.caller), "roles": []} if run.caller else None
-        hidden: dict[str, Any] = {"actor": shown and json.dumps(shown), "caller": None, "subject": None}
-        hidden |= {"key": run.key and hidden_key(connection, run.key)}
-        connection.execute(sa.update(RUN).where(RUN.c.id == run.id).values(**hidden))
+def _hide(connection: Connection, run: Any) -> None:
+    """Write a pseudonym in place of the caller, and a keyed hash in place of the key."""
+    shown = run.caller if run.caller is None or run.caller.startswith(_PROGRAMS) else hidden(connection, run.caller)
+    values: dict[str, Any] = {"caller": None, "subject": None, "key": run.key and hidden(connection, run.key)}
+    actor = shown and json.dumps({"id": shown, "roles": []})
+    connection.execute(sa.update(RUN).where(RUN.c.id == run.id).values(**values, actor=actor))
 
 
 def _strip(connection: Connection, runs: Collection[str]) -> None:
-    connection.execute(sa.delete(STEP).where(STEP.c.run.in_(runs)))
-    connection.execute(sa.update(RUN).where(RUN.c.id.in_(runs)).values(**_GONE))
-
-
-def _pseudonym(connection: Connection, name: str) -> str:
-    return name if name.startswith(_PROGRAMS) else f"erased:{_keyed(connection, name)[:16]}"
-
-
-def _keyed(connection: Connection, text: str) -> str:
-    return hmac.digest(secret(connection).encode(), text.encode(), "sha256").hex()
+    for start in range(0, len(runs), _BATCH):
+        some = list(runs)[start : start + _BATCH]
+        connection.execute(sa.delete(STEP).where(STEP.c.run.in_(some)))
+        connection.execute(sa.update(RUN).where(RUN.c.id.in_(some)).values(**_GONE))

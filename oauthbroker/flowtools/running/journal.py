@@ -1,20 +1,22 @@
 """The journal: runs, their steps, the events that started them, and the audit log, in the database of the entities.
 
-A step is written in the transaction of its writes. A run has a lease, and each taking of it a number: a process that
-lost its lease can commit nothing more.
+A step is written in the transaction of its writes. How a run gets from state to state is in `lifecycle`.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Column, Connection, Double, Integer, Table, Text
 
 from oauthbroker import Turn
+from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.failures import Actor
 
 META = sa.MetaData()
@@ -65,7 +67,10 @@ EVENT = Table(
     *(Column(name, Text, primary_key=True) for name in ("tool", "event")),
     Column("run", Text, nullable=False),
 )
+SECRET = Table("flow_secret", META, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
 DONE, SENT, RETRY, WAITS = "done", "sent", "retry", "waits"
+BY_CALL, BY_KEY, BY_EVENT, BY_AGENT, BY_PERSON = "call", "key", "event", "agent", "person"
+_TEXTS: Final = frozenset({"actor", "input", "output", "notes", "failure"})  # columns of JSON
 
 
 class LeaseLost(Exception):
@@ -75,50 +80,84 @@ class LeaseLost(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStep:
     """A step of a run. An external one is `sent` before it is sent, and `done` with its answer; `retry` is known
-    to have had no effect; `unknown` may have had one; `waits` was not sent, its value is `{session, app}`."""
+    to have had no effect; `unknown` may have had one; `waits` was not sent, its value is `{session, app}`. The key of
+    its effect has the `generation` in which it began."""
 
     state: str
     value: Any = field(repr=False)
     attempts: int = 0
     rows: int = 0
+    generation: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """A run as it is stored."""
+    """A run as it is stored. Its `texts` of JSON are read when they are needed: a run with a text that cannot be read
+    ends like each other one."""
 
     id: str
     tool: str
     version: int
     digest: str
     key: str | None
-    actor: Actor | None
-    input: Any = field(repr=False)
     state: str
-    output: Any = field(repr=False)
     code: str | None
     message: str | None
-    notes: tuple[str, ...]
+    origin: str
     taken: int
-    started: float
-    due: float | None
-    ended: float | None
     takes: int
     generation: int
     freed: int
-    origin: str
-    failure: str | None
     cancel: str | None
     caller: str | None
     subject: str | None
+    started: float
+    due: float | None
+    ended: float | None
+    texts: Mapping[str, str | None] = field(repr=False)
+
+    @cached_property
+    def input(self) -> Any:
+        return self._text("input")
+
+    @cached_property
+    def output(self) -> Any:
+        return self._text("output")
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(self._text("notes"))
+
+    @cached_property
+    def failure(self) -> Mapping[str, Any]:
+        """Return why a run fails or failed: `{code, message}`, and `owed` if a payment was not undone."""
+        return self._text("failure") or {}
+
+    @cached_property
+    def actor(self) -> Actor | None:
+        said = self._text("actor")
+        if said is None:
+            return None
+        turn = Turn.from_json(said["turn"]) if said.get("turn") else None
+        return Actor(id=said["id"], roles=frozenset(said["roles"]), turn=turn, repeats=said.get("repeats", False))
+
+    def changed(self, values: Mapping[str, Any]) -> RunRecord:
+        """Return this run with other values of columns."""
+        texts = {name: value for name, value in values.items() if name in _TEXTS}
+        return replace(self, texts={**self.texts, **texts}, **{n: v for n, v in values.items() if n not in _TEXTS})
+
+    def _text(self, name: str) -> Any:
+        text = self.texts[name]
+        return None if text is None else json.loads(text)
 
 
-def insert_run(connection: Connection, values: Mapping[str, Any], actor: Actor | None) -> None:
-    turn = actor.turn.resume_target.to_json() if actor and actor.turn else None
-    told = None if actor is None else json.dumps(_told(actor, turn))
-    stored = {name: _stored(name, each) for name, each in values.items()}
-    untaken = {"taken": 0, "takes": 0, "generation": 0, "freed": 0, "due": values["started"], "actor": told}
-    connection.execute(sa.insert(RUN).values(**untaken | person_of(told) | stored))
+def insert_run(connection: Connection, values: Mapping[str, Any], actor: Actor | None) -> RunRecord:
+    """Store a new run, and return it as it is stored."""
+    told = None if actor is None else json.dumps(_told(actor))
+    row: dict[str, Any] = dict.fromkeys(column.name for column in RUN.columns)
+    row |= {"takes": 0, "freed": 0, "actor": told} | person_of(told) | stored(values)
+    connection.execute(sa.insert(RUN).values(**row))
+    return _record(row)
 
 
 def person_of(actor: str | None) -> dict[str, str | None]:
@@ -128,7 +167,8 @@ def person_of(actor: str | None) -> dict[str, str | None]:
     return {"caller": said.get("id"), "subject": subjects.get("user")}
 
 
-def _told(actor: Actor, turn: Any) -> dict[str, Any]:
+def _told(actor: Actor) -> dict[str, Any]:
+    turn = actor.turn.resume_target.to_json() if actor.turn else None
     told = {"id": actor.id, "roles": sorted(actor.roles), "turn": turn}
     return told | ({"repeats": True} if actor.repeats else {})
 
@@ -142,6 +182,41 @@ def parked_runs(connection: Connection, digest: str, data: Any) -> list[RunRecor
 def find_run(connection: Connection, **where: Any) -> RunRecord | None:
     found = connection.execute(sa.select(RUN).filter_by(**where)).mappings().first()
     return None if found is None else _record(found)
+
+
+def run_of_key(connection: Connection, tool: str, key: str) -> RunRecord | None:
+    """Return the run that has a key of a tool, also after its erasure; None if the key is free."""
+    wanted = sa.select(RUN).where(RUN.c.tool == tool, RUN.c.freed == 0, _is_of_key(connection, key))
+    found = connection.execute(wanted).mappings().first()
+    return None if found is None else _record(found)
+
+
+def hidden(connection: Connection, text: str) -> str:
+    """Return the keyed hash in place of a key or a caller that is erased. The database has the secret."""
+    secret = connection.execute(sa.select(SECRET.c.value)).scalar()
+    if secret is None:
+        secret = Database.random_id(connection) + Database.random_id(connection)
+        connection.execute(sa.insert(SECRET).values(name="erased", value=secret))
+    return f"erased:{hmac.digest(secret.encode(), text.encode(), 'sha256').hex()[:40]}"
+
+
+def _is_of_key(connection: Connection, key: str) -> sa.ColumnElement[bool]:
+    return RUN.c.key.in_((key, hidden(connection, key)))
+
+
+def next_generation(connection: Connection, tool: str, key: str | None) -> int:
+    """Return the generation of the next run of a key: the effects of an earlier one, which had none, had other keys."""
+    if key is None:
+        return 0
+    of_key = sa.select(sa.func.max(RUN.c.generation)).where(RUN.c.tool == tool, _is_of_key(connection, key))
+    last = connection.execute(of_key).scalar()
+    return 0 if last is None else int(last) + 1
+
+
+def due_runs(connection: Connection, now: float, most: int) -> list[Any]:
+    """Return the id and state of the runs at which a process has to look, those that wait the longest first."""
+    wanted = sa.select(RUN.c.id, RUN.c.state).where(RUN.c.due <= now)
+    return list(connection.execute(wanted.order_by(RUN.c.due).limit(most)))
 
 
 def run_of_event(connection: Connection, tool: str, event: str) -> RunRecord | None:
@@ -168,38 +243,28 @@ def runs_since(connection: Connection, tool: str, when: float) -> int:
     return int(connection.execute(wanted).scalar_one())
 
 
-def left_runs(connection: Connection, before: float) -> list[tuple[RunRecord, str]]:
-    """Return the oldest runs that no process works on: those whose lease ended before a time, and parked ones, each
-    with the auth session that it waits for."""
-    wanted = sa.select(RUN).where((RUN.c.due < before) | (RUN.c.state == PARKED), RUN.c.state != ESCALATED)
-    rows = connection.execute(wanted.order_by(RUN.c.started).limit(500)).mappings()
-    found = [run for run in map(_record, rows) if not (run.state == PARKED and run.actor and run.actor.repeats)]
-    return [(run, waits_for(steps_of(connection, run.id)) if run.state == PARKED else "") for run in found]
-
-
 def waits_for(steps: Mapping[str, RunStep]) -> str:
     """Return the auth session that a run waits for; empty if it waits for none."""
     return next((str(step.value["session"]) for step in steps.values() if step.state == WAITS), "")
 
 
-def change_run(connection: Connection, run: RunRecord, **values: Any) -> None:
-    """Change a run that this process has taken. Raises LeaseLost if another one has taken it since."""
-    mine = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken)
-    changed = connection.execute(mine.values(**{name: _stored(name, each) for name, each in values.items()}))
-    if changed.rowcount != 1:
-        raise LeaseLost(run.id)
-
-
 def steps_of(connection: Connection, run: str) -> dict[str, RunStep]:
     found = connection.execute(sa.select(STEP).where(STEP.c.run == run))
     return {
-        each.node: RunStep(state=each.state, value=json.loads(each.value), attempts=each.attempts, rows=each.rows)
+        each.node: RunStep(
+            state=each.state,
+            value=json.loads(each.value),
+            attempts=each.attempts,
+            rows=each.rows,
+            generation=each.generation,
+        )
         for each in found
     }
 
 
 def write_step(connection: Connection, run: str, node: str, step: RunStep, *, new: bool) -> None:
-    values = {"state": step.state, "value": json.dumps(step.value), "attempts": step.attempts, "rows": step.rows}
+    values: dict[str, Any] = {"state": step.state, "value": json.dumps(step.value, allow_nan=False)}
+    values |= {"attempts": step.attempts, "rows": step.rows, "generation": step.generation}
     statement = sa.insert(STEP).values(run=run, node=node, **values)
     if not new:
         statement = sa.update(STEP).where(STEP.c.run == run, STEP.c.node == node).values(**values)  # type: ignore[assignment]
@@ -211,14 +276,14 @@ def write_audit(connection: Connection, **values: Any) -> None:
     connection.execute(sa.insert(AUDIT).values(**values))
 
 
-def _stored(name: str, value: Any) -> Any:
-    return json.dumps(value) if name in {"input", "output", "notes"} else value
+def stored(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values of a run as its columns keep them."""
+    return {
+        name: json.dumps(each, allow_nan=False) if name in _TEXTS and each is not None else each
+        for name, each in values.items()
+    }
 
 
 def _record(row: Any) -> RunRecord:
-    read = {name: row[name] and json.loads(row[name]) for name in ("actor", "input", "output", "notes")}
-    said, actor = read["actor"], None
-    if said is not None:
-        turn = Turn.from_json(said["turn"]) if said.get("turn") else None
-        actor = Actor(id=said["id"], roles=frozenset(said["roles"]), turn=turn, repeats=said.get("repeats", False))
-    return RunRecord(**{**row, **read, "actor": actor, "notes": tuple(read["notes"])})
+    texts = {name: row[name] for name in _TEXTS}
+    return RunRecord(**{name: each for name, each in row.items() if name not in _TEXTS}, texts=texts)

@@ -1,16 +1,16 @@
 """Refunds: the compensation of a run's charges when a later step fails. The policy `paymentRollback` stands for it.
 
-The failure is journaled before the first refund is sent, so a run that is killed refunds on and does not run again.
+A run is `failing` before the first refund is sent, so one that is killed refunds on and does not run again.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from oauthbroker.flowtools.entities.database import iso
 from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.running.charges import REFUND, charges, unrefunded
-from oauthbroker.flowtools.running.effects import adapter_of, effect_key
+from oauthbroker.flowtools.running.effects import adapter_of, effect_key, sent
 from oauthbroker.flowtools.running.journal import DONE, RETRY, SENT, UNKNOWN, RunStep
 from oauthbroker.flowtools.running.policing import judge_policies
 from oauthbroker.flowtools.running.ports import AnswerLost, Effect, EffectRefused, NotSent
@@ -21,17 +21,12 @@ _ATTEMPTS: Final = 3
 _SECONDS: Final = 30.0
 
 
-def refund(walk: Walk, failure: FlowFailed) -> list[str]:
+def refund(walk: Walk) -> list[str]:
     """Refund the charges of a failed run, the last one first. Return a note for each that is refunded. A charge whose
     answer was lost is not refunded: it may not have happened."""
     owed = [node for node in unrefunded(walk.flow.tool, walk.steps) if walk.steps[node.id].state == DONE]
-    why = {"code": failure.code, "message": failure.message}
-    if new := [node for node in owed if node.id + REFUND not in walk.steps]:
-        for node in new:
-            walk.write(node.id + REFUND, RunStep(state=RETRY, value=why))
-        walk.commit()
     for node in owed:
-        _refund(walk, node, why)
+        _refund(walk, node)
     steps = {node.id: walk.steps.get(node.id + REFUND) for node in charges(walk.flow.tool)}
     return [f"{name}: the charge was refunded" for name, step in steps.items() if step and step.state == DONE]
 
@@ -47,24 +42,24 @@ def owed_notes(walk: Walk) -> list[str]:
         return [error.message]
 
 
-def _refund(walk: Walk, node: Node, why: Any) -> None:
+def _refund(walk: Walk, node: Node) -> None:
     """Send a refund until it is answered. After a lost answer, only a provider that takes keys gets it again."""
     adapter, name = adapter_of(walk.flow, node), node.id + REFUND
-    before = walk.steps[name]
+    before, generation = walk.steps.get(name, RunStep(state=RETRY, value=None)), walk.steps[node.id].generation
     if before.state == UNKNOWN or (before.state == SENT and not adapter.takes_keys):
-        return walk.record(name, RunStep(state=UNKNOWN, value=why, attempts=before.attempts))
+        return walk.record(name, RunStep(state=UNKNOWN, value=None, attempts=before.attempts))
     effect = Effect(
         kind="payment",
         operation="refund",
-        fields={"charge": walk.steps[node.id].value, "chargeKey": effect_key(walk.run, node.id)},
-        key=effect_key(walk.run, name),
+        fields={"charge": walk.steps[node.id].value, "chargeKey": effect_key(walk.run, node.id, generation)},
+        key=effect_key(walk.run, name, generation),
         seconds=_SECONDS,
         at=iso(walk.database.now(walk.connection)),
     )
     for attempt in range(1, _ATTEMPTS + 1):
-        walk.record(name, RunStep(state=SENT, value=why, attempts=attempt), _SECONDS)
+        walk.record(name, RunStep(state=SENT, value=None, attempts=attempt), _SECONDS)
         try:
-            adapter.send(effect)
+            sent(adapter, effect)
             state, again = DONE, False
         except AnswerLost:
             state, again = (SENT, True) if adapter.takes_keys else (UNKNOWN, False)
@@ -73,7 +68,7 @@ def _refund(walk: Walk, node: Node, why: Any) -> None:
         except EffectRefused as error:
             state, again = RETRY, error.again
         wait = 2.0 ** (attempt - 1) if again and attempt < _ATTEMPTS else 0.0
-        walk.record(name, RunStep(state=state, value=why, attempts=attempt), wait)
+        walk.record(name, RunStep(state=state, value=None, attempts=attempt), wait)
         if not wait:
             return None
         walk.sleep(wait)

@@ -13,20 +13,19 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.failures import RefusedConsent
 from oauthbroker.flowtools.running.contract import FlowRuns
-from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.journal import RunRecord
+from oauthbroker.flowtools.running.journal import PARKED
 from oauthbroker.flowtools.running.ports import AGENT
+from oauthbroker.flowtools.running.working import FlowOf
 
 if TYPE_CHECKING:
     from oauthbroker import Broker
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 LOOK_SECONDS: Final = 30.0
-_SETTLES: Final = 10.0  # seconds from an event to the end of its session, which is written after it
 _AT_ONCE: Final = 16  # runs of one process
-FlowOf = Callable[[RunRecord], ReadyFlow | None]
+_AT_A_LOOK: Final = 100
+_SETTLES: Final = 10  # looks at a run that is about to park while its consent comes
 T = TypeVar("T")
 
 
@@ -39,7 +38,7 @@ async def resuming(
     seconds: float = LOOK_SECONDS,
     pool: Executor | None = None,
 ) -> AsyncIterator[None]:
-    """Go on with runs while the block runs: parked ones whose authorization has ended, and abandoned ones.
+    """Go on with runs while the block runs: those that are due, and parked ones whose authorization has ended.
 
     `flow_of` returns the flow of a run, or None for a run that is not ours. It and the runs work in threads, of `pool`
     if it is given. `seconds` is the time between two looks; an event makes it look at once. Several processes may do
@@ -62,50 +61,69 @@ class _Resumer:
     ) -> None:
         self._broker, self._runs, self._flow_of, self._seconds, self._pool = broker, runs, flow_of, seconds, pool
         self._look, self._free = asyncio.Event(), asyncio.Semaphore(_AT_ONCE)
-        self._under_way, self._told = set[str](), set[str]()
+        self._under_way = set[str]()
 
     async def told(self, event: Any) -> None:
-        """Look at once: an authorization has ended."""
-        self._told.add(event.to_json()["payload"].get("authSessionId", ""))
+        """Let the run of an authorization that has ended go on, or fail, and look at once. The event is settled when
+        that is written. One that is lost is no loss: the run asks at its deadline."""
+        said = event.to_json()
+        run, session = said["instanceKey"], said["payload"].get("authSessionId", "")
+        if said["type"] == "auth.granted":
+            for _ in range(_SETTLES):
+                if not await to_its_end(lambda: self._runs.consented(run), self._pool):
+                    break
+                await asyncio.sleep(0.5)
+        elif said["type"] != "auth.revoked":
+            why = said["payload"].get("code", Code.STATE_EXPIRED.value)
+            await to_its_end(lambda: self._runs.refused(run, session, why), self._pool)
         self._look.set()
 
     async def work(self) -> None:
         async with asyncio.TaskGroup() as group:
             while not self._broker.life.stopping:
                 self._look.clear()
-                told, self._told = self._told, set()
-                try:
-                    for run, session in await to_its_end(self._runs.left, self._pool):
-                        if run.id not in self._under_way:
-                            self._under_way.add(run.id)
-                            group.create_task(self._go_on(run, session, _SETTLES if session in told else 0.0))
-                except Exception as error:  # noqa: BLE001  (of the database: the next look comes)
-                    _LOG.error("no look for runs: %s", type(error).__name__)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._look.wait(), self._seconds)
+                if not await self._begin(group):
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._look.wait(), self._seconds)
 
-    async def _go_on(self, run: RunRecord, session: str, patience: float) -> None:
+    async def _begin(self, group: asyncio.TaskGroup) -> bool:
+        """Begin with the runs that are due. Return whether there are more of them."""
         try:
-            async with self._free:
-                refused = None
-                if session:
-                    outcome = await self._broker.wait(session, timeout=patience)
-                    if outcome.status == "pending":
-                        return
-                    if outcome.status != "completed":
-                        refused = RefusedConsent(session=session, why=(outcome.code or Code.STATE_EXPIRED).value)
-                await to_its_end(lambda: self._resume(run, refused), self._pool)
+            due = await to_its_end(lambda: self._runs.due(_AT_A_LOOK), self._pool)
+        except Exception as error:  # noqa: BLE001  (of the database: the next look comes)
+            _LOG.error("no look for runs: %s", type(error).__name__)
+            return False
+        new = [(run, state) for run, state in due if run not in self._under_way]
+        for run, state in new:
+            await self._free.acquire()
+            self._under_way.add(run)
+            group.create_task(self._go_on(run, state))
+        return bool(new) and len(due) == _AT_A_LOOK
+
+    async def _go_on(self, run: str, state: str) -> None:
+        try:
+            if state == PARKED:
+                await self._ask(run)
+            await to_its_end(lambda: self._runs.work(run, self._flow_of), self._pool)
         except Exception as error:  # noqa: BLE001  (of one run: the others go on)
             word = error.code.value if isinstance(error, BrokerError) else type(error).__name__
             level = logging.DEBUG if word == Code.STORE_LOCKED.value else logging.ERROR  # it goes on at the next look
-            _LOG.log(level, "the run %s did not go on: %s", run.id, word)
+            _LOG.log(level, "the run %s did not go on: %s", run, word)
         finally:
-            self._under_way.discard(run.id)
+            self._free.release()
+            self._under_way.discard(run)
 
-    def _resume(self, run: RunRecord, refused: RefusedConsent | None) -> None:
-        flow = self._flow_of(run)
-        if flow is not None:
-            self._runs.resume(flow, run.id, refused=refused)
+    async def _ask(self, run: str) -> None:
+        """Ask at the deadline of a parked run whether its user has consented: its event may be lost."""
+        session = await to_its_end(lambda: self._runs.session(run), self._pool)
+        if not session:
+            return
+        outcome = await self._broker.wait(session, timeout=0)
+        if outcome.status == "completed":
+            await to_its_end(lambda: self._runs.consented(run), self._pool)
+        elif outcome.code is not None:
+            why = outcome.code.value
+            await to_its_end(lambda: self._runs.refused(run, session, why), self._pool)
 
 
 async def to_its_end(work: Callable[[], T], pool: Executor | None = None) -> T:

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy import Column, Connection, Table, Text
+from sqlalchemy import Connection
 
-from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running.journal import AUDIT, ENDED, ESCALATED, FAILED, META, PARKED, RUN, STEP, person_of
 
-SECRET = Table("flow_secret", META, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
 _WAITS_SECONDS: Final = 14 * 86_400.0  # for a person, of a run that an older release has stored
 _BATCH: Final = 500
-
-
-def secret(connection: Connection) -> str:
-    """Return the secret of this database, with which it hides names and keys of erased runs."""
-    found = connection.execute(sa.select(SECRET.c.value)).scalar()
-    if found is None:
-        found = Database.random_id(connection) + Database.random_id(connection)
-        connection.execute(sa.insert(SECRET).values(name="erased", value=found))
-    return str(found)
 
 
 def prepare(connection: Connection, now: float) -> None:
@@ -48,7 +36,7 @@ def prepare(connection: Connection, now: float) -> None:
     connection.exec_driver_sql("DROP TABLE flow_run_old")
 
 
-def _changed(row: Mapping[str, Any], now: float) -> dict[str, Any]:
+def _changed(row: Any, now: float) -> dict[str, Any]:
     """Return a run of an older release as it is stored now."""
     over, waits = row["state"] in ENDED, row["state"] in {ESCALATED, PARKED}
     due = None if over else now + _WAITS_SECONDS if waits else row["lease_until"]

@@ -7,38 +7,40 @@ steps journaled in it; so a run that is killed goes on behind its last commit, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
-from oauthbroker.flowtools.entities.database import Database, is_lost_race, iso
+from oauthbroker.flowtools.entities.database import Database, iso
 from oauthbroker.flowtools.entities.definition import Entity, read_from
 from oauthbroker.flowtools.entities.rows import MOST_COMPOSITES, MOST_ROWS, Rows
-from oauthbroker.flowtools.failures import FlowFailed, RefusedConsent
+from oauthbroker.flowtools.failures import FlowFailed
+from oauthbroker.flowtools.running import lifecycle
 from oauthbroker.flowtools.running.approvals import approved
-from oauthbroker.flowtools.running.charges import failure_of, unrefunded
-from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, is_one, repeatable, row_id
+from oauthbroker.flowtools.running.charges import unrefunded
+from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, is_one, repeatable, row_id, sent
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import (
     DONE,
     RETRY,
     SENT,
+    SUCCEEDED,
     UNKNOWN,
     WAITS,
+    LeaseLost,
     RunRecord,
     RunStep,
-    change_run,
+    find_run,
     steps_of,
-    waits_for,
     write_step,
 )
 from oauthbroker.flowtools.running.policing import Facts, judge_policies
 from oauthbroker.flowtools.running.ports import ASK_SECONDS, AnswerLost, ConsentNeeded, Effect, EffectRefused, NotSent
+from oauthbroker.flowtools.running.tries import Tries
 from oauthbroker.flowtools.spec import EXTERNAL, Node, lower_camel, read_name
-
-MOST_TRIES: Final = 8  # of a transaction that lost a race against another one
 
 
 class EffectUnknown(Exception):
@@ -64,10 +66,9 @@ class Walk:
     run: RunRecord
     lease_seconds: float
     sleep: Callable[[float], object]
+    tries: Tries
     notes: dict[str, None]
-    refused: RefusedConsent | None = None
     output: Any = None
-    committed: bool = False
     connection: Connection = field(init=False)
     _rows: Rows = field(init=False)
     steps: dict[str, RunStep] = field(init=False)
@@ -75,20 +76,21 @@ class Walk:
     _values: dict[str, Any] = field(init=False)
     _fields: dict[str, Any] = field(default_factory=dict)  # that edges map into the next node
     _wrappers: _Wrappers = field(default_factory=_Wrappers)
+    _progress: bool = False  # a step is done since the last commit
+    _locks: ExitStack = field(default_factory=ExitStack)
 
     def begin(self) -> None:
-        """Open a transaction, and read the steps that are committed. Raises FlowFailed after a refused consent, and for
-        a run that has failed and whose payments are refunded."""
+        """Open a transaction, and read the steps that are committed. Raises LeaseLost if the run is not ours any more:
+        another one has it, or the answer of our last commit was lost."""
+        self._lock()
         self.connection = self.database.engine.connect()
+        now = find_run(self.connection, id=self.run.id)
+        if now is None or (now.taken, now.state) != (self.run.taken, self.run.state):
+            raise LeaseLost(self.run.id)
         self._rows = Rows(self.connection, self.entities, self.run.actor)
         self.steps = steps_of(self.connection, self.run.id)
         self._approved = approved(self.connection, self.run.id)
-        self.committed = bool(self.steps)
         self._values = {"input": self.run.input}
-        if (failure := failure_of(self.steps)) is not None:
-            raise failure
-        if self.refused is not None and self.refused.session == waits_for(self.steps):
-            raise FlowFailed("consentRefused", self.refused.why)
 
     def run_nodes(self) -> None:
         """Take the nodes one by one along the edges. A step that is done is not done again."""
@@ -111,20 +113,36 @@ class Walk:
         self._rows.check_invariants()
         self.notes |= dict.fromkeys(self._judged(self.facts(), self.flow.tool.policies))
 
-    def commit(self, end: Mapping[str, Any] | None = None, *, seconds: float = 0.0) -> None:
-        """Commit rows and steps together, if the run is still ours: with its `end`, or with a lease that lasts for
+    def commit(self, *, seconds: float = 0.0, cancellable: bool = True) -> None:
+        """Commit rows and steps together, if the run is still ours and not cancelled, with a lease that lasts for
         another call outside of `seconds`."""
-        if end is None:
-            until = self.database.now(self.connection) + self.lease_seconds + seconds
-            end = {"due": until, "notes": list(self.notes)}
-        change_run(self.connection, self.run, **end)
+        until = self.database.now(self.connection) + self.lease_seconds + seconds
+        begun = {"takes": 0} if self._progress else {}
+        notes = list(self.notes)
+        lifecycle.change(self.connection, self.run, cancellable=cancellable, due=until, notes=notes, **begun)
+        self.tries.go_on()
         self.connection.commit()
-        self.committed = True
+        self._progress = False
+
+    def succeed(self, output: Any) -> None:
+        """Commit rows and steps together with the end of the run and its audit entry."""
+        now, notes = self.database.now(self.connection), list(self.notes)
+        lifecycle.end(self.connection, self.run, SUCCEEDED, now, cancellable=True, output=output, notes=notes)
+        self.tries.go_on()
+        self.connection.commit()
 
     def close(self) -> None:
         """Roll back the open transaction, and let the connection go."""
         if hasattr(self, "connection"):
             self.connection.close()
+        self._locks.close()
+
+    def lost_answers(self) -> list[str]:
+        """Return the nodes whose effect was sent, without an answer, and cannot be asked for again."""
+        sent = [
+            self.flow.tool.nodes[name] for name, step in self.steps.items() if step.state == SENT and "/" not in name
+        ]
+        return [node.id for node in sent if not repeatable(self.flow, node)]
 
     def facts(self, *, failing: bool = False) -> Facts:
         """Return what policies may read of the run so far."""
@@ -227,8 +245,9 @@ class Walk:
         at = iso(self.database.now(self.connection))
         seconds = float(self._wrappers.seconds)
         given: dict[str, Any] = {"values": self._values, "mapped": self._fields, "seconds": seconds, "at": at}
-        effect, again = effect_of(self.flow, self.run, node, **given), repeatable(self.flow, node)
-        before = self.steps.get(node.id)
+        before, again = self.steps.get(node.id), repeatable(self.flow, node)
+        generation = self.run.generation if before is None else before.generation
+        effect = effect_of(self.flow, self.run, node, **given, generation=generation)
         if before is not None and before.state in {SENT, UNKNOWN} and not again:
             self._unknown(node, before.attempts)
         if node.type == "payment":
@@ -260,10 +279,12 @@ class Walk:
         requests = self.flow.ports.requests if node.type == "httpRequest" else None
         if requests is not None:
             self.commit(seconds=ASK_SECONDS)
+            self._locks.close()
             requests.ask(effect)
         self.write(node.id, RunStep(state=SENT, value=None, attempts=attempt))
         self.commit(seconds=effect.seconds)
-        return requests.send(effect) if requests is not None else adapter_of(self.flow, node).send(effect)
+        self._locks.close()
+        return sent(requests if requests is not None else adapter_of(self.flow, node), effect)
 
     def _failed_attempt(self, node: Node, error: Exception, attempt: int, *, doubtful: bool, repeatable: bool) -> None:
         """Wait before another attempt, or raise. After a lost answer, the effect stays `doubtful` until the other side
@@ -284,19 +305,35 @@ class Walk:
 
     def record(self, name: str, step: RunStep, seconds: float = 0.0) -> None:
         """Journal the outcome of an attempt at once. It is tried again by itself if it loses a race: the answer of an
-        effect must not be lost by another transaction."""
-        for tries in range(MOST_TRIES):
+        effect must not be lost by another transaction, nor by a person who cancels."""
+
+        def recorded() -> None:
             try:
                 self.write(name, step)
-                return self.commit(seconds=seconds)
-            except DBAPIError as error:
+                self.commit(seconds=seconds, cancellable=False)
+            except SQLAlchemyError:
                 self.connection.rollback()
-                if tries + 1 == MOST_TRIES or not is_lost_race(error):
-                    raise
-                self.sleep(0.005 * 2**tries)
-        raise AssertionError
+                raise
+
+        self.tries(recorded)
 
     def write(self, name: str, step: RunStep) -> None:
         """Journal a step in the open transaction."""
-        write_step(self.connection, self.run.id, name, step, new=name not in self.steps)
+        before = self.steps.get(name)
+        step = replace(step, generation=self.run.generation if before is None else before.generation)
+        write_step(self.connection, self.run.id, name, step, new=before is None)
+        self._progress |= step.state == DONE
         self.steps[name] = step
+
+    def _lock(self) -> None:
+        """Hold locks of the rows that this process can already name, if the flow asks for it: a lock inside of a
+        transaction comes behind its snapshot, and lets it lose the race all the same."""
+        if self.flow.verdict.concurrency != "pessimistic":
+            return
+        names = []
+        for node in self.flow.tool.nodes.values():
+            if set(node.config.get("filter", ())) == {"id"} and "entity" in node.config:
+                with suppress(FlowFailed):
+                    row = self.flow.values(node, "filter", {"input": self.run.input})["id"]
+                    names.append(f"{node.config['entity']} {str(row).lower()}")
+        self._locks.enter_context(self.database.locked(names))

@@ -20,11 +20,12 @@ from oauthbroker import BrokerError, Code, RoomFinding, RoomResource, SystemCloc
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.tables import apply
 from oauthbroker.flowtools.failures import Actor
-from oauthbroker.flowtools.running.contract import FlowRuns, RunResult
+from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.erasing import expire
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.ports import Ports
+from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.running.resuming import to_its_end
 from oauthbroker.flowtools.serving.callers import identity
 from oauthbroker.flowtools.serving.data import SQLITE, database_url

@@ -13,9 +13,9 @@ from starlette.responses import JSONResponse, Response
 
 from oauthbroker import BrokerError, Code, RequestModel, RoomCall, RoomFinding, RoomRoute, SystemClock, decode_json
 from oauthbroker.flowtools.failures import FlowFailed
-from oauthbroker.flowtools.running.contract import RunResult
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import FAILED
+from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.serving.http_calls import answer
 from oauthbroker.flowtools.serving.service import FlowService, event_key
 from oauthbroker.flowtools.serving.webhook_secrets import secrets_of

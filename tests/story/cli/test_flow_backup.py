@@ -20,9 +20,9 @@ import pytest
 from oauthbroker.flowtools.entities import copying
 from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running import approvals
-from oauthbroker.flowtools.running.contract import RunResult
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.ports import Effect, Ports
+from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.testing import Canaries
 from tests.kit.cli import Desk, serving
 from tests.unit.flowtools.entity_kit import sqlite_url
@@ -229,4 +229,5 @@ def test_store_and_database_are_restored_together_in_another_folder_and_served(
             database = f"sqlite:///{desk.folder / 'two' / 'store-flows.db'}"
             approved = there.type("flow", "approve", str(asks[2]), "--by", "Bo", "--database", database)
             assert 0 == approved.code, approved
-            assert (200, asks[2]) == ((done := posted(desk.port, "payOrder", key, {"number": "A-2"}))[0], done[2])
+            ended = posted(desk.port, "payOrder", key, {"number": "A-2"})
+            assert (200, asks[2]) == (ended[0], ended[2])

@@ -11,7 +11,7 @@ from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.policies import Policy, load_policy
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.journal import AUDIT
+from oauthbroker.flowtools.running.journal import AUDIT, RUN
 from oauthbroker.flowtools.running.ports import Effect, Ports
 from oauthbroker.flowtools.spec import load_tool
 from tests.unit.flowtools.entity_kit import ORDER, database_with, entity_of, sqlite_url
@@ -76,6 +76,11 @@ class World:
 
     def texts(self) -> list[str]:
         return sorted(row["text"] for row in self.rows("Log"))
+
+    def unended(self) -> list[str]:
+        """Return the ids of the runs that have not ended."""
+        with self.database.transaction() as connection:
+            return [each.id for each in connection.execute(RUN.select().where(RUN.c.due.is_not(None)))]
 
     def audit(self) -> list[tuple[Any, ...]]:
         with self.database.transaction() as connection:

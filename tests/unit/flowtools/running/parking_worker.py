@@ -15,9 +15,9 @@ from typing import Any
 from sqlalchemy import event
 
 from oauthbroker import AuthorizationRequired
-from oauthbroker.flowtools.running.contract import RunResult
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.ports import ConsentNeeded, Effect, Ports
+from oauthbroker.flowtools.running.result import RunResult
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, World, log, world_in
 from tests.unit.flowtools.running.kill_worker import MOST, Points
@@ -71,7 +71,7 @@ def call(folder: Path, points: Points) -> RunResult:
 def go_on(folder: Path, points: Points) -> RunResult | None:
     """Go on with the run that is left, as a process that looks for such runs does."""
     world, flow = opened(folder, points)
-    results = [world.runs.resume(flow, run.id) for run, _ in world.runs.left()]
+    results = [world.runs.resume(flow, run) for run in world.unended()]
     return results[0] if results else None
 
 
@@ -100,7 +100,7 @@ def main(folder: Path, phase: str, step: int) -> None:
             died = die_at(place, point, go_on)
         (place / "consent").touch()
         world, _ = opened(place, never)
-        sessions = [session for _, session in world.runs.left()]
+        sessions = [session for run in world.unended() if (session := world.runs.session(run))]
         go_on(place, never)
         state = call(place, never).state
         sent = len((place / "sent").read_text("utf-8").split()) if (place / "sent").exists() else 0

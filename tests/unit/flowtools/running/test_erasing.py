@@ -12,13 +12,14 @@ import sqlalchemy as sa
 
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.flowtools.failures import Actor
-from oauthbroker.flowtools.running import erasing, journal
-from oauthbroker.flowtools.running.contract import RunResult
+from oauthbroker.flowtools.running import approvals, erasing, journal
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.ports import EffectRefused
+from oauthbroker.flowtools.running.lifecycle import NotRetried
+from oauthbroker.flowtools.running.ports import Effect, EffectRefused, Ports
+from oauthbroker.flowtools.running.result import RunResult
 from tests.unit.flowtools.entity_kit import sqlite_url
 from tests.unit.flowtools.kit import chain
-from tests.unit.flowtools.run_kit import INPUT, World
+from tests.unit.flowtools.run_kit import BEGIN, COMMIT, INPUT, World, log, policy
 
 pytestmark = pytest.mark.rule("run-erasure")
 ANN, BOB = "shop:user:ann", "shop:user:bob"
@@ -152,6 +153,52 @@ def test_calls_of_an_api_key_or_a_service_are_erased_by_their_user_and_their_nam
     assert {"key:shop"} == {who for who, _ in audits(world)}
     assert {} == texts_of(world, ANN)
     assert 1 == repr(tables(world)["flow_run"]).count(CANARY)
+
+
+class Erases:
+    """A provider at which the user asks for the erasure, while the run waits for its answer."""
+
+    takes_keys = True
+
+    def __init__(self) -> None:
+        self.world: World | None = None
+        self.sent, self.told = list[Effect](), list[erasing.Kept]()
+
+    def send(self, effect: Effect) -> Any:
+        self.sent.append(effect)
+        if self.world is not None and effect.operation == "charge":
+            self.told.append(erasing.erase(self.world.database, ANN))
+        return {"receipt": SAID}
+
+
+def test_a_run_on_which_a_process_works_ends_first_and_its_charge_is_refunded(tmp_path: Path) -> None:
+    shop = Erases()
+    world = shop.world = World(sqlite_url(tmp_path), ports=Ports(payments={"stripe": shop}))
+    pay = ("payment", {"provider": "stripe", "fields": {"amount": "input.n"}})
+    nodes = {"p": pay, "t": BEGIN, "l": log("never"), "c": COMMIT}
+    flow = world.flow(nodes, chain(*nodes), idempotencyKey="input.id", policies=["paymentRollback"])
+    result = world.runs.call(flow, {"id": "a", "n": 3}, actor("ann"))
+    assert ([erasing.Kept(runs=1, living=1)], "failed", "cancelled") == (shop.told, result.state, result.code)
+    assert (["charge", "refund"], []) == ([each.operation for each in shop.sent], world.texts())
+    assert texts_of(world, ANN), "it had not ended then"
+    assert erasing.Kept(runs=1) == erasing.erase(world.database, ANN)
+    assert {} == texts_of(world, ANN, SAID, "'ann'", '"ann"')
+    with pytest.raises(NotRetried, match="no longer kept"):
+        approvals.retry(world.database, str(result.run), by="Bo", account="bo")
+    world.database.engine.dispose()
+
+
+def test_a_run_that_waits_for_a_decision_ends_at_once(tmp_path: Path) -> None:
+    ask = policy(name="ask", action="escalate", condition="amount > 2")
+    world = World(sqlite_url(tmp_path), policies=[ask])
+    flow = world.flow({"t": BEGIN, "l": log("never")}, chain("t", "l"), policies=["ask"])
+    asked = world.runs.call(flow, {"id": CANARY, "amount": 3}, actor("ann"))
+    assert "escalated" == asked.state
+    assert erasing.Kept(runs=1) == erasing.erase(world.database, ANN)
+    ended = world.runs.find(str(asked.run))
+    assert ("failed", "cancelled", None) == (ended.state, ended.code, ended.input)
+    assert {} == texts_of(world, ANN, CANARY, "'ann'", '"ann"')
+    world.database.engine.dispose()
 
 
 def test_a_run_that_ended_before_its_retention_loses_input_result_and_steps(world: World) -> None:

@@ -87,7 +87,7 @@ def test_a_run_has_its_end_its_caller_and_its_steps_and_no_value(world: World) -
 def test_a_run_that_is_not_over_has_no_duration(world: World) -> None:
     waiting = run(world, "one")
     with world.database.transaction() as connection:
-        connection.execute(RUN.update().values(state=PARKED))
+        connection.execute(RUN.update().values(state=PARKED, due=1.0, ended=None))
     with world.database.reading() as connection:
         (line,) = run_lines(connection, limit=5, id=waiting)
     assert (PARKED, None) == (line.state, line.seconds)

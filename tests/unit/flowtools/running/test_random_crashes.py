@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from oauthbroker.flowtools.running.contract import RunResult
 from oauthbroker.flowtools.running.ports import AnswerLost, Effect, EffectRefused, NotSent, Ports
+from oauthbroker.flowtools.running.result import RunResult
 from tests.kit.forms import examples
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, World, log, world_in
@@ -45,13 +45,14 @@ class Life:
     them."""
 
     def __init__(self, end: Death | None) -> None:
-        self.left = dict([end]) if end else {}
+        self.left, self.is_over = dict([end]) if end else {}, False
 
     def passes(self, kind: str) -> None:
         if kind in self.left:
             self.left[kind] -= 1
-            if self.left[kind] < 0:
-                raise Died
+            self.is_over |= self.left[kind] < 0
+        if self.is_over:  # the dead do nothing more
+            raise Died
 
 
 @dataclass
@@ -246,8 +247,8 @@ def call(world: World, blocks: list[Block]) -> RunResult:
 def resumed(world: World, blocks: list[Block]) -> RunResult:
     """Go on with the run that was left, or make the call anew if it was not stored."""
     nodes = nodes_of(blocks)
-    for run, _ in world.runs.left():
-        return world.runs.resume(world.flow(nodes, chain(*nodes), idempotencyKey="input.id"), run.id)
+    for run in world.unended():
+        return world.runs.resume(world.flow(nodes, chain(*nodes), idempotencyKey="input.id"), run)
     return call(world, blocks)
 
 

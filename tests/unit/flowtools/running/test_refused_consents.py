@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from oauthbroker import AuthorizationRequired
-from oauthbroker.flowtools.failures import RefusedConsent
 from oauthbroker.flowtools.running.ports import ConsentNeeded, Effect, Ports
 from tests.unit.flowtools.run_kit import STAFF, world_in
 
@@ -50,5 +49,7 @@ def test_a_refusal_counts_for_the_session_that_the_run_waits_for(tmp_path, decli
     first = world.runs.call(flow, {"id": "a"}, STAFF)
     again = world.runs.call(flow, {"id": "a"}, STAFF)
     assert ("parked", "parked", first.run) == (first.state, again.state, again.run)
-    ended = world.runs.resume(flow, str(first.run), refused=RefusedConsent(session=declined, why="accessDenied"))
+    world.runs.refused(str(first.run), declined, "accessDenied")
+    world.runs.work(str(first.run), lambda _: flow)
+    ended = world.runs.find(str(first.run))
     assert (state, code) == (ended.state, ended.code)

@@ -45,7 +45,20 @@ def test_the_runs_of_an_older_release_are_kept_and_each_that_has_not_ended_is_du
             connection.exec_driver_sql(statement)
         AUDIT.create(connection)
         connection.execute(sa.insert(AUDIT).values(tool="t", outcome="failed", run="failed", version=1, at=70.0))
-        columns = "id tool digest input state notes version taken lease_until started key actor".split()
+        columns = [
+            "id",
+            "tool",
+            "digest",
+            "input",
+            "state",
+            "notes",
+            "version",
+            "taken",
+            "lease_until",
+            "started",
+            "key",
+            "actor",
+        ]
         old = sa.table("flow_run", *map(sa.column, columns))
         for state, lease in LEASES.items():
             values = {"id": state, "tool": "t", "digest": "d", "input": '{"a": 1}', "state": state, "notes": "[]"}

@@ -17,9 +17,9 @@ import sqlalchemy as sa
 
 from oauthbroker import BrokerError, RoomResource, Secret, SystemClock, Turn, TurnAuth
 from oauthbroker.flowtools.failures import Actor, FlowFailed
-from oauthbroker.flowtools.running.contract import RunResult
 from oauthbroker.flowtools.running.journal import AUDIT, META, RUN
 from oauthbroker.flowtools.running.ports import Ports
+from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.serving.http_calls import answer, caller_key, from_query
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.serving.queue_events import QueueEvents

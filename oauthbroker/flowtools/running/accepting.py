@@ -1,0 +1,148 @@
+"""Steps 1 to 3 of the contract: a call is checked, and its run is stored, or the stored one is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from oauthbroker.flowtools.entities.database import Database
+from oauthbroker.flowtools.failures import Actor, FlowFailed
+from oauthbroker.flowtools.running import approvals, journal
+from oauthbroker.flowtools.running.checks import authorise, idempotency_key, validate_input, who
+from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.running.journal import (
+    BY_AGENT,
+    BY_CALL,
+    BY_EVENT,
+    BY_KEY,
+    ESCALATED,
+    RUNNING,
+    RunRecord,
+)
+from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS, audit
+from oauthbroker.flowtools.running.policing import Escalated, Facts, judge_policies
+from oauthbroker.flowtools.running.tries import Tries
+
+Claim = Callable[[Connection], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A call of a tool. `call` is the id that its caller gives to it, `key` a key for a tool without one, `event` the
+    event that starts it; `claim` works in the transaction that stores the run. `takes`: this process works on it at
+    once."""
+
+    data: Any = field(repr=False)
+    actor: Actor | None
+    call: str | None = None
+    key: str | None = None
+    event: str | None = None
+    claim: Claim | None = None
+    takes: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """Accepts calls on one database."""
+
+    database: Database
+    lease_seconds: float
+    sleep: Callable[[float], object]
+
+    def checked(self, flow: ReadyFlow, call: Call) -> tuple[RunRecord, bool]:
+        """Return the stored run of a call, and whether it is new and this process has taken it. Raises FlowFailed for a
+        call that is refused, after its audit entry."""
+        try:
+            validate_input(flow, call.data)  # 1
+            authorise(flow, call.actor)  # 2, and the row policy in each read and write
+            return self._stored(flow, call)  # 3
+        except FlowFailed as error:
+            self._refuse(flow, call.actor, error)
+            raise
+
+    def _stored(self, flow: ReadyFlow, call: Call) -> tuple[RunRecord, bool]:
+        """Store the run. If the answer of the commit is lost, its id tells whether it is there."""
+        ids = list[str]()
+        try:
+            return Tries(self.sleep)(lambda: self._accept(flow, call, ids), unique=True)
+        except SQLAlchemyError:
+            with self.database.reading() as connection:
+                found = journal.find_run(connection, id=ids[-1]) if ids else None
+            if found is None:
+                raise
+            return found, bool(found.taken)
+
+    def _accept(self, flow: ReadyFlow, call: Call, ids: list[str]) -> tuple[RunRecord, bool]:
+        """Step 3: evaluate the policies, and store the run, or find that of a repeated event or key. With `takes`, it
+        is taken unless a policy stops it."""
+        tool, key = flow.tool, idempotency_key(flow, call.data, call.actor, call.call) or call.key
+        with self.database.transaction() as connection:
+            if call.claim is not None:
+                call.claim(connection)
+            if known := self._known_run(connection, flow, call, key):
+                return known, False
+            if flow.withdrawn:
+                raise FlowFailed("versionWithdrawn", f"version {tool.version} is withdrawn; call another one")
+            now, state, message, stop = self.database.now(connection), RUNNING, None, None
+            minute = journal.runs_since(connection, tool.name, now - 60) if tool.policies else 0
+            notes = list[str]()
+            try:
+                notes = judge_policies(flow, Facts(input=call.data, requests_per_minute=minute + 1), tool.policies)
+            except Escalated as error:
+                state, message, stop = ESCALATED, str(error), error.policy
+            ids.append(self.database.random_id(connection))
+            takes = call.takes and stop is None
+            wait = self.lease_seconds if takes else 0.0 if stop is None else DECIDES_SECONDS
+            values: dict[str, Any] = {"id": ids[-1], "tool": tool.name, "version": tool.version, "key": key}
+            values |= {"digest": tool.source.digest, "input": call.data, "origin": _origin(call, key)}
+            values |= {"state": state, "message": message, "notes": notes, "started": now, "due": now + wait}
+            values |= {"taken": int(takes), "generation": journal.next_generation(connection, tool.name, key)}
+            found = journal.insert_run(connection, values, call.actor)
+            if call.event is not None:
+                journal.take_event(connection, tool.name, call.event, found.id)
+            if stop is not None:
+                approvals.ask(connection, found.id, stop)
+                audit(connection, found, state, now)
+        return found, takes
+
+    def _known_run(self, connection: Connection, flow: ReadyFlow, call: Call, key: str | None) -> RunRecord | None:
+        """Return the run that a call goes on with: a parked one of this input and caller, or that of the event or key.
+        Raises FlowFailed for the key of another call."""
+        name, caller = flow.tool.name, who(call.actor)
+        if call.call is not None and flow.tool.idempotency_key is None:
+            for parked in journal.parked_runs(connection, flow.tool.source.digest, call.data):
+                if who(parked.actor) == caller:
+                    return parked
+        if call.event is not None and (taken := journal.run_of_event(connection, name, call.event)):
+            return taken
+        first = None if key is None else journal.run_of_key(connection, name, key)
+        if first is not None:
+            if first.input is None:
+                raise FlowFailed("answerGone", "the call was made before, and its answer is no longer kept")
+            if (first.input, who(first.actor)) != (call.data, caller):
+                raise FlowFailed("idempotencyConflict", "the key belongs to another call")
+            if call.event is not None:
+                journal.take_event(connection, name, call.event, first.id)
+        return first
+
+    def _refuse(self, flow: ReadyFlow, actor: Actor | None, error: FlowFailed) -> None:
+        """Write the audit entry of a call that was refused before it began."""
+        about = {"tool": flow.tool.name, "version": flow.tool.version, "actor": actor.id if actor else None}
+
+        def refused() -> None:
+            with self.database.transaction() as connection:
+                at = self.database.now(connection)
+                journal.write_audit(connection, **about, run=None, outcome="refused", code=error.code, at=at)
+
+        Tries(self.sleep)(refused)
+
+
+def _origin(call: Call, key: str | None) -> str:
+    """Return who comes back for a run. The caller of a `call` alone does not."""
+    if call.event is not None:
+        return BY_EVENT
+    return BY_AGENT if call.call is not None else BY_CALL if key is None else BY_KEY

@@ -1,0 +1,187 @@
+"""The states of a run, and each way from one to another. No other module writes `state`, `due`, `failure` or `taken`.
+
+A run that has not ended has a `due` time, at which a process looks at it; so each run ends, whatever happens to the
+process that works on it. Whoever has taken a run has its token, and writes nothing more once another one has it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from oauthbroker.flowtools.failures import FlowFailed
+from oauthbroker.flowtools.running.journal import (
+    BY_CALL,
+    BY_PERSON,
+    DONE,
+    ENDED,
+    ESCALATED,
+    FAILED,
+    FAILING,
+    PARKED,
+    RUN,
+    RUNNING,
+    SENT,
+    STEP,
+    UNKNOWN,
+    LeaseLost,
+    RunRecord,
+    next_generation,
+    steps_of,
+    stored,
+    waits_for,
+    write_audit,
+)
+
+MOST_TAKES: Final = 5  # without a step between them
+DECIDES_SECONDS: Final = 14 * 86_400.0  # a person has this time for a decision
+_LONGEST_LEASE: Final = 3600.0
+
+
+class NotRetried(ValueError):
+    """The run cannot be tried again."""
+
+
+def change(connection: Connection, run: RunRecord, *, cancellable: bool = False, **values: Any) -> RunRecord:
+    """Change a run that this process has taken. Raises LeaseLost if another one has taken it since, or it has ended;
+    and, if it is `cancellable` here, FlowFailed if a person has cancelled it."""
+    mine = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken, RUN.c.due.is_not(None))
+    if cancellable:
+        mine = mine.where(RUN.c.cancel.is_(None))
+    kept = stored(values)
+    if connection.execute(mine.values(**kept)).rowcount != 1:
+        by = sa.select(RUN.c.cancel).where(RUN.c.id == run.id, RUN.c.taken == run.taken)
+        if cancellable and (canceller := connection.execute(by).scalar()):
+            raise cancelled(canceller)
+        raise LeaseLost(run.id)
+    return run.changed(kept)
+
+
+def cancelled(by: str) -> FlowFailed:
+    return FlowFailed("cancelled", f"{by} has cancelled it")
+
+
+def end(
+    connection: Connection, run: RunRecord, state: str, now: float, *, cancellable: bool = False, **values: Any
+) -> RunRecord:
+    """End a run, with its audit entry in the same transaction."""
+    audit(connection, run, state, now, code=values.get("code"))
+    return change(connection, run, cancellable=cancellable, state=state, due=None, ended=now, **values)
+
+
+def audit(connection: Connection, run: RunRecord, outcome: str, now: float, *, code: str | None = None) -> None:
+    about = {"tool": run.tool, "version": run.version, "run": run.id, "actor": run.caller}
+    write_audit(connection, **about, outcome=outcome, code=code, at=now)
+
+
+def take(connection: Connection, run: RunRecord, *, now: float, lease: float, wakes: bool) -> RunRecord | None:
+    """Take a run for this process; None if it is not due, or has ended. `wakes`: a parked one, too. What a run waits
+    for ends it at its deadline. One that was taken often without a step goes to its end."""
+    woken = wakes and run.state == PARKED
+    if run.due is None or (run.due > now and not woken):
+        return None
+    known: RunRecord = run
+    if run.state == FAILING:
+        if run.takes > MOST_TAKES:
+            _break(connection, run, now)
+            return None
+    elif run.cancel is not None:
+        known = stop(connection, run, cancelled(run.cancel), now)
+    elif run.state == ESCALATED:
+        known = stop(connection, run, FlowFailed("undecided", "no person has decided in time"), now)
+    elif run.state == PARKED and not woken:
+        known = stop(connection, run, FlowFailed("consentRefused", "the user has not consented in time"), now)
+    elif run.origin == BY_CALL and not _steps(connection, run):
+        known = stop(connection, run, FlowFailed("abandoned", "its process ended before it began; call again"), now)
+    elif run.takes > MOST_TAKES:
+        known = stop(connection, run, FlowFailed("runBroken", "it was tried often, and does not go on"), now)
+    if known.state in ENDED:
+        return None
+    until = now + min(lease * 2.0**known.takes, _LONGEST_LEASE)
+    state = FAILING if known.state == FAILING else RUNNING
+    return change(connection, known, taken=run.taken + 1, takes=known.takes + 1, due=until, state=state)
+
+
+def stop(connection: Connection, run: RunRecord, failure: FlowFailed, due: float, **values: Any) -> RunRecord:
+    """Let a run fail, whatever has happened: it goes no step forward any more. One without a step has ended, and gives
+    its key free. Others are `failing` until a process that has its flow has looked at what they owe."""
+    why: dict[str, Any] = {"code": failure.code, "message": failure.message}
+    if _steps(connection, run):
+        return change(connection, run, state=FAILING, failure=why, due=due, takes=0, **values)
+    return end(connection, run, FAILED, due, **why, failure={**why, "owed": False}, freed=1, output=None, **values)
+
+
+def _break(connection: Connection, run: RunRecord, now: float) -> None:
+    """End a failing run of which no process can find out what it owes: its version or a text cannot be read."""
+    outside = [each for each in _steps(connection, run) if each.attempts and each.state in {DONE, SENT, UNKNOWN}]
+    notes = [f"{each.node}: it took effect or may have, and was not undone" for each in outside]
+    state = UNKNOWN if any(each.state != DONE for each in outside) else FAILED
+    why: dict[str, Any] = {"code": "runBroken", "message": "it failed, and its version or its data cannot be read"}
+    failure = {**why, "owed": bool(outside)}
+    end(connection, run, state, now, **why, failure=failure, notes=notes, output=None)
+
+
+def wake(connection: Connection, run: RunRecord, now: float) -> None:
+    """Let a parked run go on, in the process that looks next."""
+    if run.state == PARKED:
+        change(connection, run, state=RUNNING, due=now, takes=0)
+
+
+def refuse(connection: Connection, run: RunRecord, session: str, why: str, now: float) -> None:
+    """Fail a parked run whose user has refused, if it waits for that session: a repeated call may have asked anew."""
+    if run.state == PARKED and waits_for(steps_of(connection, run.id)) == session:
+        stop(connection, run, FlowFailed("consentRefused", why), now)
+
+
+def approve(connection: Connection, run: RunRecord, now: float) -> None:
+    """Let a run go on that a policy has stopped."""
+    change(connection, run, state=RUNNING, due=now, takes=0, message=None, origin=BY_PERSON)
+
+
+def cancel(connection: Connection, run: RunRecord, by: str, now: float) -> RunRecord:
+    """Cancel a run that has not ended. One on which a process works ends at its next step."""
+    if run.state in {PARKED, ESCALATED}:
+        return stop(connection, run, cancelled(by), now)
+    changed = connection.execute(sa.update(RUN).where(RUN.c.id == run.id, RUN.c.due.is_not(None)).values(cancel=by))
+    return run.changed({"cancel": by}) if changed.rowcount else run
+
+
+def retry(connection: Connection, run: RunRecord, now: float, *, happened: bool | None) -> RunRecord:
+    """Let a run that ended without success go on, in another generation. A node that certainly had no effect runs
+    again, with another key; `happened` is what a person has found out about an answer that was lost. Raises
+    NotRetried."""
+    steps = _steps(connection, run)
+    unsure = any(each.state in {SENT, UNKNOWN} for each in steps)
+    if run.state not in {FAILED, UNKNOWN} or run.code == "declined":
+        raise NotRetried("only a run that failed, or whose answer was lost, can be tried again")
+    if run.texts["input"] == "null":
+        raise NotRetried("its input is no longer kept")
+    if not steps:
+        raise NotRetried("it committed nothing: call the tool again")
+    if run.failure.get("owed") or any("/" in each.node for each in steps):
+        raise NotRetried("a payment of it was refunded or has to be: call the tool again")
+    if unsure != (happened is not None):
+        raise NotRetried("say whether the effect happened if its answer was lost, and else do not")
+    generation = max(run.generation + 1, next_generation(connection, run.tool, run.key))
+    if run.freed and run.key is not None:
+        others = sa.select(RUN.c.id).filter_by(tool=run.tool, key=run.key, freed=0)
+        if connection.execute(others).first():
+            raise NotRetried("another call has its key: look at that run")
+    kept, of_run = (DONE, SENT, UNKNOWN) if happened else (DONE,), STEP.c.run == run.id
+    connection.execute(sa.delete(STEP).where(of_run, STEP.c.state.not_in(kept)))
+    connection.execute(sa.update(STEP).where(of_run).values(state=DONE))
+    anew: dict[str, Any] = dict.fromkeys(("code", "message", "failure", "cancel", "ended"))
+    anew |= {"state": RUNNING, "due": now, "takes": 0, "taken": run.taken + 1, "generation": generation}
+    anew |= {"freed": 0, "origin": BY_PERSON}
+    same = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken, RUN.c.due.is_(None))
+    if connection.execute(same.values(**anew)).rowcount != 1:
+        raise LeaseLost(run.id)
+    return run.changed(anew)
+
+
+def _steps(connection: Connection, run: RunRecord) -> list[Any]:
+    """Return the committed steps without their values, which may be unreadable."""
+    wanted = sa.select(STEP.c.node, STEP.c.state, STEP.c.attempts).where(STEP.c.run == run.id)
+    return list(connection.execute(wanted))

@@ -1,0 +1,58 @@
+"""Transactions that lost a race are tried again, with full jitter, until a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from oauthbroker import SystemClock
+from oauthbroker.flowtools.entities.database import is_lost_race
+
+_SECONDS: Final = 30.0  # from the first race that was lost to the last try
+_FIRST_WAIT, _LONGEST_WAIT = 0.004, 0.5
+_CLOCK: Final = SystemClock()
+T = TypeVar("T")
+
+
+class Tries:
+    """The tries of one run by one process. `committed` tells whether it may have committed something."""
+
+    def __init__(self, sleep: Callable[[float], object]) -> None:
+        self._sleep, self._lost, self._until, self.committed = sleep, 0, 0.0, False
+
+    def __call__(self, work: Callable[[], T], *, unique: bool = False) -> T:
+        """Do work in transactions of its own, again while it loses races. `unique`: also against a row that another one
+        inserted. Raises the last race that it lost."""
+        while True:
+            try:
+                return work()
+            except (DBAPIError, PoolTimeout) as error:
+                if not (is_contention(error) or (unique and isinstance(error, IntegrityError))):
+                    raise
+                self._wait(error)
+
+    def go_on(self) -> None:
+        """Begin to count anew: a transaction is committed, or is about to be."""
+        self._lost, self.committed = 0, True
+
+    def _wait(self, error: Exception) -> None:
+        now = _CLOCK.monotonic()
+        self._until = self._until if self._lost else now + _SECONDS
+        wait = _CLOCK.jitter(0.0, min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(self._lost, 20)))
+        if now + wait > self._until:
+            raise error
+        self._lost += 1
+        self._sleep(wait)
+
+
+def is_contention(error: BaseException) -> bool:
+    """Tell whether others are in the way: a lost race, or no free connection in time."""
+    return isinstance(error, PoolTimeout) or (isinstance(error, DBAPIError) and is_lost_race(error))
+
+
+def is_away(error: BaseException) -> bool:
+    """Tell whether the database cannot be reached, which says nothing about the run."""
+    return isinstance(error, OperationalError | InterfaceError) and not is_contention(error)

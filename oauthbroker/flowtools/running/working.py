@@ -1,0 +1,234 @@
+"""Steps 4 to 9 of the contract: a process takes a run, and brings it to its end or to a wait."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from oauthbroker.flowtools.entities.database import Database
+from oauthbroker.flowtools.entities.definition import Entity
+from oauthbroker.flowtools.failures import FlowFailed
+from oauthbroker.flowtools.running import approvals, journal, lifecycle
+from oauthbroker.flowtools.running.charges import frees_key
+from oauthbroker.flowtools.running.checks import normalised
+from oauthbroker.flowtools.running.effects import repeatable
+from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.running.journal import (
+    ESCALATED,
+    FAILED,
+    FAILING,
+    PARKED,
+    SENT,
+    SUCCEEDED,
+    UNKNOWN,
+    LeaseLost,
+    RunRecord,
+)
+from oauthbroker.flowtools.running.policing import Escalated
+from oauthbroker.flowtools.running.ports import ConsentNeeded
+from oauthbroker.flowtools.running.refunds import owed_notes, refund
+from oauthbroker.flowtools.running.result import RunResult, told
+from oauthbroker.flowtools.running.tries import Tries, is_away, is_contention
+from oauthbroker.flowtools.running.walk import EffectUnknown, Walk
+
+_LOG: Final = logging.getLogger("oauthbroker.flowtools")
+FlowOf = Callable[[RunRecord], ReadyFlow | None]
+_LATE_SECONDS: Final = 60.0  # behind the end of a link: the consent of the last second is on its way
+_REPEATS_SECONDS: Final = 3600.0  # in which an agent repeats its call
+
+
+class NotLoaded(Exception):
+    """The version or a text of a run cannot be read now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """Works on the runs of one database."""
+
+    database: Database
+    entities: Mapping[str, Entity]
+    lease_seconds: float
+    sleep: Callable[[float], object]
+
+    def find(self, run: str) -> RunRecord:
+        """Return a run. Raises ValueError for an unknown id."""
+        with self.database.reading() as connection:
+            found = journal.find_run(connection, id=run)
+        if found is None:
+            raise ValueError("no run with this id")
+        return found
+
+    def work(self, run: str, flow_of: FlowOf, *, wakes: bool = False) -> RunResult:
+        """Take a run that is due, and bring it to its end or to a wait. `flow_of` returns its flow. `wakes`: go on with
+        a parked run, too. Raises an error of the database only if this process has committed nothing."""
+        taken = Tries(self.sleep)(lambda: self._take(run, wakes=wakes))
+        return self.go(taken, flow_of) if taken is not None else told(self.find(run))
+
+    def go(self, run: RunRecord, flow_of: FlowOf) -> RunResult:
+        """Work on a run that this process has taken. The one place at which each error ends."""
+        tries, failing = Tries(self.sleep), None
+        try:
+            return tries(lambda: self._attempt(run, flow_of, tries))
+        except (LeaseLost, NotLoaded) as error:
+            _LOG.debug("the run %s is left: %s", run.id, type(error).__name__)
+        except BaseException as error:
+            if is_away(error) and not tries.committed:
+                raise
+            failing = self._failing(run, flow_of, error)
+            if not isinstance(error, Exception):
+                raise
+        try:
+            return self.go(failing, flow_of) if failing is not None else told(self.find(run.id))
+        except SQLAlchemyError:
+            return RunResult(run=run.id, state=run.state)  # it may have committed: its row will say more
+
+    def _failing(self, run: RunRecord, flow_of: FlowOf, error: BaseException) -> RunRecord | None:
+        """Write that a run fails, whatever was raised, and return it if it owes something. If that cannot be written,
+        or it fails already, or the answer of an effect can be asked for again, the run stays due."""
+        failure = _failure_of(error)
+        if not isinstance(error, FlowFailed):
+            _LOG.error("the run %s has failed: %s, %s", run.id, failure.code, type(error).__name__)
+        if run.state == FAILING or is_away(error):
+            return None
+
+        def stopped() -> RunRecord | None:
+            with self.database.transaction() as connection:
+                now, steps = self.database.now(connection), journal.steps_of(connection, run.id)
+                sent = [name for name, step in steps.items() if step.state == SENT]
+                if sent and not isinstance(error, FlowFailed) and _may_ask_again(flow_of(run), sent):
+                    return None
+                return lifecycle.stop(connection, run, failure, now + self.lease_seconds)
+
+        try:
+            found = Tries(self.sleep)(stopped)
+        except (LeaseLost, SQLAlchemyError) as trouble:
+            _LOG.error("the run %s stays due: %s", run.id, type(trouble).__name__)
+            return None
+        return found if found is not None and found.state == FAILING else None
+
+    def _attempt(self, run: RunRecord, flow_of: FlowOf, tries: Tries) -> RunResult:
+        walk = Walk(
+            database=self.database,
+            entities=self.entities,
+            flow=_loaded(run, flow_of),
+            run=run,
+            lease_seconds=self.lease_seconds,
+            sleep=self.sleep,
+            tries=tries,
+            notes=dict.fromkeys(run.notes),
+        )
+        try:
+            walk.begin()  # 4
+            if run.state == FAILING:
+                return self._settle(walk)
+            walk.run_nodes()  # 5: a commit node, and an external one, do 6 and 7 for the nodes before them
+            walk.enforce()  # 6
+            output = normalised(walk.flow, walk.output)  # 9, first half: no commit without a valid answer
+            walk.succeed(output)  # 7, 8, 9
+            return RunResult(run=run.id, state=SUCCEEDED, output=output, notes=tuple(walk.notes))
+        except (EffectUnknown, Escalated, ConsentNeeded) as pause:
+            walk.close()
+            return self._pause(walk, pause)
+        finally:
+            walk.close()
+
+    def _settle(self, walk: Walk) -> RunResult:
+        """Step 8 of a run that fails: refund what it owes, and write how it ended, and the audit entry with it.
+
+        One that gives its key free can be called again. The event that started it stays taken: a captured one could be
+        sent again.
+        """
+        run, lost = walk.run, walk.lost_answers()
+        walk.notes |= dict.fromkeys(refund(walk))
+        owed = owed_notes(walk)
+        why = {"code": run.failure["code"], "message": run.failure["message"]}
+        state = UNKNOWN if lost else FAILED
+        end = {**why, "failure": {**why, "owed": bool(owed)}, "notes": [*walk.notes, *owed], "output": None}
+        end["freed"] = int(frees_key(walk.flow.tool, walk.steps))
+        walk.close()
+        return self._end(run, state, end)
+
+    def _pause(self, walk: Walk, pause: EffectUnknown | Escalated | ConsentNeeded) -> RunResult:
+        """Write why a run stops here. One whose answer was lost has ended, and its key stays taken. A parked one goes
+        on: after the consent, or with the repeated call. Both waits have a deadline."""
+        notes, run = [*walk.notes], walk.run
+        if isinstance(pause, EffectUnknown):
+            return self._end(run, UNKNOWN, {"message": str(pause), "notes": [*notes, *owed_notes(walk)]})
+
+        def paused() -> None:
+            with self.database.transaction() as connection:
+                now = self.database.now(connection)
+                state, due = ESCALATED, now + lifecycle.DECIDES_SECONDS
+                if isinstance(pause, ConsentNeeded):
+                    more = _REPEATS_SECONDS if run.actor and run.actor.repeats else _LATE_SECONDS
+                    state, due = PARKED, pause.asked.expires_at.timestamp() + more
+                else:
+                    approvals.ask(connection, run.id, pause.policy)
+                wait = {"state": state, "message": str(pause), "notes": notes, "due": due, "takes": 0}
+                lifecycle.change(connection, run, cancellable=True, **wait)
+                lifecycle.audit(connection, run, state, now)
+
+        walk.tries(paused)
+        asked, state = (pause.asked, PARKED) if isinstance(pause, ConsentNeeded) else (None, ESCALATED)
+        return RunResult(run=run.id, state=state, message=str(pause), notes=tuple(notes), authorization=asked)
+
+    def _end(self, run: RunRecord, state: str, end: Mapping[str, Any]) -> RunResult:
+        def ended() -> RunRecord:
+            with self.database.transaction() as connection:
+                return lifecycle.end(connection, run, state, self.database.now(connection), **end)
+
+        return told(Tries(self.sleep)(ended))
+
+    def _take(self, run: str, *, wakes: bool) -> RunRecord | None:
+        with self.database.transaction() as connection:
+            found, now = journal.find_run(connection, id=run), self.database.now(connection)
+            lease = {"now": now, "lease": self.lease_seconds}
+            return found and lifecycle.take(connection, found, **lease, wakes=wakes)
+
+    def change(self, run: str, change: Callable[[Connection, RunRecord, float], object]) -> RunRecord | None:
+        """Change a run in a transaction of its own. Return it as it was; None if there is none."""
+
+        def changed() -> RunRecord | None:
+            with self.database.transaction() as connection:
+                found = journal.find_run(connection, id=run)
+                if found is not None:
+                    change(connection, found, self.database.now(connection))
+                return found
+
+        return Tries(self.sleep)(changed)
+
+
+def is_of(run: RunRecord, flow: ReadyFlow) -> bool:
+    return run.digest == flow.tool.source.digest
+
+
+def _loaded(run: RunRecord, flow_of: FlowOf) -> ReadyFlow:
+    """Return the flow of a run whose texts can be read. Raises NotLoaded."""
+    try:
+        flow, _ = flow_of(run), (run.input, run.actor, run.notes, run.failure)
+    except Exception as error:  # noqa: BLE001  (of files and stored texts, which others may have changed)
+        flow, word = None, type(error).__name__
+    else:
+        word = "no version"
+    if flow is None or not is_of(run, flow):
+        raise NotLoaded(word)
+    return flow
+
+
+def _may_ask_again(flow: ReadyFlow | None, sent: Iterable[str]) -> bool:
+    """Tell whether the answers of the effects that were sent can be asked for again, under their keys."""
+    nodes = flow.tool.nodes if flow else {}
+    return flow is not None and all(name in nodes and repeatable(flow, nodes[name]) for name in sent)
+
+
+def _failure_of(error: BaseException) -> FlowFailed:
+    if isinstance(error, FlowFailed):
+        return error
+    if is_contention(error):
+        return FlowFailed("contention", "other calls change the same rows all the time; call again")
+    return FlowFailed("internal", f"an error that the flow does not foresee: {type(error).__name__}")
