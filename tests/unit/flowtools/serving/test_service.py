@@ -41,10 +41,12 @@ async def service(tmp_path: Path) -> AsyncIterator[FlowService]:
     await made.close()
 
 
-def opened(folder: Path, url: str = "") -> FlowService:
+def opened(folder: Path, url: str = "", **more: Any) -> FlowService:
     bundle(folder)
     secrets: dict[Any, Secret] = {("database",): Secret(url)} if url else {}
-    resource = RoomResource("FlowService", "flows", FlowServiceSpec.model_validate(SERVICE), secrets=secrets)
+    resource = RoomResource(
+        "FlowService", "flows", FlowServiceSpec.model_validate({**SERVICE, **more}), secrets=secrets
+    )
     return FlowService(resource, folder, store=folder / "store", ports=Ports())
 
 
@@ -245,3 +247,22 @@ def test_each_end_of_a_run_has_a_status(state: str, code: str | None, status: in
     assert (status, "r1") == (response.status_code, response.headers["flow-run"])
     said = json.loads(bytes(response.body))
     assert said.get("code", state) == (code or state) if status != 200 else said == {"a": 1}
+
+
+@pytest.mark.rule("run-erasure")
+async def test_runs_whose_retention_is_over_lose_their_input(tmp_path: Path) -> None:
+    made = opened(tmp_path, retentionDays=7)
+    try:
+        await made.forget()  # the database has not answered yet
+        await made.look()
+        run: dict[str, Any] = {"tool": "t", "digest": "d", "state": "succeeded", "origin": "call", "notes": "[]"}
+        run |= {"input": '{"a": 1}', "version": 1, "taken": 1, "takes": 0, "generation": 0, "freed": 0, "started": 1.0}
+        with made.database.transaction() as connection:
+            now = made.database.now(connection)
+            ends = [now - each * 86_400.0 for each in (*([7.1] * 501), 6.9)]
+            connection.execute(sa.insert(RUN), [{**run, "id": str(n), "ended": end} for n, end in enumerate(ends)])
+        await made.forget()
+        with made.database.transaction() as connection:
+            assert ["501"] == connection.execute(sa.select(RUN.c.id).where(RUN.c.input != "null")).scalars().all()
+    finally:
+        await made.close()
