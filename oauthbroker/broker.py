@@ -188,8 +188,9 @@ class Broker:
     async def erase(self, subject: str, *, patience: float = 0) -> Erased:
         """Revoke a subject's grants and remove all its records, once every provider knows; the audit log stays.
 
-        `done` is False while a provider has still to be told, or a browser is connecting: call again later. A busy
-        provider is waited for up to `patience` seconds. `erasure.look` finds the records and changes nothing.
+        `done` is False while a provider has still to be told, a browser is connecting, or work of an add-on room for
+        the subject goes on: call again later. A busy provider is waited for up to `patience` seconds. `erasure.look`
+        finds the records and changes nothing.
         """
         return await self.erasure.erase(subject, patience=patience)
 

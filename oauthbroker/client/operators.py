@@ -78,8 +78,8 @@ class OperatorCalls(OnWire):
     async def erase(self, subject: str, *, dry_run: bool = False) -> dict[str, Any]:
         """Revoke a subject's grants and remove all its records. For operators. Returns the number of each kind.
 
-        `erased` is false with `dry_run`, and while a provider (`toTell`) or a browser (`connecting`) must be waited
-        for. Repeatable: the second call continues the first one.
+        `erased` is false with `dry_run`, and while a provider (`toTell`), a browser (`connecting`) or a run (`ending`)
+        must be waited for. Repeatable: the second call continues the first one.
         """
         body = {"subject": subject, **({"dryRun": True} if dry_run else {})}
         return await self._send(ClientCall("POST", "/v1/subjects/erase", members_of, body=body))
