@@ -10,7 +10,7 @@ from typing import Any
 
 from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.journal import RunRecord
+from oauthbroker.flowtools.running.journal import RUN, RunRecord
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.requests import BrokerRequests
 from oauthbroker.flowtools.running.result import RunResult
@@ -55,9 +55,14 @@ class Parking:
     def resuming(self, *, seconds: float = 3600.0) -> AbstractAsyncContextManager[None]:
         return resuming(self.harness.broker, self.world.runs, lambda _: self.flow(), seconds=seconds)
 
+    def pass_deadline(self) -> None:
+        """Let the deadline of each run pass."""
+        with self.world.database.transaction() as connection:
+            connection.execute(RUN.update().where(RUN.c.due.is_not(None)).values(due=1.0))
+
     async def ended(self, run: str | None) -> RunRecord:
         async with asyncio.timeout(WAIT):
-            while (found := await asyncio.to_thread(self.world.runs.find, str(run))).state in {"parked", "running"}:
+            while (found := await asyncio.to_thread(self.world.runs.find, str(run))).due is not None:
                 await asyncio.sleep(0.05)
         return found
 

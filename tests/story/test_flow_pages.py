@@ -174,7 +174,8 @@ async def test_a_stopped_run_shows_the_decision_that_it_waits_for(office: Office
         with service.database.transaction() as connection:
             found = journal.find_run(connection, id=run)
             assert found is not None
-            journal.change_run(connection, found, state=journal.ESCALATED, message="smallPayments: too much")
+            wait = {"state": journal.ESCALATED, "message": "smallPayments: too much", "due": 1e10, "ended": None}
+            connection.execute(journal.RUN.update().where(journal.RUN.c.id == run).values(**wait))
             approvals.ask(connection, run, "smallPayments")
         text = await office.shown(f"/runs/{run}")
         assert "Why it stopped smallPayments: too much" in text

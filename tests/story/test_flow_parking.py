@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -80,6 +81,18 @@ async def test_a_run_whose_user_declines_fails_and_opens_no_other_link(here: Par
     assert ([], []) == (here.api.requests, [each async for each in _pending(here)])
 
 
+async def test_a_run_whose_event_was_lost_finds_its_consent_at_its_deadline(
+    here: Parking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oauthbroker.flowtools.running.resuming._Resumer.told", AsyncMock())
+    result = await here.call()
+    assert result.authorization is not None
+    await here.harness.connect(result.authorization)
+    here.pass_deadline()
+    async with here.resuming(seconds=0.1):
+        assert "succeeded" == (await here.ended(result.run)).state
+
+
 async def test_the_end_of_the_block_waits_for_a_run_that_sends(here: Parking, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its requests need the broker, which ends after the block."""
     sends, may = threading.Event(), threading.Event()
@@ -101,9 +114,13 @@ async def test_the_end_of_the_block_waits_for_a_run_that_sends(here: Parking, mo
     assert 1 == len(here.api.requests)
 
 
-async def test_a_run_whose_link_expired_fails_at_the_next_look(here: Parking) -> None:
+async def test_a_run_whose_link_expired_fails_at_its_deadline(here: Parking) -> None:
     result = await here.call()
+    assert result.authorization is not None
+    due = here.world.runs.find(str(result.run)).due or 0.0
+    assert 0 < due - result.authorization.expires_at.timestamp() <= 60
     here.harness.clock.advance(3600)
+    here.pass_deadline()
     async with here.resuming(seconds=0.1):
         found = await here.ended(result.run)
     assert ("failed", "consentRefused") == (found.state, found.code)

@@ -139,7 +139,8 @@ async def test_a_fault_of_the_database_tells_the_model_no_statement_and_no_value
 
 async def test_no_other_process_goes_on_with_a_run_that_its_agent_repeats(agent: Agent):
     await agent.call(0)
-    assert [] == agent.here.world.runs.left()
+    (run,) = agent.here.world.unended()
+    assert ([], "") == (agent.here.world.runs.due(5), agent.here.world.runs.session(run))
 
 
 async def test_the_caller_is_that_of_the_turn_and_not_the_models_word(agent: Agent):

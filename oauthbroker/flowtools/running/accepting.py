@@ -142,7 +142,7 @@ class Acceptance:
 
 
 def _origin(call: Call, key: str | None) -> str:
-    """Return who comes back for a run. The caller of a `call` alone does not."""
-    if call.event is not None:
+    """Return who asks for the end of a run. The caller of a `call` without a key does not ask again."""
+    if call.event is not None or not call.takes:
         return BY_EVENT
     return BY_AGENT if call.call is not None else BY_CALL if key is None else BY_KEY

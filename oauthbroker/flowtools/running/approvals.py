@@ -107,10 +107,10 @@ def _decide(
     with _opened(database, run) as (connection, found, now):
         if found is None or found.state != journal.ESCALATED:
             raise NotWaiting("the run does not wait for a decision")
+        _audit(connection, found, decision, by, now)
         act(connection, found, now)
         waiting = sa.update(DECISION).where(DECISION.c.run == run, DECISION.c.decision == ASKED)
         connection.execute(waiting.values(decision=decision, by=by, at=now))
-        _audit(connection, found, decision, by, now)
 
 
 @contextmanager

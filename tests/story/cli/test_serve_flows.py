@@ -42,13 +42,14 @@ KILLS = """
 import os, signal
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.walk import Walk
+from oauthbroker.flowtools.running.working import Worker
 FlowRuns.__init__.__kwdefaults__["lease_seconds"] = 1.0
 die = lambda *_, **more: os.kill(os.getpid(), signal.SIGKILL)
 """
 DIES = {
-    "behind the commit that stores it": "FlowRuns.go_on = die",
+    "behind the commit that stores it": "Worker.go = die",
     "before its rows are committed": "Walk.commit = die",
-    "behind its end, before the answer": "succeed = FlowRuns._succeed; FlowRuns._succeed = lambda *a: die(succeed(*a))",
+    "behind its end, before the answer": "succeed = Walk.succeed; Walk.succeed = lambda *a: die(succeed(*a))",
 }
 LOOPBACK = """
 from oauthbroker.flowtools import spec

@@ -43,7 +43,7 @@ def test_an_approved_run_goes_on_behind_the_policy_that_asked(world, name):
     assert [] == world.texts()
     assert [(name, "asked", None)] == told(world, run)
     approve(world.database, run, by="ada", account="root")
-    assert [run] == [each.id for each, _ in world.runs.left()], "a process that looks for runs finds it"
+    assert [run] == [each for each, _ in world.runs.due(5)], "a process that looks for runs finds it"
     ended = world.runs.resume(flow, run)
     assert ("succeeded", ["one", "three", "two"]) == (ended.state, world.texts())
     assert [(name, "approved", "ada (account root)")] == told(world, run)
@@ -80,7 +80,10 @@ def test_a_declined_run_has_ended_and_writes_nothing(world):
     assert ("failed", "declined", "a person has declined it: not today") == (ended.state, ended.code, ended.message)
     assert [] == world.texts()
     assert [("p", "declined", "ada (account root)")] == told(world, run)
-    assert [("tool", "ada (account root)", "declined", None)] == world.audit()[1:]
+    assert [
+        ("tool", "ada (account root)", "declined", None),
+        ("tool", "s1", "failed", "declined"),
+    ] == world.audit()[1:]
 
 
 @pytest.mark.rule("001-deduplicate")
