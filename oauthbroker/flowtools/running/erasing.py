@@ -1,5 +1,5 @@
 """Remove personal data from ended runs: input, result and steps after the retention; the caller, too, by an erasure.
-How a run ended, its audit entry and its idempotency key stay.
+How a run ended, its notes about charges, its audit entry and its idempotency key stay.
 
 The audit log then has a pseudonym of the caller. It and the key of an erased run are keyed hashes. Their secret is in
 the database, because each process that calls tools there has to find a key that is taken.
@@ -23,9 +23,7 @@ from oauthbroker.flowtools.running.tables import prepare
 from oauthbroker.flowtools.running.tries import Tries
 
 _BATCH: Final = 500
-_GONE: Final[dict[str, Any]] = {"input": "null", "notes": "[]"} | dict.fromkeys(
-    ("output", "message", "failure", "cancel")
-)
+_GONE: Final[dict[str, Any]] = {"input": "null"} | dict.fromkeys(("output", "message", "failure", "cancel"))
 _PROGRAMS: Final = ("key:", "service:")  # ids of API keys and services, not of persons
 
 
@@ -64,7 +62,8 @@ def _erase(database: Database, who: str, *, dry_run: bool) -> Kept:
             for run in connection.execute(living).scalars().all():
                 if (found := find_run(connection, id=run)) is not None:
                     lifecycle.cancel(connection, found, "an erasure", now)
-            over = connection.execute(sa.select(RUN).where(of_it, RUN.c.due.is_(None))).all()
+            ended = sa.select(RUN.c.id, RUN.c.caller, RUN.c.key).where(of_it, RUN.c.due.is_(None))
+            over = connection.execute(ended).all()
             for run in over:
                 _hide(connection, run)
             _strip(connection, [run.id for run in over])

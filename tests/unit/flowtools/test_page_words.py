@@ -17,6 +17,7 @@ from oauthbroker.flowtools.shapes import published_schema
 ROOM = Path(oauthbroker.flowtools.__file__).parent
 ENGLISH = read_words(PAGES / "words")["en"]["pages"]
 BEFORE_A_RUN = {
+    "answerGone",
     "idempotencyConflict",
     "inputInvalid",
     "unauthenticated",

@@ -183,6 +183,7 @@ def test_a_run_on_which_a_process_works_ends_first_and_its_charge_is_refunded(tm
     assert texts_of(world, ANN), "it had not ended then"
     assert erasing.Kept(runs=1) == erasing.erase(world.database, ANN)
     assert {} == texts_of(world, ANN, SAID, "'ann'", '"ann"')
+    assert ("p: the charge was refunded",) == world.runs.find(str(result.run)).notes
     with pytest.raises(NotRetried, match="no longer kept"):
         approvals.retry(world.database, str(result.run), by="Bo", account="bo")
     world.database.engine.dispose()
