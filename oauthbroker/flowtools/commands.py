@@ -18,7 +18,7 @@ from oauthbroker.flowtools.drawing import draw
 from oauthbroker.flowtools.given_files import Policies, given_files, given_policies, read_given
 from oauthbroker.flowtools.judging import FlowVerdict, judge
 from oauthbroker.flowtools.rules import findings
-from oauthbroker.flowtools.running_commands import approve, decline, plan, run, runs
+from oauthbroker.flowtools.running_commands import approve, cancel, decline, plan, retry, run, runs
 from oauthbroker.flowtools.secret_commands import secret
 from oauthbroker.flowtools.shapes import published_schema
 from oauthbroker.flowtools.source import FlowRefused
@@ -29,7 +29,9 @@ _WORDS: Final = {"no": "not deployable", "acknowledge": "deployable with acknowl
 Tools = Annotated[list[Path], typer.Argument(help="JSON or YAML files, or folders of them.")]
 _EXAMPLE: Final = Path(__file__).with_name("example")
 app = typer.Typer(add_completion=False, help="Flow tools: check, deploy, draw, run.")
-for _command in (acknowledge, activate, deploy, withdraw, plan, run, runs, approve, decline, versions, backup, restore):
+for _command in (
+    acknowledge, activate, deploy, withdraw, plan, run, runs, approve, decline, retry, cancel, versions, backup, restore,
+):  # fmt: skip
     app.command()(_command)
 app.add_typer(secret, name="secret")
 

@@ -22,7 +22,7 @@ from oauthbroker.flowtools.versions import FlowVersions
 if TYPE_CHECKING:
     from oauthbroker.flowtools.entities.definition import Entity
     from oauthbroker.flowtools.running.contract import FlowRuns
-    from oauthbroker.flowtools.running.journal import RunRecord
+    from oauthbroker.flowtools.running.overview import RunLine
     from oauthbroker.flowtools.running.ports import Ports
     from oauthbroker.flowtools.running.result import RunResult
 
@@ -84,21 +84,19 @@ def runs(
 ) -> None:
     """List runs, the newest first, or show the steps of one. It shows no input and no result."""
     from oauthbroker.flowtools.entities.database import Database as Opened
-    from oauthbroker.flowtools.running import approvals, journal
+    from oauthbroker.flowtools.running import overview, tables
 
-    where = {name: value for name, value in (("id", run_id), ("tool", tool), ("state", state)) if value}
+    where: dict[str, Any] = {name: value for name, value in (("id", run_id), ("tool", tool), ("state", state)) if value}
     with refusals_told(), Opened(database).transaction() as connection:
-        rows = [_row(each) for each in journal.list_runs(connection, limit, **where)]
-        steps = journal.steps_of(connection, run_id) if run_id and rows else {}
-        decided = approvals.decisions(connection, run_id) if run_id and rows else []
+        there = tables.exist(connection)
+        rows = [_row(each) for each in overview.run_lines(connection, limit=limit, **where)] if there else []
+        detail = overview.run_detail(connection, run_id) if run_id and rows else None
     if run_id and not rows:
         raise BrokerError(Code.NOT_FOUND, note="no run with this id")
-    if run_id:
-        rows[0]["steps"] = [
-            {"node": node, "state": step.state, "attempts": step.attempts, "rows": step.rows}
-            for node, step in steps.items()
-        ]
-        rows[0]["decisions"] = [{"policy": each.policy, "decision": each.decision, "by": each.by} for each in decided]
+    if detail is not None:
+        rows[0]["steps"] = [each._asdict() for each in detail.steps]
+        told = detail.decisions
+        rows[0]["decisions"] = [{"policy": each.policy, "decision": each.decision, "by": each.by} for each in told]
     if as_json:
         typer.echo(json.dumps({"runs": rows}, ensure_ascii=False))
         return
@@ -119,6 +117,9 @@ def runs(
 Run = Annotated[
     str, typer.Argument(metavar="RUN", help="A run that a policy has stopped: flow runs --state escalated.")
 ]
+
+
+AnyRun = Annotated[str, typer.Argument(metavar="RUN", help="A run: flow runs lists them.")]
 
 
 def approve(run_id: Run, by: By = "", database: Database = _SQLITE) -> None:
@@ -146,6 +147,39 @@ def decline(
         given = {"by": person(by or account()), "account": account()}
         approvals.decline(Opened(database), run_id, **given, why=printable(why))
     typer.echo(f"run {run_id}: declined")
+
+
+def retry(
+    run_id: AnyRun,
+    by: By = "",
+    database: Database = _SQLITE,
+    *,
+    happened: Annotated[
+        bool | None,
+        typer.Option("--happened/--not-happened", help="The effect whose answer was lost: look there first."),
+    ] = None,
+) -> None:
+    """Let a run go on that failed or whose outcome is unknown: what certainly had no effect is tried again. It goes on
+    by itself where flows are served, or with flow run --resume."""
+    from oauthbroker.flowtools.entities.database import Database as Opened
+    from oauthbroker.flowtools.running import approvals
+
+    with refusals_told():
+        given = {"by": person(by or account()), "account": account()}
+        approvals.retry(Opened(database), run_id, **given, happened=happened)
+    typer.echo(f"run {run_id}: it goes on where flows are served, or with flow run NAME --resume {run_id}")
+
+
+def cancel(run_id: AnyRun, by: By = "", database: Database = _SQLITE) -> None:
+    """End a run that has not ended. Its commits stay, and its charges are refunded."""
+    from oauthbroker.flowtools.entities.database import Database as Opened
+    from oauthbroker.flowtools.running import approvals
+
+    with refusals_told():
+        given = {"by": person(by or account()), "account": account()}
+        state = approvals.cancel(Opened(database), run_id, **given)
+    later = f"; it ends where flows are served, or with flow run NAME --resume {run_id}"
+    typer.echo(f"run {run_id}: cancelled{'' if state == 'failed' else later}")
 
 
 def plan(
@@ -186,7 +220,7 @@ def _runs(database: str, entities: list[Entity], ports: Ports, *, apply: bool) -
     return FlowRuns(opened, entities, ports)
 
 
-def _row(run: RunRecord) -> dict[str, Any]:
+def _row(run: RunLine) -> dict[str, Any]:
     from oauthbroker.flowtools.entities.database import iso
 
     return {
@@ -197,7 +231,7 @@ def _row(run: RunRecord) -> dict[str, Any]:
         "code": run.code,
         "message": run.message,
         "notes": list(run.notes),
-        "actor": run.actor.id if run.actor else None,
+        "actor": run.caller,
         "started": iso(run.started),
     }
 

@@ -16,7 +16,7 @@ from oauthbroker import SystemClock, TurnAuth
 from oauthbroker.flowtools.as_tools import FlowTools, tool_name
 from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.judging import judge
-from oauthbroker.flowtools.running.journal import list_runs
+from oauthbroker.flowtools.running.overview import run_lines
 from oauthbroker.flowtools.spec import load_tool
 from oauthbroker.flowtools.versions import FlowVersions
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
@@ -121,7 +121,7 @@ async def test_a_call_for_another_subject_goes_on_with_no_parked_run(agent: Agen
     agent.turn = replace(TURN, auth=TurnAuth(subjects={"user": "slack:user:T2:U1"}))
     other = await agent.call(1)
     with agent.here.world.database.transaction() as connection:
-        found = list_runs(connection, 10)
+        found = run_lines(connection, limit=10)
     assert ["parked", "parked"] == [run.state for run in found]
     assert first.error is not None
     assert other.error is not None

@@ -50,7 +50,7 @@ def approved(connection: Connection, run: str) -> frozenset[str]:
 
 def decisions(connection: Connection, run: str) -> list[Any]:
     """Return the decisions about a run: policy, decision, by, at."""
-    return _decisions(connection, run) if sa.inspect(connection).has_table(DECISION.name) else []
+    return _decisions(connection, run)
 
 
 def approve(database: Database, run: str, *, by: str, account: str) -> None:
@@ -70,7 +70,7 @@ def approve(database: Database, run: str, *, by: str, account: str) -> None:
 def decline(database: Database, run: str, *, by: str, account: str, why: str = "") -> None:
     """End a run that a policy has stopped. Its commits stay, and its charges are refunded by a process that goes on
     with runs. Its caller may do so, too. Raises NotWaiting."""
-    failure = FlowFailed(DECLINED, f"a person has declined it{': ' + why if why else ''}")
+    failure = FlowFailed("declined", f"a person has declined it{': ' + why if why else ''}")
     _decide(
         database,
         run,

@@ -230,14 +230,6 @@ def take_event(connection: Connection, tool: str, event: str, run: str) -> None:
     connection.execute(sa.insert(EVENT).values(tool=tool, event=event, run=run))
 
 
-def list_runs(connection: Connection, limit: int, **where: Any) -> list[RunRecord]:
-    """Return the newest runs; none from a database without runs."""
-    if not sa.inspect(connection).has_table(RUN.name):
-        return []
-    wanted = sa.select(RUN).filter_by(**where).order_by(RUN.c.started.desc(), RUN.c.id).limit(limit)
-    return [_record(each) for each in connection.execute(wanted).mappings()]
-
-
 def runs_since(connection: Connection, tool: str, when: float) -> int:
     wanted = sa.select(sa.func.count()).select_from(RUN).where(RUN.c.tool == tool, RUN.c.started > when)
     return int(connection.execute(wanted).scalar_one())

@@ -12,9 +12,9 @@ from sqlalchemy import Connection
 
 from oauthbroker.flowtools.running import approvals
 from oauthbroker.flowtools.running.journal import (
-    AUDIT,
     ESCALATED,
     FAILED,
+    FAILING,
     PARKED,
     RUN,
     RUNNING,
@@ -23,9 +23,8 @@ from oauthbroker.flowtools.running.journal import (
     UNKNOWN,
 )
 
-STATES: Final = (RUNNING, SUCCEEDED, FAILED, UNKNOWN, ESCALATED, PARKED)
-_SHOWN: Final = ("id", "tool", "version", "state", "code", "message", "notes", "actor", "started")
-_OVER: Final = frozenset({SUCCEEDED, FAILED, UNKNOWN})
+STATES: Final = (RUNNING, FAILING, SUCCEEDED, FAILED, UNKNOWN, ESCALATED, PARKED)
+_SHOWN: Final = ("id", "tool", "version", "state", "code", "message", "notes", "caller", "started", "ended")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +56,8 @@ class RunDetail:
 def run_lines(connection: Connection, *, limit: int, offset: int = 0, **where: Any) -> list[RunLine]:
     """Return runs, the newest first."""
     wanted = sa.select(*(RUN.c[name] for name in _SHOWN)).filter_by(**where)
-    rows = connection.execute(wanted.order_by(RUN.c.started.desc(), RUN.c.id).limit(limit).offset(offset)).all()
-    ids = [row.id for row in rows if row.state in _OVER]
-    last = sa.select(AUDIT.c.run, sa.func.max(AUDIT.c.at).label("at")).where(AUDIT.c.run.in_(ids))
-    ended = {each.run: each.at for each in connection.execute(last.group_by(AUDIT.c.run))} if ids else {}
-    return [_line(row, ended.get(row.id)) for row in rows]
+    found = connection.execute(wanted.order_by(RUN.c.started.desc(), RUN.c.id).limit(limit).offset(offset))
+    return [_line(row) for row in found]
 
 
 def run_detail(connection: Connection, run: str) -> RunDetail | None:
@@ -74,8 +70,7 @@ def run_detail(connection: Connection, run: str) -> RunDetail | None:
     return RunDetail(line=found[0], steps=connection.execute(steps).all(), decisions=decisions)
 
 
-def _line(row: Any, ended: float | None) -> RunLine:
-    actor = json.loads(row.actor) if row.actor else None
+def _line(row: Any) -> RunLine:
     shown = {name: getattr(row, name) for name in ("id", "tool", "version", "state", "code", "message", "started")}
-    seconds = None if ended is None else max(0.0, ended - row.started)
-    return RunLine(**shown, notes=tuple(json.loads(row.notes)), caller=actor and actor["id"], seconds=seconds)
+    seconds = None if row.ended is None else max(0.0, row.ended - row.started)
+    return RunLine(**shown, notes=tuple(json.loads(row.notes)), caller=row.caller, seconds=seconds)

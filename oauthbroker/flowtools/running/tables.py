@@ -36,6 +36,16 @@ def prepare(connection: Connection, now: float) -> None:
     connection.exec_driver_sql("DROP TABLE flow_run_old")
 
 
+def exist(connection: Connection) -> bool:
+    """Tell whether there are tables of runs. Raises ValueError for those of an older release."""
+    inspector = sa.inspect(connection)
+    if not inspector.has_table(RUN.name):
+        return False
+    if "due" not in {each["name"] for each in inspector.get_columns(RUN.name)}:
+        raise ValueError("the tables of runs are of an older release: stop its processes, then start the broker once")
+    return True
+
+
 def _changed(row: Any, now: float) -> dict[str, Any]:
     """Return a run of an older release as it is stored now."""
     over, waits = row["state"] in ENDED, row["state"] in {ESCALATED, PARKED}

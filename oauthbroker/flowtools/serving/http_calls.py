@@ -20,7 +20,7 @@ from oauthbroker.flowtools.serving.service import FlowService
 TOOLS: Final = "/v1/flowtools/tools/{name}"
 PATHS: Final = "/v1/flowtools/api/{path:path}"
 _LONGEST_KEY: Final = 255
-_PENDING: Final = frozenset({"parked", "running", "escalated"})
+_PENDING: Final = frozenset({"parked", "running", "failing", "escalated"})
 _OURS: Final = {
     "inputInvalid": Code.REQUEST_INVALID,
     "unauthenticated": Code.UNAUTHENTICATED,
@@ -29,8 +29,11 @@ _OURS: Final = {
     "notFound": Code.NOT_FOUND,
 }
 _STATUS: Final = {
-    **dict.fromkeys(("conflict", "idempotencyConflict", "transitionRefused"), 409),
-    **dict.fromkeys(("assertFailed", "invariantBroken", "policyBlocked", "consentRefused"), 422),
+    **dict.fromkeys(("conflict", "contention", "idempotencyConflict", "transitionRefused"), 409),
+    **dict.fromkeys(
+        ("assertFailed", "invariantBroken", "policyBlocked", "consentRefused", "declined", "cancelled", "undecided"),
+        422,
+    ),
     **dict.fromkeys(("requestInvalid", "valueInvalid", "valueMissing", "tooManyRows", "writeUnbounded"), 422),
     **dict.fromkeys(("versionWithdrawn", "answerGone"), HTTPStatus.GONE),
     **dict.fromkeys(("externalFailed", "unknown"), 502),

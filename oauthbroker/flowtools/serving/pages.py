@@ -35,7 +35,9 @@ _LOOKS: Final = {
     journal.FAILED: "bad",
     journal.UNKNOWN: "bad",
     journal.DONE: "good",
-    **dict.fromkeys((journal.ESCALATED, journal.PARKED, journal.SENT, journal.RETRY, journal.WAITS), "warn"),
+    **dict.fromkeys(
+        (journal.FAILING, journal.ESCALATED, journal.PARKED, journal.SENT, journal.RETRY, journal.WAITS), "warn"
+    ),
 }
 _TEN_SECONDS: Final = 10
 T = TypeVar("T")

@@ -21,8 +21,10 @@ from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.definition import load_entity
 from oauthbroker.flowtools.entities.rows import Rows
 from oauthbroker.flowtools.failures import Actor
-from oauthbroker.flowtools.running import journal
+from oauthbroker.flowtools.running.journal import META
+from oauthbroker.flowtools.running.overview import RunLine, run_lines
 from oauthbroker.flowtools.running.ports import AGENT
+from oauthbroker.flowtools.running.tables import exist
 from oauthbroker.flowtools.serving.schedules import FIRED
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.browser import Browser
@@ -134,7 +136,7 @@ class Flows:
         database = Database(self.url)
         try:
             with database.transaction() as connection:
-                journal.META.create_all(connection)
+                META.create_all(connection)
                 connection.execute(sa.insert(FIRED).values(tool="paid", schedule="0 0 1 1 * UTC", last=1.0))
         finally:
             database.engine.dispose()
@@ -171,11 +173,11 @@ class Flows:
         finally:
             database.engine.dispose()
 
-    def runs(self) -> list[journal.RunRecord]:
+    def runs(self) -> list[RunLine]:
         database = Database(self.url)
         try:
             with database.transaction() as connection:
-                return journal.list_runs(connection, 100)
+                return run_lines(connection, limit=100) if exist(connection) else []
         finally:
             database.engine.dispose()
 
@@ -215,7 +217,7 @@ def test_tools_are_called_by_name_and_by_their_own_path_and_follow_deployments(f
         deploy(flows.folder, {**second, "version": 2}, activate=True)
         assert (200, {"text": "v2 y"}) == flows.call("POST", "tools/note", {"text": "y"}, token=good)
         until(lambda: flows.call("PUT", "api/notes", {"text": "z"}, token=good)[1] == {"text": "v2 z"})
-    assert {"ada", "key:runtime", None} == {run.actor and run.actor.id for run in flows.runs()}
+    assert {"ada", "key:runtime", None} == {run.caller for run in flows.runs()}
 
 
 @pytest.mark.rule("000-trigger-webhook", "000-trigger-as")
@@ -238,7 +240,7 @@ def test_a_webhook_runs_once_by_a_sealed_secret_that_can_be_changed(flows: Flows
         assert 404 == flows.call("POST", "tools/paid", {"text": "x"}, token=jwt())[0]
         until(lambda: ["msg"] * 3 == flows.texts())
         until(lambda: set() == flows.problems())
-    assert {"service:nightly"} == {run.actor and run.actor.id for run in flows.runs()}
+    assert {"service:nightly"} == {run.caller for run in flows.runs()}
     assert 2 == flows.desk.type("flow", "secret", "set", "other", stdin=second).code, "one secret is for one name"
     assert "shop  1 valid\n" == flows.secret("list").out
     kept = [each for each in flows.desk.folder.rglob("*") if each.is_file() and second.encode() in each.read_bytes()]
@@ -282,7 +284,7 @@ def test_a_schedule_fires_once_for_all_workers_and_again_for_none(flows: Flows) 
         until(lambda: ["msg"] == flows.texts())
     with serving(flows.desk, prelude=LOOKS_OFTEN, **flows.env):
         until(lambda: set() == flows.problems())
-    assert (["msg"], {"service:nightly"}) == (flows.texts(), {run.actor and run.actor.id for run in flows.runs()})
+    assert (["msg"], {"service:nightly"}) == (flows.texts(), {run.caller for run in flows.runs()})
 
 
 @pytest.fixture
