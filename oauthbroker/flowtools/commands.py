@@ -29,9 +29,8 @@ _WORDS: Final = {"no": "not deployable", "acknowledge": "deployable with acknowl
 Tools = Annotated[list[Path], typer.Argument(help="JSON or YAML files, or folders of them.")]
 _EXAMPLE: Final = Path(__file__).with_name("example")
 app = typer.Typer(add_completion=False, help="Flow tools: check, deploy, draw, run.")
-for _command in (
-    acknowledge, activate, deploy, withdraw, plan, run, runs, approve, decline, retry, cancel, versions, backup, restore,
-):  # fmt: skip
+_COMMANDS: Final = (acknowledge, activate, deploy, withdraw, plan, run, runs, approve, decline, retry, cancel, versions)
+for _command in (*_COMMANDS, backup, restore):
     app.command()(_command)
 app.add_typer(secret, name="secret")
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import stat
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -16,14 +17,17 @@ from typing import Any
 
 import pyrage
 import pytest
+import sqlalchemy as sa
 
 from oauthbroker.flowtools.entities import copying
+from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.failures import Actor
-from oauthbroker.flowtools.running import approvals
+from oauthbroker.flowtools.running import approvals, journal
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.ports import Effect, Ports
 from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.testing import Canaries
+from tests.kit import postgres
 from tests.kit.cli import Desk, serving
 from tests.unit.flowtools.entity_kit import sqlite_url
 from tests.unit.flowtools.kit import chain
@@ -58,22 +62,68 @@ class Bank:
         return {"paymentId": effect.key}
 
 
-def killed_behind_a_charge(folder: Path, bank: Bank, key: str, amount: float) -> None:
-    """Call in a process that is killed between the charge and its answer. Its lease ends."""
-    pid = os.fork()
-    if pid == 0:
-        call(host(folder, Bank(bank.book, dies=True)), key, amount)
-        os._exit(1)
-    assert 9 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    with closing(sqlite3.connect(folder / "flows.db")) as database, database:
-        database.execute("UPDATE flow_run SET due = 0 WHERE due IS NOT NULL AND state = 'running'")
+class Hosts:
+    """Two hosts with a database each, and the way to copy the first one into the second."""
+
+    def __init__(self, desk: Desk, server: postgres.Server | None) -> None:
+        self.desk, self.server, self.book = desk, server, desk.folder / "book"
+        for name in ("one", "two"):
+            (desk.folder / name).mkdir()
+            if server is not None:
+                server.run(f"DROP DATABASE IF EXISTS flows_{name}")
+                server.run(f"CREATE DATABASE flows_{name}")
+
+    def url(self, name: str) -> str:
+        return sqlite_url(self.desk.folder / name) if self.server is None else self.server.url(f"flows_{name}").reveal()
+
+    def opened(self, name: str, *, dies: bool = False) -> World:
+        """A process on the database of a host."""
+        large = policy(name="large", action="escalate", condition="amount > 500", message="too large")
+        ports = Ports(payments={"bank": Bank(self.book, dies=dies)})
+        return World(self.url(name), ports=ports, policies=[large])
+
+    def killed_behind_a_charge(self, key: str, amount: float) -> None:
+        """Call in a process that is killed between the charge and its answer. Its lease ends."""
+        pid = os.fork()
+        if pid == 0:
+            call(self.opened("one", dies=True), key, amount)
+            os._exit(1)
+        assert 9 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        database = Database(self.url("one"))
+        with database.transaction() as connection:
+            left = sa.update(journal.RUN).where(journal.RUN.c.state == "running")
+            connection.execute(left.values(due=database.now(connection)))
+        database.engine.dispose()
+
+    def back_up(self) -> None:
+        if self.server is None:
+            self._typed("backup", "one")
+        else:
+            self._run("pg_dump", "--format=custom", "--file=copy.dump", "one")
+
+    def restore(self) -> None:
+        if self.server is None:
+            self._typed("restore", "two")
+        else:
+            self._run("pg_restore", "--exit-on-error", "copy.dump", "--dbname", "two")
+
+    def _typed(self, command: str, name: str) -> None:
+        done = self.desk.type("flow", command, "copy.db", "--database", self.url(name))
+        assert 0 == done.code, done
+
+    def _run(self, program: str, *words: str) -> None:
+        """Run a program that `flow backup` names for PostgreSQL."""
+        assert self.server is not None
+        done = self.desk.type("flow", "backup", "copy.db", "--database", self.url("one"))
+        assert f"{program} {words[0]}" in done.err, "as the refusal says"
+        *given, name = words
+        path = self.server.bin / program
+        subprocess.run([path, *given, self.url(name)], check=True, cwd=self.desk.folder, timeout=60)
 
 
-def host(folder: Path, bank: Bank) -> World:
-    """A process on the database of a folder."""
-    folder.mkdir(exist_ok=True)
-    large = policy(name="large", action="escalate", condition="amount > 500", message="too large")
-    return World(sqlite_url(folder), ports=Ports(payments={"bank": bank}), policies=[large], lease_seconds=0.001)
+@pytest.fixture(params=["sqlite", "postgresql"])
+def hosts(request: pytest.FixtureRequest, desk: Desk) -> Hosts:
+    return Hosts(desk, request.getfixturevalue("postgres_server") if request.param == "postgresql" else None)
 
 
 def shop(world: World) -> ReadyFlow:
@@ -86,22 +136,20 @@ def call(world: World, key: str, amount: float) -> RunResult:
     return world.runs.call(shop(world), {"id": key, "n": amount}, STAFF)
 
 
-def test_after_a_restore_runs_go_on_and_nothing_is_charged_twice(desk: Desk) -> None:
-    bank, first, second = Bank(desk.folder / "book"), desk.folder / "one", desk.folder / "two"
-    old = host(first, bank)
+def test_after_a_restore_runs_go_on_and_nothing_is_charged_twice(hosts: Hosts) -> None:
+    bank, old = Bank(hosts.book), hosts.opened("one")
     done = call(old, "done", 10)
     asks = call(old, "asks", 900)
     assert ("succeeded", "escalated") == (done.state, asks.state)
-    killed_behind_a_charge(first, bank, "cut", 20)
-    assert 0 == desk.type("flow", "backup", "copy.db", "--database", sqlite_url(first)).code
+    hosts.killed_behind_a_charge("cut", 20)
+    hosts.back_up()
     assert "succeeded" == call(old, "cut", 20).state, "the old host went on for a while"
     assert "succeeded" == call(old, "late", 30).state, "the copy knows nothing of this call"
     charged = bank.charges
     old.database.engine.dispose()
 
-    second.mkdir()
-    assert 0 == desk.type("flow", "restore", "copy.db", "--database", sqlite_url(second)).code
-    new = host(second, bank)
+    hosts.restore()
+    new = hosts.opened("two")
     assert (done.run, done.output) == ((again := call(new, "done", 10)).run, again.output)
     assert ["succeeded", "succeeded"] == [call(new, "cut", 20).state, call(new, "late", 30).state]
     assert charged == bank.charges, "each key is charged once"
@@ -113,7 +161,7 @@ def test_after_a_restore_runs_go_on_and_nothing_is_charged_twice(desk: Desk) -> 
 
 
 def test_a_copy_is_of_one_moment_while_others_write_and_only_its_owner_reads_it(desk: Desk) -> None:
-    world = host(desk.folder / "one", Bank(desk.folder / "book"))
+    world = Hosts(desk, None).opened("one")
     flow = world.flow({"t": BEGIN, "a": log("a"), "b": log("b"), "c": COMMIT}, chain("t", "a", "b", "c"))
     over = threading.Event()
 
@@ -139,7 +187,7 @@ def test_a_copy_is_of_one_moment_while_others_write_and_only_its_owner_reads_it(
 
 
 def test_no_file_is_overwritten_and_a_copy_that_was_cut_off_leaves_none(desk: Desk, monkeypatch: Any) -> None:
-    host(desk.folder / "one", Bank(desk.folder / "book")).database.engine.dispose()
+    Hosts(desk, None).opened("one").database.engine.dispose()
     url = sqlite_url(desk.folder / "one")
     assert 0 == desk.type("flow", "backup", "copy.db", "--database", url).code
     (desk.folder / "other.db-wal").write_bytes(b"of another database")
