@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +236,37 @@ def test_retention_takes_many_runs_in_turns(world: World) -> None:
         connection.execute(sa.insert(journal.RUN), rows)
     assert [500, 500, 200, 0] == [erasing.expire(world.database, 1) for _ in range(4)]
     assert {} == texts_of(world, CANARY)
+
+
+@pytest.mark.slow
+def test_erasures_beside_calls_leave_nothing_and_charge_nothing_twice(world: World) -> None:
+    """Three threads call with the same keys, two erase meanwhile."""
+    flow, keys, over = paying(world), [f"k{number}" for number in range(12)], threading.Event()
+
+    def calls(_: int) -> list[RunResult]:
+        return [world.runs.call(flow, {"id": key, "n": 3, "note": CANARY}, actor("ann")) for key in keys]
+
+    def erases(_: int) -> int:
+        found = 0
+        while not over.is_set():
+            found += erasing.erase(world.database, ANN).runs
+        return found
+
+    with ThreadPoolExecutor(5) as pool:
+        erasers = [pool.submit(erases, number) for number in range(2)]
+        try:
+            results = [result for answers in pool.map(calls, range(3)) for result in answers]
+        finally:
+            over.set()
+        assert sum(each.result() for each in erasers) > 0
+    erasing.erase(world.database, ANN)
+    assert {} == texts_of(world, CANARY, ANN, "'ann'", '"ann"')
+    charges = [each.key for each in world.shop.sent if each.operation == "charge"]
+    assert len(set(charges)) == len(charges), "no key is charged twice"
+    outcomes = {(each.state, each.code) for each in results}
+    assert outcomes <= {("succeeded", None), ("failed", "cancelled"), ("failed", "answerGone"), ("running", None)}, (
+        outcomes
+    )
 
 
 def test_the_files_of_sqlite_hold_no_erased_value(tmp_path: Path) -> None:
