@@ -16,7 +16,6 @@ import pytest
 import oauthbroker.flowtools.running
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import AUDIT, ENDED
-from oauthbroker.flowtools.running.ports import Ports
 from tests.kit.forms import is_long
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, Remembering, World, log, world_in
