@@ -101,7 +101,7 @@ def _engine(url: str) -> Engine:
 
 def _locks(engine: Engine) -> Engine:
     """Return the engine of locks. It has connections of its own: those that wait for a lock keep none from others."""
-    made = create_engine(engine.url, isolation_level="READ COMMITTED", pool_size=1, max_overflow=14)
+    made = create_engine(engine.url, isolation_level="READ COMMITTED")
     event.listen(engine, "engine_disposed", lambda _: made.dispose())
     return made
 

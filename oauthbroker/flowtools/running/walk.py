@@ -84,12 +84,13 @@ class Walk:
         another one has it, or the answer of our last commit was lost."""
         self._lock()
         self.connection = self.database.engine.connect()
-        now = find_run(self.connection, id=self.run.id)
+        is_new = self.run.taken == 1 and not self.run.takes and not self.tries.committed  # and has no step
+        now = self.run if is_new else find_run(self.connection, id=self.run.id)
         if now is None or (now.taken, now.state) != (self.run.taken, self.run.state):
             raise LeaseLost(self.run.id)
         self._rows = Rows(self.connection, self.entities, self.run.actor)
-        self.steps = steps_of(self.connection, self.run.id)
-        self._approved = approved(self.connection, self.run.id)
+        self.steps = {} if is_new else steps_of(self.connection, self.run.id)
+        self._approved = frozenset() if is_new else approved(self.connection, self.run.id)
         self._values = {"input": self.run.input}
 
     def run_nodes(self) -> None:
