@@ -54,6 +54,7 @@ FLOW_RULES = {
     "000-dsl-2": "`diffDays(a, b)`: decided: a double, of ISO 8601 dates or times",
     "000-dsl-3": "`concat(...)`: decided: any number of texts and numbers; a whole number has no point",
     "000-dsl-4": "expressions are pure and bounded: as written; an iteration budget, no `map`, texts of at most 64 Ki characters, 32 levels",
+    "000-dsl-5": "the value of an expression: decided: JSON, checked before a deployment where its type is known, else when it is evaluated; no NaN, no infinity, no text with NUL",
     "000-example-1": "createReservation loads verbatim: as printed, green; it uses `vehicle`, which nothing reads, and is deployable with a read of it",
     "001-fields": "the fields of a tool: as 000",
     "001-version": "a version is immutable: as 000-top-version",
