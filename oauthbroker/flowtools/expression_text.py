@@ -61,10 +61,11 @@ class Loops:
 
 @dataclass(frozen=True, kw_only=True)
 class CelText:
-    """The text as CEL reads it, and pairs (place there, place here) in ascending order."""
+    """The text as CEL reads it, pairs (place there, place here) in ascending order, and the paths that it reads."""
 
     text: str
     places: list[tuple[int, int]]
+    reads: frozenset[str]
     loops: Loops
 
 
@@ -112,7 +113,8 @@ def rewritten(text: str, ids: frozenset[str]) -> CelText:
         parts.append(new)
         places.append((length, tokens[at][2]))
         length += len(new) + 1
-    return CelText(text=" ".join(parts), places=places, loops=_loops(tokens))
+    reads = frozenset(_path(tokens, at) for at in range(len(tokens)) if _is_name(tokens, at))
+    return CelText(text=" ".join(parts), places=places, reads=reads, loops=_loops(tokens))
 
 
 def _words(tokens: list[_Token]) -> Iterator[str]:
@@ -141,7 +143,7 @@ def _words(tokens: list[_Token]) -> Iterator[str]:
 def _loops(tokens: list[_Token]) -> Loops:
     """Look at the bodies of the loops, without a parser: what stands between the brackets of a macro."""
     loops, brackets = Loops(), list[str]()  # the variable of a loop, or an empty text for another bracket
-    for at, (kind, word, _) in enumerate(tokens):
+    for at, (_, word, _) in enumerate(tokens):
         before, after = _around(tokens, at)
         open_ = [each for each in brackets if each]
         if word == "(":
@@ -156,12 +158,18 @@ def _loops(tokens: list[_Token]) -> Loops:
             continue
         loops.words += 1 + len(word) // 32
         loops.calls += after == "(" and word in _IN_PYTHON
-        if kind == "name" and before != "." and after != "(":
+        if _is_name(tokens, at):
             if word in open_:
                 loops.variables += 1
             else:
                 loops.paths.append(_path(tokens, at))
     return loops
+
+
+def _is_name(tokens: list[_Token], at: int) -> bool:
+    """Tell whether a name stands here that is no member and no function."""
+    before, after = _around(tokens, at)
+    return tokens[at][0] == "name" and before != "." and after != "("
 
 
 def _path(tokens: list[_Token], at: int) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from oauthbroker.flowtools.expression_text import ExpressionRefused, Loops, folded, rewritten, size
+from oauthbroker.flowtools.expression_text import CelText, ExpressionRefused, folded, rewritten, size
 from oauthbroker.flowtools.json_faults import json_fault, scalar_fault
 
 LONGEST_TEXT: Final = 65_536
@@ -95,7 +95,7 @@ def names_of_schema(schema: Mapping[str, Any], root: str) -> Names:
         name, part, may_lack = waiting.pop(0)
         part = part if isinstance(part, Mapping) else {}
         kind, properties = part.get("type"), part.get("properties", {})
-        whole = kind in {"object", None} and properties and not set(part) & _OPEN
+        whole = kind in ("object", None) and properties and not set(part) & _OPEN
         if whole and all(map(_NAME.fullmatch, properties)):
             required = part.get("required", ())
             waiting += [(f"{name}.{key}", each, may_lack or key not in required) for key, each in properties.items()]
@@ -115,14 +115,14 @@ class Expression:
     _compiled: Any = field(repr=False)
     _names: Names = field(repr=False)
     _uses: Mapping[str, int] = field(repr=False)  # how often each name can stand in the value
-    _loops: Loops = field(repr=False)
+    _text: CelText = field(repr=False)
 
     def value(self, values: Mapping[str, Any]) -> Any:
         """Return its value for JSON values by root name. Raises EvaluationFailed."""
         data = {folded(name): _as_doubles(_looked_up(values, name)) for name in self._names.types}
         if self.type in {DYNAMIC, "LIST", "MAP"} and self._size(data) > MOST_IN_RESULT:
             raise EvaluationFailed("its value could be too large")
-        if self._loops.work(data) > MOST_WORK:
+        if self._text.loops.work(data) > MOST_WORK:
             raise EvaluationFailed("its loops could be more work than is allowed")
         try:
             result = self._compiled.eval(data=data)
@@ -136,6 +136,23 @@ class Expression:
         if isinstance(found, str) and len(found) > LONGEST_TEXT:
             raise EvaluationFailed(f"a text of more than {LONGEST_TEXT} characters")
         return found
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Return the paths that it reads, such as `input.order.total`."""
+        return self._text.reads
+
+    def compares_with_null(self, name: str) -> bool:
+        return any(f"{name} {sign} null" in self._text.text for sign in ("==", "!="))
+
+    def nulls(self, values: Mapping[str, Any]) -> list[str]:
+        """Return those that are null, or as much of them as is null."""
+        named = {folded(name): value for name, value in values.items()}
+        found = set[str]()
+        for steps in (path.split(".") for path in self.reads if path.split(".")[0] in named):
+            parts = [".".join(steps[:count]) for count in range(1, len(steps) + 1)]
+            found |= set([part for part in parts if _looked_up(named, part) is None][:1])
+        return sorted(found)
 
     def _size(self, data: Mapping[str, Any]) -> int:
         """Return a bound on the size of the value: no function builds more than what stands in the text."""
@@ -172,7 +189,7 @@ class Scope:
             raise ExpressionRefused(f"its value is not {words[wanted]}", f"write one that is {words[wanted]}")
         counted = Counter(re.findall(r"\w+", cel.text))
         uses = {folded(name): counted[folded(name).rpartition(".")[2]] for name in self._names.types}
-        return Expression(type=kind, _compiled=compiled, _names=self._names, _uses=uses, _loops=cel.loops)
+        return Expression(type=kind, _compiled=compiled, _names=self._names, _uses=uses, _text=cel)
 
 
 def _cel_type(cel: Any, kind: str, optional: bool) -> Any:  # noqa: FBT001  (of the type)
@@ -230,7 +247,7 @@ def _concat(parts: Sequence[Any]) -> str:
     words = []
     for each in parts:
         if isinstance(each, bool) or not isinstance(each, str | int | float) or scalar_fault(each):
-            raise ValueError(_NO_TEXTS)  # noqa: TRY004  (of the expression's author)
+            raise ValueError(_NO_TEXTS)
         words.append(str(int(each)) if isinstance(each, float) and each.is_integer() else str(each))
     if sum(map(len, words)) > LONGEST_TEXT:
         raise ValueError(f"a text of more than {LONGEST_TEXT} characters")

@@ -6,18 +6,21 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import typer
 
-from oauthbroker import RoomResources, Secret, open_broker
+from oauthbroker import BrokerError, Code, RoomResources, Secret, open_broker
 
 if TYPE_CHECKING:
     from oauthbroker import Broker
+    from oauthbroker.flowtools.entities.database import Database
     from oauthbroker.flowtools.entities.definition import Entity
     from oauthbroker.flowtools.running.ports import Ports
 
 T = TypeVar("T")
+Absent = Literal["refused", "made", "empty"]
+_SQLITE: Final = "sqlite:///flows.db"
 Entities = Annotated[list[Path], typer.Option("--entity", help="Entities: files, or folders of them.")]
 Config = Annotated[Path | None, typer.Option(help="The broker's configuration: its apps and its FlowService.")]
 Sandbox = Annotated[bool, typer.Option("--sandbox", help="Play payments and SMS, which reach nothing.")]
@@ -69,6 +72,30 @@ class GivenWorld:
             password = Secret(self.mail_password) if self.mail_password else None
             ports = replace(ports, email=SmtpAdapter(mail_server(self.mail, password)))
         return with_sandbox(ports) if self.sandbox else ports
+
+
+def opened(database: str, config: Path | None, *, absent: Absent = "refused") -> Database:
+    """Open the database that a command names, else that of the FlowService. A file that is absent is refused with
+    BrokerError, made, or read as an empty database."""
+    from oauthbroker.flowtools.entities.database import Database, sqlite_file
+
+    url = database or (asyncio.run(_configured(config)) if config else _SQLITE)
+    file = sqlite_file(url)
+    is_absent = file is not None and not file.exists()
+    if is_absent and absent == "refused":
+        note = f"{file}: no such database; name one with --database or --config, or make it with flow run --apply"
+        raise BrokerError(Code.REQUEST_INVALID, note=note)
+    return Database("sqlite:///:memory:" if is_absent and absent == "empty" else url)
+
+
+async def _configured(config: Path) -> str:
+    from oauthbroker.flowtools.serving.service import beside
+
+    async with open_broker(config, background=False, only=()) as broker:
+        for each in broker.bundle.rooms.get("flowtools", RoomResources()).resources:
+            secret = each.secrets.get(("database",))
+            return beside(broker.bundle.settings.store_root) if secret is None else secret.reveal()
+    raise BrokerError(Code.CONFIG_INVALID, note="no FlowService, and no --database")
 
 
 def _ports(broker: Broker, resources: RoomResources) -> Ports:

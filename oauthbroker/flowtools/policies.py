@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from oauthbroker.flowtools.expressions import DYNAMIC, NUMBER, TEXT, TRUTH, Expression, ExpressionRefused, Names, Scope
+from oauthbroker.flowtools.expression_text import ExpressionRefused
+from oauthbroker.flowtools.expressions import DYNAMIC, NUMBER, TEXT, TRUTH, Expression, Names, Scope
 from oauthbroker.flowtools.shapes import shape_flaws
 from oauthbroker.flowtools.source import FlowRefused, read_source
 

@@ -12,7 +12,7 @@ from oauthbroker.flowtools.spec import EXTERNAL, FlowTool, Node, has_effect
 GREEN, YELLOW, RED = "green", "yellow", "red"
 RISKS: Final = (GREEN, YELLOW, RED)
 MANY_ROWS: Final = 100
-_WRAPPERS: Final = frozenset({"retry", "timeout"})
+WRAPPERS: Final = frozenset({"retry", "timeout"})
 _EXISTING_ROWS: Final = frozenset({"update", "transition", "softDelete", "delete"})
 
 
@@ -135,7 +135,7 @@ def _bare(graph: Graph, reached: Ways[str], name: str, wrapper: str) -> Path:
             return way
         for each in graph.before[way[0]]:
             kind = graph.nodes[each].type
-            if each in reached and kind not in _WRAPPERS:
+            if each in reached and kind not in WRAPPERS:
                 return (each, *way)
             if each in reached and kind != wrapper and each not in seen:
                 seen.add(each)

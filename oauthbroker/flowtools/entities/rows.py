@@ -145,7 +145,10 @@ class Rows:
         policy, actor = entity.row_policy, self._actor
         bound = policy and policy.field in values and not (actor and actor.roles & policy.all_rows)
         if policy and bound and (actor is None or values[policy.field] != actor.id):
-            raise FlowFailed("rowForbidden", f"a row of {entity.name} for another owner")
+            raise FlowFailed(
+                "rowForbidden",
+                f"a row of {entity.name} for another owner: {entity.name}.{policy.field} is not the caller's id",
+            )
         return values
 
     def _fits(self, name: str, filter_: Values) -> list[ColumnElement[bool]]:

@@ -45,7 +45,7 @@ _GRACE_SECONDS = 30.0  # in which the caller of a new run takes it
 class RunResult:
     """The end of a call. `state` is succeeded, failed, escalated (a person has to decide), unknown (an answer was
     lost), parked (a user has to consent) or running (in another process). `authorization` has the link of a parked run,
-    for its user alone; it is not stored."""
+    for its user alone; it is not stored. `errors` are those of FlowFailed."""
 
     run: str | None
     state: str
@@ -54,6 +54,7 @@ class RunResult:
     message: str | None = None
     notes: tuple[str, ...] = ()
     authorization: AuthorizationRequired | None = None
+    errors: tuple[tuple[str, str], ...] = ()
 
 
 class FlowRuns:
@@ -94,7 +95,7 @@ class FlowRuns:
         try:
             run, is_taken = self._checked(flow, data, actor, call=call, key=key, takes=True)
         except FlowFailed as error:
-            return RunResult(run=None, state=FAILED, code=error.code, message=error.message)
+            return RunResult(run=None, state=FAILED, code=error.code, message=error.message, errors=error.errors)
         return self._work(flow, run, None) if is_taken else self.go_on(flow, run)
 
     def accept(

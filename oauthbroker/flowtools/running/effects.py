@@ -102,8 +102,3 @@ def row_id(run: str, node: str) -> str:
     """Return the id of a row that a node creates: the same in each attempt, so that it cannot be created twice."""
     digits = hashlib.sha256(f"{run}\n{node}".encode()).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
-
-
-def is_one(config: Mapping[str, Any]) -> bool:
-    """Tell whether a read or write means one row: by id alone, or a limit of 1."""
-    return set(config.get("filter", ())) == {"id"} or config.get("limit") == 1

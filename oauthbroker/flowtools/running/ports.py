@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from oauthbroker import AuthorizationRequired, Turn
+from oauthbroker.flowtools.json_faults import json_fault
 
 AGENT: Final = "flowtools"  # whose queue gets the events of the authorizations that runs wait for
 ASK_SECONDS: Final = 60.0  # the longest look for a token
@@ -78,6 +80,18 @@ class Requests(Protocol):
     def send(self, effect: Effect) -> Any:
         """Send a request and return `{status, body}`. Raises one of the exceptions above."""
         ...
+
+
+def answered(port: Adapter | Requests, effect: Effect) -> Any:
+    """Send an effect and return the answer. One that is no JSON, or has a value that no flow takes, counts as lost: the
+    effect may have happened. Raises the exceptions above."""
+    try:
+        answer = json.loads(json.dumps(port.send(effect), allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        raise AnswerLost("the answer is no JSON") from None
+    if json_fault(answer) is not None:
+        raise AnswerLost("the answer is no JSON that a flow takes")
+    return answer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from oauthbroker.flowtools.entities.rows import MOST_COMPOSITES, MOST_ROWS, Rows
 from oauthbroker.flowtools.failures import FlowFailed, RefusedConsent
 from oauthbroker.flowtools.running.approvals import approved
 from oauthbroker.flowtools.running.charges import failure_of, unrefunded
-from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, is_one, repeatable, row_id
+from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, repeatable, row_id
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import (
     DONE,
@@ -35,8 +35,16 @@ from oauthbroker.flowtools.running.journal import (
     write_step,
 )
 from oauthbroker.flowtools.running.policing import Facts, judge_policies
-from oauthbroker.flowtools.running.ports import ASK_SECONDS, AnswerLost, ConsentNeeded, Effect, EffectRefused, NotSent
-from oauthbroker.flowtools.spec import EXTERNAL, Node, lower_camel, read_name
+from oauthbroker.flowtools.running.ports import (
+    ASK_SECONDS,
+    AnswerLost,
+    ConsentNeeded,
+    Effect,
+    EffectRefused,
+    NotSent,
+    answered,
+)
+from oauthbroker.flowtools.spec import EXTERNAL, Node, is_one, lower_camel, read_name
 
 MOST_TRIES: Final = 8  # of a transaction that lost a race against another one
 
@@ -193,7 +201,7 @@ class Walk:
         config = node.config
         entity, parts = read_from(self.entities, config)
         assert entity is not None  # noqa: S101  (ready has found it)
-        filter_ = self.flow.values(node, "filter", self._values) | self._fields
+        filter_ = self._fields | self.flow.values(node, "filter", self._values)
         lock, most = self.flow.verdict.concurrency == "pessimistic", MOST_COMPOSITES if parts else MOST_ROWS
         found = self._rows.read_with(entity.name, parts, filter_, config.get("limit", most), lock=lock)
         if is_one(config):
@@ -263,7 +271,7 @@ class Walk:
             requests.ask(effect)
         self.write(node.id, RunStep(state=SENT, value=None, attempts=attempt))
         self.commit(seconds=effect.seconds)
-        return requests.send(effect) if requests is not None else adapter_of(self.flow, node).send(effect)
+        return answered(adapter_of(self.flow, node) if requests is None else requests, effect)
 
     def _failed_attempt(self, node: Node, error: Exception, attempt: int, *, doubtful: bool, repeatable: bool) -> None:
         """Wait before another attempt, or raise. After a lost answer, the effect stays `doubtful` until the other side

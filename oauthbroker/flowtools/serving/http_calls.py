@@ -23,7 +23,6 @@ _LONGEST_KEY: Final = 255
 _PENDING: Final = frozenset({"parked", "running", "escalated"})
 _OURS: Final = {
     "inputInvalid": Code.REQUEST_INVALID,
-    "unauthenticated": Code.UNAUTHENTICATED,
     "forbidden": Code.NOT_ALLOWED,
     "rowForbidden": Code.NOT_ALLOWED,
     "notFound": Code.NOT_FOUND,
@@ -31,7 +30,9 @@ _OURS: Final = {
 _STATUS: Final = {
     **dict.fromkeys(("conflict", "idempotencyConflict", "transitionRefused"), 409),
     **dict.fromkeys(("assertFailed", "invariantBroken", "policyBlocked", "consentRefused"), 422),
-    **dict.fromkeys(("requestInvalid", "valueInvalid", "valueMissing", "tooManyRows", "writeUnbounded"), 422),
+    **dict.fromkeys(
+        ("expressionFailed", "requestInvalid", "valueInvalid", "valueMissing", "tooManyRows", "writeUnbounded"), 422
+    ),
     "versionWithdrawn": HTTPStatus.GONE,
     **dict.fromkeys(("externalFailed", "unknown"), 502),
 }
@@ -78,7 +79,7 @@ class HttpCalls:
         wanted = (call.request.method, f"/{call.path.path}")
         there = [flow for flow in self._service.serving.values() if flow.tool.route == wanted]
         found = [flow for flow in there if not flow.withdrawn] or there
-        if len(found) != 1:
+        if len(found) != 1 or b"%2f" in call.request.scope.get("raw_path", b"").lower():  # it ends no segment
             raise BrokerError(Code.NOT_FOUND)
         in_query = wanted[0] in {"GET", "DELETE"}
         data = from_query(found[0].tool.input, call.query.model_extra or {}) if in_query else await _body(call)
@@ -99,8 +100,8 @@ def from_query(schema: Mapping[str, Any], query: Mapping[str, str]) -> dict[str,
 
 
 def answer(result: RunResult) -> Response:
-    """Return the answer to a caller: 200 with the output, 202 for a run that is not over, or a problem (RFC 9457).
-    Raises the broker's own error for a refusal that it has a code for."""
+    """Return the answer to a caller: 200 with the output, 202 for a run that is not over, or a problem (RFC 9457),
+    whose `errors` are places in the input. Raises `unauthenticated`, which has a header of its own."""
     headers = {"flow-run": result.run} if result.run else {}
     if result.state == "succeeded":
         return JSONResponse(result.output, headers=headers)
@@ -108,11 +109,14 @@ def answer(result: RunResult) -> Response:
         asked = {"authorization": result.authorization.to_json()} if result.authorization else {}
         return JSONResponse({"run": result.run, "state": result.state, **asked}, 202, headers)
     code = result.code or result.state
-    if code in _OURS:
-        raise BrokerError(_OURS[code])
-    status = _STATUS.get(code, 500)
+    if code == "unauthenticated":
+        raise BrokerError(Code.UNAUTHENTICATED)
+    ours = _OURS.get(code)
+    status = ours.status if ours else _STATUS.get(code, 500)
     said = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": result.message}
-    told = {**said, "code": code, "retryable": False, "run": result.run}
+    told = {**said, "code": ours.value if ours else code, "retryable": False, "run": result.run}
+    if result.errors:
+        told["errors"] = [{"pointer": pointer, "keyword": keyword} for pointer, keyword in result.errors]
     return JSONResponse(told, status, headers, media_type="application/problem+json")
 
 

@@ -48,7 +48,7 @@ class FlowService:
         self.versions = FlowVersions(folder / self.spec.flows, SystemClock())
         secret = resource.secrets.get(("database",))
         self._own = secret is None
-        self.database = Database(_beside(store) if secret is None else secret.reveal())
+        self.database = Database(beside(store) if secret is None else secret.reveal())
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="flow")
         self.ready = asyncio.Event()
         self.serving: Mapping[str, ReadyFlow] = {}
@@ -71,7 +71,9 @@ class FlowService:
         Raises `notFound` if it is not deployed, `configInvalid` if it cannot run, and `storeUnavailable`. A withdrawn
         version is returned as such: it refuses new calls.
         """
-        runs, (name, _, number) = self.runs, reference.partition("@")
+        runs, (name, at, number) = self.runs, reference.partition("@")
+        if at and not number:
+            raise BrokerError(Code.NOT_FOUND)
         try:
             number = number or str(self.versions.serving(name) or "")
             if (name, number) not in self._kept:
@@ -206,11 +208,10 @@ def event_key(trigger: str, event: str) -> str:
     return f"{trigger}:{hashlib.sha256(event.encode()).hexdigest()}"
 
 
-def _beside(store: Path) -> str:
-    """Return the URL of the embedded database, which only the account of the broker can read."""
-    file = store.with_name(f"{store.name}-flows.db")
+def beside(store: str | Path) -> str:
+    """Return the URL of the embedded database."""
+    file = Path(store).absolute().with_name(f"{Path(store).name}-flows.db")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.touch(mode=0o600)
     return f"sqlite:///{file}"
 
 

@@ -74,7 +74,9 @@ class Webhooks:
         try:
             run = await self._service.accept(flow, data, event_key("webhook", event))
         except FlowFailed as error:
-            return answer(RunResult(run=None, state=FAILED, code=error.code, message=error.message))
+            return answer(
+                RunResult(run=None, state=FAILED, code=error.code, message=error.message, errors=error.errors)
+            )
         return JSONResponse({"run": run.id}, 202)
 
     def _flow(self, name: str) -> ReadyFlow:

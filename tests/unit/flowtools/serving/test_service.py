@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import json
 import threading
 from collections.abc import AsyncIterator
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from oauthbroker import BrokerError, RoomResource, Secret, SystemClock, Turn, TurnAuth
+from oauthbroker import BrokerError, Code, RoomResource, Secret, SystemClock, Turn, TurnAuth
 from oauthbroker.flowtools.failures import Actor, FlowFailed
 from oauthbroker.flowtools.running.contract import RunResult
 from oauthbroker.flowtools.running.journal import AUDIT, META, RUN
@@ -245,3 +246,28 @@ def test_each_end_of_a_run_has_a_status(state: str, code: str | None, status: in
     assert (status, "r1") == (response.status_code, response.headers["flow-run"])
     said = json.loads(bytes(response.body))
     assert said.get("code", state) == (code or state) if status != 200 else said == {"a": 1}
+
+
+@pytest.mark.parametrize("name", ["note@", "note@0", "note@01", "note@1@1", "x" * 300, "..", "note/versions", "no\0te"])
+async def test_a_name_of_another_form_is_not_found(service: FlowService, tmp_path: Path, name: str) -> None:
+    deploy(tmp_path, note_tool("note", {"type": "http"}))
+    await service.look()
+    with pytest.raises(BrokerError) as refused:
+        service.flow(name)
+    assert Code.NOT_FOUND is refused.value.code
+
+
+async def test_a_damaged_version_is_told_by_its_place_in_the_folder_alone(service: FlowService, tmp_path: Path) -> None:
+    deploy(tmp_path, note_tool("note", {"type": "http"}))
+    (tmp_path / "flows/note/versions/1.json").write_text("{}")
+    deploy(tmp_path, note_tool("other", {"type": "http"}))
+    raw = json.dumps({"no": "tool"})
+    there = json.loads((tmp_path / "flows/other/versions/1.json").read_text())
+    there |= {"specification": raw, "digest": hashlib.sha256(raw.encode()).hexdigest()}
+    (tmp_path / "flows/other/versions/1.json").write_text(json.dumps(there))
+    await service.look()
+    told = " ".join(each.text for each in service.problems)
+    assert "note/versions/1.json" in told
+    assert "other@1.json" in told
+    assert str(tmp_path) not in told
+    assert ".json.json" not in told
