@@ -91,7 +91,7 @@ def opened(database: str, config: Path | None, *, absent: Absent = "refused") ->
 async def _configured(config: Path) -> str:
     from oauthbroker.flowtools.serving.service import beside
 
-    async with open_broker(config, background=False, only=()) as broker:
+    async with open_broker(config, background=False) as broker:
         for each in broker.bundle.rooms.get("flowtools", RoomResources()).resources:
             secret = each.secrets.get(("database",))
             return beside(broker.bundle.settings.store_root) if secret is None else secret.reveal()
