@@ -6,18 +6,17 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import reduce
 from typing import Any
 
 from oauthbroker.flowtools.failures import Actor, FlowFailed, input_invalid
-from oauthbroker.flowtools.json_faults import below, json_fault
+from oauthbroker.flowtools.json_faults import json_fault, pointer
 from oauthbroker.flowtools.running.flow import ReadyFlow
 
 
 def validate_input(flow: ReadyFlow, data: Any) -> None:
     """Step 1: judge the input by its schema. The refusal names places and no values."""
     if (fault := json_fault(data)) is not None:
-        raise input_invalid("the input has a value that no flow takes", [fault])
+        raise input_invalid("the input has a value that no flow takes", [(pointer(fault[0]), fault[1])])
     if not isinstance(data, dict) or not flow.input.is_valid(data):
         raise input_invalid("the input breaks its schema", _broken(flow, data))
 
@@ -29,9 +28,8 @@ def _broken(flow: ReadyFlow, data: Any) -> Iterator[tuple[str, str]]:
         return
     for error in flow.input.iter_errors(data):
         keyword, facts = error.kind.name, error.kind.as_dict()
-        place = reduce(below, error.instance_path, "")
         names = [facts["property"]] if keyword == "required" else facts.get("unexpected", [])
-        yield from ((below(place, name), keyword) for name in names) if names else [(place, keyword)]
+        yield from ((pointer([*error.instance_path, *each]), keyword) for each in ([[name] for name in names] or [[]]))
 
 
 def authorise(flow: ReadyFlow, actor: Actor | None) -> None:
@@ -64,7 +62,7 @@ def idempotency_key(flow: ReadyFlow, data: Any, actor: Actor | None, call: str |
             return hashlib.sha256(value.encode()).hexdigest()
     expression = flow.verdict.expressions[path]
     names = [name.split(".") for name in expression.nulls(values) or expression.reads]
-    places = [reduce(below, steps, "") for root, *steps in names if root == "input"]
+    places = [pointer(steps) for root, *steps in names if root == "input"]
     raise input_invalid("the idempotency key is no text", [(each, path[0]) for each in places])
 
 

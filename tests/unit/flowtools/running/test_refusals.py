@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
-from oauthbroker.flowtools.failures import Actor
-from oauthbroker.flowtools.running.ports import AnswerLost, Ports, answered
+from oauthbroker.flowtools.entities.tables import table_of
+from oauthbroker.flowtools.failures import Actor, FlowFailed
+from oauthbroker.flowtools.running.ports import AnswerLost, NotSent, Ports, answered
+from oauthbroker.flowtools.running.requests import _answer
 from oauthbroker.flowtools.serving.http_calls import answer
 from tests.unit.flowtools.kit import chain, written
 from tests.unit.flowtools.run_kit import BEGIN, OTHER, STAFF, UUID, Remembering, World, log, world_in
@@ -163,7 +166,8 @@ def test_a_row_for_another_owner_is_told_by_its_field(tmp_path: Path) -> None:
     response = answer(world.runs.call(world.flow({"a": BEGIN, "b": write}, chain("a", "b")), {"id": "eve"}, STAFF))
     told = json.loads(response.body)
     assert (403, "notAllowed") == (response.status_code, told["code"])
-    assert "Owned.owner" in told["detail"] and "eve" not in told["detail"]
+    assert "Owned.owner" in told["detail"]
+    assert "eve" not in told["detail"]
 
 
 @pytest.mark.rule("000-edge-3")
@@ -191,3 +195,34 @@ def test_an_answer_behind_a_charge_that_is_no_json_ends_the_run(tmp_path: Path) 
     world = world_in(tmp_path, ports=Ports(payments={"stripe": shop}))
     result = world.runs.call(world.flow({"a": ("payment", {"provider": "stripe"})}, []), {"id": "a"}, STAFF)
     assert ("unknown", 1) == (result.state, len(shop.sent))
+
+
+@pytest.mark.rule("000-contract-1", "000-trigger-webhook", "000-trigger-queue")
+@pytest.mark.parametrize("data", [{"id": "admin\0"}, {"id": "a", "x\0": 1}, {"id": "a", "n": 10**400}])
+def test_an_event_with_such_a_value_is_refused_before_its_run_is_stored(world: World, data: Any) -> None:
+    flow = world.flow({"a": BEGIN, "b": log("x")}, chain("a", "b"))
+    with pytest.raises(FlowFailed) as refused:
+        world.runs.accept(flow, data, STAFF, event="webhook:1")
+    assert ("inputInvalid", 1) == (refused.value.code, len(refused.value.errors))
+    assert [("tool", "s1", "refused", "inputInvalid")] == world.audit()
+
+
+@pytest.mark.rule("000-dsl-5")
+@pytest.mark.parametrize("total", [float("inf"), float("-inf")])
+def test_a_number_of_a_row_that_is_not_finite_reaches_no_answer(world: World, total: float) -> None:
+    world.add("Order", UUID, customerId="c", total=1)
+    with world.database.transaction() as connection:
+        connection.execute(sa.update(table_of(world.entities["Order"])).values(total=total))
+    result = world.runs.call(world.flow({"a": READ}, []), {"id": UUID}, STAFF)
+    assert ("valueInvalid", 422) == (result.code, answer(result).status_code)
+    assert "total has a value that no flow takes" in (result.message or "")
+
+
+@pytest.mark.rule("000-dsl-5", "000-types-http")
+@pytest.mark.parametrize("body", ['{"a": ' + "9" * 401 + "}", '{"a": "x\\u0000"}', '{"a\\u0000": 1}'])
+@pytest.mark.parametrize("lost", [AnswerLost, NotSent])
+def test_an_answer_of_an_api_with_such_a_value_is_none(body: str, lost: type[Exception]) -> None:
+    with pytest.raises(lost):
+        _answer(200, "application/json", body.encode(), lost)
+    with pytest.raises(lost):
+        _answer(200, "text/plain", b"a\0b", lost)
