@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,7 +12,8 @@ FUNCTIONS: Final = (
     "matches", "startsWith", "string",
 )  # fmt: skip
 _MACROS: Final = frozenset({"all", "exists", "exists_one", "filter"})
-_IN_PYTHON: Final = frozenset({"concat", "diffDays", "length"})
+_IN_PYTHON: Final = frozenset({"concat", "diffDays"})
+_OPENED: Final = {"concat": ("concat", "([", "])"), "length": ("double", "(size(", "))")}  # as CEL has it
 _MOST_ITERATIONS: Final = 10_000  # of the library, for all loops of an evaluation
 _CALL: Final = 30  # what a call of a function in Python costs, in values that CEL reads
 _LITERALS: Final = 128  # values of the longest text of an expression, 4,096 characters
@@ -45,16 +46,16 @@ class Loops:
     variables: int = 0
     makes_lists: bool = False
 
-    def work(self, data: Mapping[str, Any]) -> int:
+    def work(self, values: Mapping[str, Any], read: Collection[Any]) -> int:
         """Return a bound on the values that the loops read. It follows from the text and the data alone, so that it is
-        the same on every machine. `data` are values by dotted name."""
+        the same on every machine. `read` are those of the values that the expression reads."""
         if not self.depth:
             return 0
-        whole = _LITERALS + sum(map(size, data.values()))
+        whole = _LITERALS + sum(map(size, read))
         times = min(_MOST_ITERATIONS, whole) if self.depth == 1 and not self.makes_lists else _MOST_ITERATIONS
-        once = self.words + _CALL * self.calls + sum(size(_found(data, path)) for path in self.paths)
+        once = self.words + _CALL * self.calls + sum(size(looked_up(values, path)) for path in self.paths)
         # The elements of one loop are its list; those of an outer loop are read again in each round of an inner one.
-        element = whole if self.makes_lists else max(map(_largest_element, data.values()), default=0)
+        element = whole if self.makes_lists else max(map(_largest_element, read), default=0)
         elements = whole if self.depth == 1 and not self.makes_lists else times * element
         return times * once + self.variables * elements
 
@@ -91,16 +92,12 @@ def _largest_element(value: Any) -> int:
     return max((max(size(name), _largest_element(each)) for name, each in value.items()), default=0)
 
 
-def _found(data: Mapping[str, Any], path: str) -> Any:
-    """Return the value of a path, or of the part of it that is known by name."""
-    steps = path.split(".")
-    for count in range(len(steps), 0, -1):
-        if (name := ".".join(steps[:count])) in data:
-            found = data[name]
-            for step in steps[count:]:
-                found = found.get(step) if isinstance(found, Mapping) else None
-            return found
-    return None
+def looked_up(values: Mapping[str, Any], path: str) -> Any:
+    """Return the value of a path such as `input.order.total`; None if a part of it is absent."""
+    found: Any = values
+    for step in path.split("."):
+        found = found.get(step) if isinstance(found, Mapping) else None
+    return found
 
 
 def rewritten(text: str, ids: frozenset[str]) -> CelText:
@@ -126,15 +123,15 @@ def _words(tokens: list[_Token]) -> Iterator[str]:
             is_index = before == "[" and after == "]" and at > 1 and _ends_value(tokens[at - 2])
             new = _number(word, start, is_index=is_index)
         elif kind == "name":
-            new = folded(word)
+            new = folded(_OPENED.get(word, (word,))[0] if after == "(" else word)
             if after == "(" and word not in FUNCTIONS:
                 todo = f"known here: {', '.join(FUNCTIONS)}"
                 raise ExpressionRefused(f"the function {word[:64]} is not known", todo, column=start + 1)
             if after == "(" and word in _MACROS and before != ".":
                 raise ExpressionRefused(f"{word} without a list", f"write list.{word}(x, ...)", column=start + 1)
         elif word == "(":
-            closing.append("])" if before == "concat" else ")")
-            new = "([" if before == "concat" else "("
+            _, new, close = _OPENED.get(before, ("", "(", ")"))
+            closing.append(close)
         elif word == ")" and closing:
             new = closing.pop()
         yield new

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from oauthbroker.flowtools.expression_text import CelText, ExpressionRefused, folded, rewritten, size
+from oauthbroker.flowtools.expression_text import CelText, ExpressionRefused, folded, looked_up, rewritten, size
 from oauthbroker.flowtools.json_faults import json_fault, scalar_fault
 
 LONGEST_TEXT: Final = 65_536
@@ -119,10 +119,11 @@ class Expression:
 
     def value(self, values: Mapping[str, Any]) -> Any:
         """Return its value for JSON values by root name. Raises EvaluationFailed."""
-        data = {folded(name): _as_doubles(_looked_up(values, name)) for name in self._names.types}
+        values = {folded(name): value for name, value in values.items()}
+        data = {name: _as_doubles(looked_up(values, name)) for name in map(folded, self._names.types)}
         if self.type in {DYNAMIC, "LIST", "MAP"} and self._size(data) > MOST_IN_RESULT:
             raise EvaluationFailed("its value could be too large")
-        if self._text.loops.work(data) > MOST_WORK:
+        if self._text.loops.work(values, data.values()) > MOST_WORK:
             raise EvaluationFailed("its loops could be more work than is allowed")
         try:
             result = self._compiled.eval(data=data)
@@ -151,7 +152,7 @@ class Expression:
         found = set[str]()
         for steps in (path.split(".") for path in self.reads if path.split(".")[0] in named):
             parts = [".".join(steps[:count]) for count in range(1, len(steps) + 1)]
-            found |= set([part for part in parts if _looked_up(named, part) is None][:1])
+            found |= set([part for part in parts if looked_up(named, part) is None][:1])
         return sorted(found)
 
     def _size(self, data: Mapping[str, Any]) -> int:
@@ -207,13 +208,6 @@ def _type_name(name: str) -> str:
     return wrapped.get(name, name.partition("<")[0])
 
 
-def _looked_up(values: Mapping[str, Any], name: str) -> Any:
-    found: Any = values
-    for step in name.split("."):
-        found = found.get(step) if isinstance(found, Mapping) else None
-    return found
-
-
 def _as_doubles(value: Any) -> Any:
     """Return JSON with all numbers as doubles. Raises EvaluationFailed for what the library would read differently."""
     if isinstance(value, Mapping):
@@ -227,17 +221,13 @@ def _as_doubles(value: Any) -> Any:
 
 def _functions(cel: Any) -> list[Any]:
     kinds = cel.Type
-    listed, mapped = kinds.List(kinds.DYN), kinds.Map(kinds.DYN, kinds.DYN)
-    lengths = [("text", kinds.STRING), ("list", listed), ("map", mapped)]
     return [
-        cel.FunctionDecl("concat", [cel.Overload("concat_list", kinds.STRING, [listed], False, _concat)]),
+        cel.FunctionDecl(
+            "concat", [cel.Overload("concat_list", kinds.STRING, [kinds.List(kinds.DYN)], False, _concat)]
+        ),
         cel.FunctionDecl(
             "diffDays",
             [cel.Overload("diff_days_texts", kinds.DOUBLE, [kinds.STRING, kinds.STRING], False, _diff_days)],
-        ),
-        cel.FunctionDecl(
-            "length",
-            [cel.Overload(f"length_{name}", kinds.DOUBLE, [kind], False, _length) for name, kind in lengths],
         ),
     ]
 
@@ -263,10 +253,6 @@ def _diff_days(start: str, end: str) -> float:
     return (second - first).total_seconds() / 86_400
 
 
-def _length(value: Any) -> float:
-    return float(len(value))
-
-
 def _refusal(text: str, places: list[tuple[int, int]], ids: Mapping[str, str]) -> ExpressionRefused:
     found = _PROBLEM.search(text)
     if not found:
@@ -279,7 +265,10 @@ def _refusal(text: str, places: list[tuple[int, int]], ids: Mapping[str, str]) -
         head, dot, rest = name.partition(".")
         shown = f"{ids.get(head, head)}{dot}{rest}"
         return ExpressionRefused(f"{shown} is not bound here", "correct the name", column=column, unknown=shown)
-    words = "".join(found[3].splitlines()[:1])[:300].replace("found no matching overload for", "no operator fits")
+    words = "".join(found[3].splitlines()[:1])[:300].replace(
+        "found no matching overload for 'size'", "found no matching overload for 'length'"
+    )
+    words = words.replace("found no matching overload for", "no operator fits")
     return ExpressionRefused(words, "correct the expression", column=column)
 
 

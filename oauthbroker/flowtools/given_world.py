@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
@@ -48,16 +48,15 @@ class GivenWorld:
 
         if self.config is None:
             return work(self._entities(), self._with_options(Ports()))
-        return asyncio.run(self._with_broker(self.config, work))
+        return with_broker(self.config, lambda broker: self._with(broker, work))
 
-    async def _with_broker(self, config: Path, work: Callable[[list[Entity], Ports], T]) -> T:
+    async def _with(self, broker: Broker, work: Callable[[list[Entity], Ports], T]) -> T:
         from oauthbroker.flowtools.running.resuming import to_its_end
 
-        async with open_broker(config, background=False) as broker:
-            resources = broker.bundle.rooms.get("flowtools", RoomResources())
-            folders = [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]
-            entities, ports = self._entities(*folders), self._with_options(_ports(broker, resources))
-            return await to_its_end(lambda: work(entities, ports))
+        resources = broker.bundle.rooms.get("flowtools", RoomResources())
+        folders = [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]
+        entities, ports = self._entities(*folders), self._with_options(_ports(broker, resources))
+        return await to_its_end(lambda: work(entities, ports))
 
     def _entities(self, *others: Path) -> list[Entity]:
         from oauthbroker.flowtools.serving.entity_files import entities_in
@@ -79,7 +78,7 @@ def opened(database: str, config: Path | None, *, absent: Absent = "refused") ->
     BrokerError, made, or read as an empty database."""
     from oauthbroker.flowtools.entities.database import Database, sqlite_file
 
-    url = database or (asyncio.run(_configured(config)) if config else "") or _SQLITE
+    url = database or (with_broker(config, _configured) if config else "") or _SQLITE
     file = sqlite_file(url)
     is_absent = file is not None and not file.exists()
     if is_absent and absent == "refused":
@@ -88,14 +87,23 @@ def opened(database: str, config: Path | None, *, absent: Absent = "refused") ->
     return Database("sqlite:///:memory:" if is_absent and absent == "empty" else url)
 
 
-async def _configured(config: Path) -> str:
+async def _configured(broker: Broker) -> str:
     from oauthbroker.flowtools.serving.service import beside
 
-    async with open_broker(config, background=False) as broker:
-        for each in broker.bundle.rooms.get("flowtools", RoomResources()).resources:
-            secret = each.secrets.get(("database",))
-            return beside(broker.bundle.settings.store_root) if secret is None else secret.reveal()
+    for each in broker.bundle.rooms.get("flowtools", RoomResources()).resources:
+        secret = each.secrets.get(("database",))
+        return beside(broker.bundle.settings.store_root) if secret is None else secret.reveal()
     return ""
+
+
+def with_broker(config: Path, work: Callable[[Broker], Awaitable[T]]) -> T:
+    """Return what work makes of the configured broker, which is open meanwhile."""
+
+    async def done() -> T:
+        async with open_broker(config, background=False) as broker:
+            return await work(broker)
+
+    return asyncio.run(done())
 
 
 def _ports(broker: Broker, resources: RoomResources) -> Ports:

@@ -95,7 +95,7 @@ class FlowRuns:
         try:
             run, is_taken = self._checked(flow, data, actor, call=call, key=key, takes=True)
         except FlowFailed as error:
-            return RunResult(run=None, state=FAILED, code=error.code, message=error.message, errors=error.errors)
+            return refusal(error)
         return self._work(flow, run, None) if is_taken else self.go_on(flow, run)
 
     def accept(
@@ -340,6 +340,11 @@ class FlowRuns:
                     raise
                 self._sleep(0.005 * 2**tries)
         raise AssertionError
+
+
+def refusal(error: FlowFailed) -> RunResult:
+    """Return the end of a call that was refused before it became a run."""
+    return RunResult(run=None, state=FAILED, code=error.code, message=error.message, errors=error.errors)
 
 
 def _told(run: RunRecord) -> RunResult:

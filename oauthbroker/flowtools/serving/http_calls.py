@@ -23,8 +23,7 @@ _LONGEST_KEY: Final = 255
 _PENDING: Final = frozenset({"parked", "running", "escalated"})
 _OURS: Final = {
     "inputInvalid": Code.REQUEST_INVALID,
-    "forbidden": Code.NOT_ALLOWED,
-    "rowForbidden": Code.NOT_ALLOWED,
+    **dict.fromkeys(("forbidden", "rowForbidden"), Code.NOT_ALLOWED),
     "notFound": Code.NOT_FOUND,
 }
 _STATUS: Final = {

@@ -13,9 +13,8 @@ from starlette.responses import JSONResponse, Response
 
 from oauthbroker import BrokerError, Code, RequestModel, RoomCall, RoomFinding, RoomRoute, SystemClock, decode_json
 from oauthbroker.flowtools.failures import FlowFailed
-from oauthbroker.flowtools.running.contract import RunResult
+from oauthbroker.flowtools.running.contract import refusal
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.journal import FAILED
 from oauthbroker.flowtools.serving.http_calls import answer
 from oauthbroker.flowtools.serving.service import FlowService, event_key
 from oauthbroker.flowtools.serving.webhook_secrets import secrets_of
@@ -74,9 +73,7 @@ class Webhooks:
         try:
             run = await self._service.accept(flow, data, event_key("webhook", event))
         except FlowFailed as error:
-            return answer(
-                RunResult(run=None, state=FAILED, code=error.code, message=error.message, errors=error.errors)
-            )
+            return answer(refusal(error))
         return JSONResponse({"run": run.id}, 202)
 
     def _flow(self, name: str) -> ReadyFlow:
