@@ -15,7 +15,7 @@ _ODD = re.compile("[\0\ud800-\udfff]")
 
 
 def json_fault(value: Any) -> tuple[Steps, str] | None:
-    """Return the place of a fault, and what it is; None without one. `number`: beyond a double, NaN or an infinity.
+    """Return the place of a fault and its kind; None without one. `number`: beyond a double, NaN or an infinity.
     `nul`: a text or name with the character NUL, at which programs in C end it. `text`: one that is no UTF-8. `depth`:
     nested deeper than MOST_DEPTH. `type`: no JSON. A fault of a name is at the place of its object."""
     waiting: list[tuple[_Place, Any, int]] = [(None, value, 0)]
@@ -33,7 +33,7 @@ def json_fault(value: Any) -> tuple[Steps, str] | None:
 
 
 def scalar_fault(value: Any) -> str:
-    """Return what is wrong with a value, without a look into it; empty if nothing is."""
+    """Return the kind of a value's own fault, without a look into it; empty without one."""
     if isinstance(value, str):
         found = _ODD.search(value)
         return "" if found is None else "nul" if found[0] == "\0" else "text"

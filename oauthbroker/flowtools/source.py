@@ -187,12 +187,10 @@ class _Yaml:
                     if roots:
                         raise self.refuse("a second document", "write one document to a file", *_where(event))
                     roots.append(self.value(next(events), events, ()))
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
             at = (mark.line + 1, mark.column + 1) if mark else (1, 1)
             raise self.refuse("this is not well-formed YAML", "correct it", *at) from None
-        except yaml.YAMLError:
-            raise self.refuse("this is not well-formed YAML", "correct it") from None
         if not roots:
             raise self.refuse("an empty file", "write one document")
         return roots[0], self.places

@@ -175,7 +175,7 @@ class FlowVersions:
                     known = self.deployed(other)
             if known is None or known.withdrawn:
                 continue
-            if known.tool.route and known.tool.route == tool.route:
+            if same_route([known.tool, tool]):
                 raise FlowRefused([route_flaw(tool, known.tool, ", which serves")])
             if same_secret([known.tool, tool]):
                 raise FlowRefused([secret_flaw(tool, known.tool)])

@@ -53,7 +53,7 @@ FLOW_RULES = {
     "000-dsl-1": "expressions are a bounded value language: decided: CEL with checked types; all numbers are doubles",
     "000-dsl-2": "`diffDays(a, b)`: decided: a double, of ISO 8601 dates or times",
     "000-dsl-3": "`concat(...)`: decided: any number of texts and numbers; a whole number has no point",
-    "000-dsl-4": "expressions are pure and bounded: as written; an iteration budget, no `map`, texts of at most 64 Ki characters, 32 levels; loops cost by the size of what they read, the same on every machine",
+    "000-dsl-4": "expressions are pure and bounded: as written; an iteration budget, no `map`, texts of at most 64 Ki characters, 32 levels; loops cost by the size of the values that they read, the same on every machine",
     "000-dsl-5": "the value of an expression: decided: JSON, checked before a deployment where its type is known, else when it is evaluated; no NaN, no infinity, no text with NUL",
     "000-example-1": "createReservation loads verbatim: as printed, green; it uses `vehicle`, which nothing reads, and is deployable with a read of it, and then answers by HTTP as printed",
     "001-fields": "the fields of a tool: as 000",

@@ -19,6 +19,7 @@ from oauthbroker.flowtools.serving.service import FlowService
 
 TOOLS: Final = "/v1/flowtools/tools/{name}"
 PATHS: Final = "/v1/flowtools/api/{path:path}"
+_IN_QUERY: Final = ("GET", "DELETE")  # their input
 _LONGEST_KEY: Final = 255
 _PENDING: Final = frozenset({"parked", "running", "escalated"})
 _OURS: Final = {
@@ -62,10 +63,8 @@ class HttpCalls:
         custom: dict[str, Any] = {"path": PATHS, "parameters": CustomPath, "handler": self._custom, **given}
         return [
             RoomRoute(method="POST", path=TOOLS, parameters=ToolPath, handler=self._tool, **given),
-            RoomRoute(method="GET", query=AnyQuery, **custom),
-            RoomRoute(method="DELETE", query=AnyQuery, **custom),
-            RoomRoute(method="POST", **custom),
-            RoomRoute(method="PUT", **custom),
+            *(RoomRoute(method=method, query=AnyQuery, **custom) for method in _IN_QUERY),
+            *(RoomRoute(method=method, **custom) for method in ("POST", "PUT")),
         ]
 
     async def _tool(self, call: RoomCall) -> Response:
@@ -80,8 +79,8 @@ class HttpCalls:
         found = [flow for flow in there if not flow.withdrawn] or there
         if len(found) != 1 or b"%2f" in call.request.scope.get("raw_path", b"").lower():  # it ends no segment
             raise BrokerError(Code.NOT_FOUND)
-        in_query = wanted[0] in {"GET", "DELETE"}
-        data = from_query(found[0].tool.input, call.query.model_extra or {}) if in_query else await _body(call)
+        query = call.query.model_extra or {} if wanted[0] in _IN_QUERY else None
+        data = await _body(call) if query is None else from_query(found[0].tool.input, query)
         return await self._answered(call, found[0], data)
 
     async def _answered(self, call: RoomCall, flow: ReadyFlow, data: Any) -> Response:

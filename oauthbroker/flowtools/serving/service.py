@@ -20,7 +20,7 @@ from oauthbroker import BrokerError, Code, RoomFinding, RoomResource, SystemCloc
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.tables import apply
 from oauthbroker.flowtools.failures import Actor
-from oauthbroker.flowtools.running.contract import FlowRuns, RunResult
+from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.ports import Ports
@@ -102,10 +102,6 @@ class FlowService:
         """Return the service identity that a tool runs as; None for a public tool without one."""
         name = flow.tool.run_as
         return identity(f"service:{name}", self.spec.services[name]) if name else None
-
-    async def call(self, reference: str, data: Any, actor: Actor | None, *, key: str | None = None) -> RunResult:
-        """Run a tool to its end, whether or not the caller waits for it. Raises as `flow`, and `serverBusy`."""
-        return await self.work(lambda: self.runs.call(self.flow(reference), data, actor, key=key))
 
     async def accept(self, flow: ReadyFlow, data: Any, event: str) -> RunRecord:
         """Store the run of an event durably, as the tool's service identity; it goes on behind this call. A killed

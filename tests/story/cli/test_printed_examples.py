@@ -27,7 +27,7 @@ HUGE = json.dumps(WHOLE).replace('"amount": 9', f'"amount": {"9" * 401}').encode
 STATES = {"initial": "confirmed", "transitions": {"confirmed": ["cancelled"], "cancelled": []}}
 ENTITIES: tuple[dict[str, Any], ...] = ({**RESERVATION, "status": STATES}, PAYMENT, VEHICLE)
 
-# What is sent to which path, by a caller with which roles, the status, and the code or the refused place of the answer.
+# The path, the body, by a caller with which roles, the status, and the code or the refused place of the answer.
 REFUSED: dict[str, tuple[str, Any, tuple[str, ...] | None, int, str]] = {
     "a missing member": (RESERVE, {**BOOKING, "endDate": None}, ("customer",), 400, "/endDate type"),
     "an id of another form": (RESERVE, {**BOOKING, "vehicleId": "v1"}, ("customer",), 400, "/vehicleId format"),

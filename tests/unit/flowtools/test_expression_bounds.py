@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oauthbroker.flowtools.expressions import EvaluationFailed, ExpressionRefused, Names, Scope
+from oauthbroker.flowtools.expression_text import ExpressionRefused
+from oauthbroker.flowtools.expressions import EvaluationFailed, Names, Scope
 from oauthbroker.flowtools.json_faults import json_fault, scalar_fault
 from tests.kit.forms import examples
 

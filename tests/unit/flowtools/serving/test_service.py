@@ -28,7 +28,7 @@ from oauthbroker.flowtools.serving.schedules import FIRED, Schedules
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.source import FlowRefused
 from oauthbroker.flowtools.versions import FlowVersions
-from tests.kit.flow_bundle import NIGHTLY, SERVICE, bundle, deploy, note_tool
+from tests.kit.flow_bundle import NIGHTLY, SERVICE, bundle, call, deploy, note_tool
 
 pytestmark = pytest.mark.rule("000-trigger-http", "000-trigger-as", "run-serves")
 CRON = {"type": "cron", "schedule": "0 3 * * *"}
@@ -121,13 +121,13 @@ async def test_a_withdrawn_version_refuses_new_calls_and_its_runs_go_on(service:
     deploy(tmp_path, {**note_tool("note", http), "version": 2}, activate=True)
     await service.look()
     begun = service.runs.accept(service.flow("note@1"), {"text": "begun"}, None)
-    first = await service.call("note@1", {"text": "x"}, STAFF, key="k")
+    first = await call(service, "note@1", {"text": "x"}, STAFF, key="k")
     service.versions.withdraw("note", 1, by="bob")
-    refused = await service.call("note@1", {"text": "y"}, STAFF)
+    refused = await call(service, "note@1", {"text": "y"}, STAFF)
     assert ("failed", "versionWithdrawn", 410) == (refused.state, refused.code, answer(refused).status_code)
     assert "version 1 is withdrawn; call another one" == refused.message
-    assert first == await service.call("note@1", {"text": "x"}, STAFF, key="k"), "a repeated call is no new one"
-    assert "succeeded" == (await service.call("note", {"text": "z"}, STAFF)).state
+    assert first == await call(service, "note@1", {"text": "x"}, STAFF, key="k"), "a repeated call is no new one"
+    assert "succeeded" == (await call(service, "note", {"text": "z"}, STAFF)).state
     flow = service.flow_of(begun)
     assert flow is not None
     assert "succeeded" == service.runs.resume(flow, begun.id).state
@@ -211,7 +211,7 @@ async def test_a_key_of_a_caller_is_one_call_and_no_call_of_another(service: Flo
     other = Actor(id="bob", roles=STAFF.roles)
     subject = replace(STAFF, turn=Turn("flowtools", "ada", auth=TurnAuth(subjects={"user": "shop:user:ada"})))
     runs = [
-        (await service.call("note", {"text": "x"}, actor, key=caller_key(["k"], actor))).run
+        (await call(service, "note", {"text": "x"}, actor, key=caller_key(["k"], actor))).run
         for actor in (STAFF, STAFF, other, subject)
     ]
     assert (runs[0], 3, True) == (runs[1], len(set(runs)), all(runs)), "another subject of one caller is another call"
