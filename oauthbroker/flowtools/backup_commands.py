@@ -9,7 +9,6 @@ import typer
 
 from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.given_world import Config, Database, given_database
-from oauthbroker.flowtools.serving.data import SQLITE
 
 _DUMP: Final = (
     "the database is PostgreSQL: back it up whole with pg_dump --format=custom, and restore it into an empty one with "
@@ -44,9 +43,12 @@ def restore(
 
 
 def _file_of(url: str) -> Path:
-    if not url.startswith(SQLITE):
+    from oauthbroker.flowtools.entities.database import sqlite_file
+
+    file = sqlite_file(url)
+    if file is None:
         raise BrokerError(Code.REQUEST_INVALID, note=_DUMP)
-    return Path(url.removeprefix(SQLITE))
+    return file
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -23,7 +23,7 @@ from oauthbroker.flowtools.secret_commands import secret
 from oauthbroker.flowtools.shapes import published_schema
 from oauthbroker.flowtools.source import FlowRefused
 from oauthbroker.flowtools.spec import FlowTool, load_tool, refuse_changed
-from oauthbroker.flowtools.versions import same_secret, secret_flaw
+from oauthbroker.flowtools.versions import route_flaw, same_route, same_secret, secret_flaw
 
 _WORDS: Final = {"no": "not deployable", "acknowledge": "deployable with acknowledgement", "yes": "deployable"}
 Tools = Annotated[list[Path], typer.Argument(help="JSON or YAML files, or folders of them.")]
@@ -76,6 +76,7 @@ def check(
     flaws += [flaw for _, verdict in judged for flaw in verdict.flaws]
     newest = {tool.name: tool for tool, _ in sorted(judged, key=lambda each: each[0].version)}
     flaws += [secret_flaw(other, one) for one, other in same_secret(newest.values())]
+    flaws += [route_flaw(other, one) for one, other in same_route(newest.values())]
     answer = {"tools": [_as_json(*each) for each in judged], "flaws": [asdict(each) for each in flaws]}
     lines = [line for each in judged for line in _lines(*each)]
     say(answer, [*lines, *map(str, flaws)], as_json=as_json)

@@ -10,28 +10,20 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from math import isfinite
 from typing import Any, Final
+
+from oauthbroker.flowtools.expression_text import CelText, ExpressionRefused, folded, looked_up, rewritten, size
+from oauthbroker.flowtools.json_faults import json_fault, scalar_fault
 
 LONGEST_TEXT: Final = 65_536
 MOST_IN_RESULT: Final = 100_000  # values of a list or map
+MOST_WORK: Final = 20_000_000  # values that loops read; a second or two of CPU time
 _MOST_PROPERTIES: Final = 500
-_FUNCTIONS: Final = (
-    "all", "concat", "contains", "diffDays", "double", "endsWith", "exists", "exists_one", "filter", "length",
-    "matches", "startsWith", "string",
-)  # fmt: skip
 _OPEN: Final = frozenset({"$ref", "$dynamicRef", "anyOf", "oneOf", "allOf", "patternProperties", "if", "nullable"})
-_MACROS: Final = frozenset({"all", "exists", "exists_one", "filter"})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_TOKEN = re.compile(
-    r"""(?P<space>\s+)|(?P<text>[rRbB]{0,2}(?:\"{3}.*?\"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'))"""
-    r"""|(?P<number>(?:[0-9]+\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?[A-Za-z_0-9]*)"""
-    r"""|(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*)|(?P<sign>&&|\|\||[=!<>]=|.)""",
-    re.DOTALL,
-)
 _NO_DATES, _NO_TEXTS = "diffDays takes dates of ISO 8601", "concat takes texts and numbers"
 _FAILURES: Final = {
     **{each: each for each in (_NO_DATES, _NO_TEXTS, "cannot convert string to double")},
@@ -44,6 +36,7 @@ _FAILURES: Final = {
     "No matching overloads": "a value of a type that the operator or function does not take",
     "invalid regular expression": "a pattern that cannot be read",
 }
+_NO_JSON = re.compile(r"MAP<(?!STRING|DYN)|BYTES|DURATION|TIMESTAMP|TYPE\b|\bU?INT\b")
 _PROBLEM = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _UNDECLARED = re.compile(r"undeclared reference to '([^']*)'.*")
 _TYPES: Final = {
@@ -62,14 +55,6 @@ _OPTIONAL: Final = {
 }
 # How types are called in messages, in place of CEL's words.
 DYNAMIC, TEXT, NUMBER, TRUTH = "DYN", "STRING", "DOUBLE", "BOOL"
-
-
-class ExpressionRefused(ValueError):
-    """An expression was refused. `column` counts from 1 within its text; `unknown` is a name that nothing binds."""
-
-    def __init__(self, what: str, todo: str, *, column: int = 1, unknown: str = "") -> None:
-        super().__init__(what)
-        self.what, self.todo, self.column, self.unknown = what, todo, column, unknown
 
 
 class EvaluationFailed(ValueError):
@@ -110,7 +95,7 @@ def names_of_schema(schema: Mapping[str, Any], root: str) -> Names:
         name, part, may_lack = waiting.pop(0)
         part = part if isinstance(part, Mapping) else {}
         kind, properties = part.get("type"), part.get("properties", {})
-        whole = kind in {"object", None} and properties and not set(part) & _OPEN
+        whole = kind in ("object", None) and properties and not set(part) & _OPEN
         if whole and all(map(_NAME.fullmatch, properties)):
             required = part.get("required", ())
             waiting += [(f"{name}.{key}", each, may_lack or key not in required) for key, each in properties.items()]
@@ -130,12 +115,16 @@ class Expression:
     _compiled: Any = field(repr=False)
     _names: Names = field(repr=False)
     _uses: Mapping[str, int] = field(repr=False)  # how often each name can stand in the value
+    _text: CelText = field(repr=False)
 
     def value(self, values: Mapping[str, Any]) -> Any:
         """Return its value for JSON values by root name. Raises EvaluationFailed."""
-        data = {folded(name): _looked_up(values, name) for name in self._names.types}
+        values = {folded(name): value for name, value in values.items()}
+        data = {name: _as_doubles(looked_up(values, name)) for name in map(folded, self._names.types)}
         if self.type in {DYNAMIC, "LIST", "MAP"} and self._size(data) > MOST_IN_RESULT:
             raise EvaluationFailed("its value could be too large")
+        if self._text.loops.work(values, data.values()) > MOST_WORK:
+            raise EvaluationFailed("its loops could be more work than is allowed")
         try:
             result = self._compiled.eval(data=data)
             found = result.plain_value()
@@ -143,15 +132,32 @@ class Expression:
             raise EvaluationFailed(_told(str(error))) from None
         if str(result.type()) == "ERROR":
             raise EvaluationFailed(_told(str(found)))
-        if isinstance(found, float) and not isfinite(found):
-            raise EvaluationFailed("not a finite number")
+        if (fault := json_fault(found)) is not None:
+            raise EvaluationFailed("not a finite number" if fault[1] == "number" else "its value is no JSON")
         if isinstance(found, str) and len(found) > LONGEST_TEXT:
             raise EvaluationFailed(f"a text of more than {LONGEST_TEXT} characters")
         return found
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """Return the paths that it reads, such as `input.order.total`."""
+        return self._text.reads
+
+    def compares_with_null(self, name: str) -> bool:
+        return any(f"{name} {sign} null" in self._text.text for sign in ("==", "!="))
+
+    def nulls(self, values: Mapping[str, Any]) -> list[str]:
+        """Return those that are null, or as much of them as is null."""
+        named = {folded(name): value for name, value in values.items()}
+        found = set[str]()
+        for steps in (path.split(".") for path in self.reads if path.split(".")[0] in named):
+            parts = [".".join(steps[:count]) for count in range(1, len(steps) + 1)]
+            found |= set([part for part in parts if looked_up(named, part) is None][:1])
+        return sorted(found)
+
     def _size(self, data: Mapping[str, Any]) -> int:
         """Return a bound on the size of the value: no function builds more than what stands in the text."""
-        return sum(count * _size(data[name]) for name, count in self._uses.items() if name in data)
+        return sum(count * size(data[name]) for name, count in self._uses.items() if name in data)
 
 
 class Scope:
@@ -170,23 +176,21 @@ class Scope:
 
     def compile(self, text: str, wanted: str = "") -> Expression:
         """Check an expression. `wanted` is the type that it must have. Raises ExpressionRefused."""
-        rewritten, places = _rewritten(text, self._ids)
+        cel = rewritten(text, self._ids)
         try:
-            kind = _type_name(self._strict.compile(rewritten).return_type())
-            compiled = self._loose.compile(rewritten)
+            whole = str(self._strict.compile(cel.text).return_type())
+            compiled = self._loose.compile(cel.text)
         except RuntimeError as error:
-            raise _refusal(str(error), places, {folded(each): each for each in self._ids}) from None
+            raise _refusal(str(error), cel.places, {folded(each): each for each in self._ids}) from None
+        if _NO_JSON.search(whole):
+            raise ExpressionRefused("its value is no JSON", "write a text, number, truth, null, list, or map of texts")
+        kind = _type_name(whole)
         if wanted and kind not in {wanted, DYNAMIC}:
             words = {TEXT: "a text", NUMBER: "a number", TRUTH: "true or false"}
             raise ExpressionRefused(f"its value is not {words[wanted]}", f"write one that is {words[wanted]}")
-        counted = Counter(re.findall(r"\w+", rewritten))
+        counted = Counter(re.findall(r"\w+", cel.text))
         uses = {folded(name): counted[folded(name).rpartition(".")[2]] for name in self._names.types}
-        return Expression(type=kind, _compiled=compiled, _names=self._names, _uses=uses)
-
-
-def folded(name: str) -> str:
-    """Return the form of a name that CEL reads: `_` in place of `-`."""
-    return name.replace("-", "_")
+        return Expression(type=kind, _compiled=compiled, _names=self._names, _uses=uses, _text=cel)
 
 
 def _cel_type(cel: Any, kind: str, optional: bool) -> Any:  # noqa: FBT001  (of the type)
@@ -199,108 +203,31 @@ def _cel_type(cel: Any, kind: str, optional: bool) -> Any:  # noqa: FBT001  (of 
     return getattr(cel.Type, kind)
 
 
-def _type_name(kind: Any) -> str:
-    name = str(kind)
+def _type_name(name: str) -> str:
     wrapped = {"string_wrapper": TEXT, "double_wrapper": NUMBER, "bool_wrapper": TRUTH}
     return wrapped.get(name, name.partition("<")[0])
 
 
-def _looked_up(values: Mapping[str, Any], name: str) -> Any:
-    found: Any = values
-    for step in name.split("."):
-        found = found.get(step) if isinstance(found, Mapping) else None
-    return _as_doubles(found)
-
-
-def _size(value: Any) -> int:
-    """Return how many values JSON has, 32 characters of a text counted as one."""
-    if isinstance(value, str):
-        return 1 + len(value) // 32
-    inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    return 1 + sum(_size(each) for _, each in inner)
-
-
 def _as_doubles(value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    """Return JSON with all numbers as doubles. Raises EvaluationFailed for what the library would read differently."""
     if isinstance(value, Mapping):
-        return {key: _as_doubles(each) for key, each in value.items()}
-    return [_as_doubles(each) for each in value] if isinstance(value, list) else value
-
-
-def _rewritten(text: str, ids: frozenset[str]) -> tuple[str, list[tuple[int, int]]]:
-    """Return the text as CEL reads it, and pairs (place there, place here) in ascending order."""
-    tokens = list(_split(text, ids))
-    parts: list[str] = []
-    places: list[tuple[int, int]] = []
-    size = 0
-    closing: list[str] = []
-    for at, (kind, word, start) in enumerate(tokens):
-        before = tokens[at - 1][1] if at else ""
-        after = tokens[at + 1][1] if at + 1 < len(tokens) else ""
-        new = word
-        if kind == "number":
-            new = _number(
-                word, start, is_index=before == "[" and after == "]" and at > 1 and _ends_value(tokens[at - 2])
-            )
-        elif kind == "name":
-            new = folded(word)
-            if after == "(" and word not in _FUNCTIONS:
-                todo = f"known here: {', '.join(_FUNCTIONS)}"
-                raise ExpressionRefused(f"the function {word[:64]} is not known", todo, column=start + 1)
-            if after == "(" and word in _MACROS and before != ".":
-                raise ExpressionRefused(f"{word} without a list", f"write list.{word}(x, ...)", column=start + 1)
-        elif word == "(":
-            closing.append("])" if before == "concat" else ")")
-            new = "([" if before == "concat" else "("
-        elif word == ")" and closing:
-            new = closing.pop()
-        parts.append(new)
-        places.append((size, start))
-        size += len(new) + 1
-    return " ".join(parts), places
-
-
-def _split(text: str, ids: frozenset[str]) -> Iterator[tuple[str, str, int]]:
-    """Yield (kind, word, start). A word with hyphens is one name if it is an id, else a subtraction."""
-    at = 0
-    while found := _TOKEN.match(text, at):
-        kind, word = str(found.lastgroup), found[0]
-        if kind == "name" and "-" in word:
-            steps = [each.start() for each in re.finditer("-", word)] + [len(word)]
-            word = next((word[:end] for end in reversed(steps) if word[:end] in ids), word[: steps[0]])
-        if word in {'"', "'", "`", "\\"}:
-            raise ExpressionRefused("a text without its end", "close the quotes", column=at + 1)
-        if kind != "space":
-            yield kind, word, at
-        at += len(word)
-
-
-def _ends_value(token: tuple[str, str, int]) -> bool:
-    return token[0] == "name" or token[1] in {")", "]"}
-
-
-def _number(word: str, start: int, *, is_index: bool) -> str:
-    if is_index and word.isdigit():
-        return word
-    if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,17})?([eE][-+]?[0-9]{1,2})?", word):
-        raise ExpressionRefused("a number of another form", "write digits, such as 12 or 1.5", column=start + 1)
-    return word if re.search("[.eE]", word) else f"{word}.0"
+        return {_as_doubles(key): _as_doubles(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_as_doubles(each) for each in value]
+    if scalar_fault(value):
+        raise EvaluationFailed("it reads a text or number that no flow takes")
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _functions(cel: Any) -> list[Any]:
     kinds = cel.Type
-    listed, mapped = kinds.List(kinds.DYN), kinds.Map(kinds.DYN, kinds.DYN)
-    lengths = [("text", kinds.STRING), ("list", listed), ("map", mapped)]
     return [
-        cel.FunctionDecl("concat", [cel.Overload("concat_list", kinds.STRING, [listed], False, _concat)]),
+        cel.FunctionDecl(
+            "concat", [cel.Overload("concat_list", kinds.STRING, [kinds.List(kinds.DYN)], False, _concat)]
+        ),
         cel.FunctionDecl(
             "diffDays",
             [cel.Overload("diff_days_texts", kinds.DOUBLE, [kinds.STRING, kinds.STRING], False, _diff_days)],
-        ),
-        cel.FunctionDecl(
-            "length",
-            [cel.Overload(f"length_{name}", kinds.DOUBLE, [kind], False, _length) for name, kind in lengths],
         ),
     ]
 
@@ -309,8 +236,8 @@ def _concat(parts: Sequence[Any]) -> str:
     """Join texts and numbers. A whole number has no point: concat(2, 'x') is `2x`."""
     words = []
     for each in parts:
-        if isinstance(each, bool) or not isinstance(each, str | int | float):
-            raise ValueError(_NO_TEXTS)  # noqa: TRY004  (of the expression's author)
+        if isinstance(each, bool) or not isinstance(each, str | int | float) or scalar_fault(each):
+            raise ValueError(_NO_TEXTS)
         words.append(str(int(each)) if isinstance(each, float) and each.is_integer() else str(each))
     if sum(map(len, words)) > LONGEST_TEXT:
         raise ValueError(f"a text of more than {LONGEST_TEXT} characters")
@@ -326,10 +253,6 @@ def _diff_days(start: str, end: str) -> float:
     return (second - first).total_seconds() / 86_400
 
 
-def _length(value: Any) -> float:
-    return float(len(value))
-
-
 def _refusal(text: str, places: list[tuple[int, int]], ids: Mapping[str, str]) -> ExpressionRefused:
     found = _PROBLEM.search(text)
     if not found:
@@ -342,7 +265,10 @@ def _refusal(text: str, places: list[tuple[int, int]], ids: Mapping[str, str]) -
         head, dot, rest = name.partition(".")
         shown = f"{ids.get(head, head)}{dot}{rest}"
         return ExpressionRefused(f"{shown} is not bound here", "correct the name", column=column, unknown=shown)
-    words = "".join(found[3].splitlines()[:1])[:300].replace("found no matching overload for", "no operator fits")
+    words = "".join(found[3].splitlines()[:1])[:300].replace(
+        "found no matching overload for 'size'", "found no matching overload for 'length'"
+    )
+    words = words.replace("found no matching overload for", "no operator fits")
     return ExpressionRefused(words, "correct the expression", column=column)
 
 

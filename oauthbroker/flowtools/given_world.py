@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import typer
 
@@ -15,10 +15,13 @@ from oauthbroker.flowtools.serving.data import urls_of
 
 if TYPE_CHECKING:
     from oauthbroker import Broker
+    from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.entities.definition import Entity
     from oauthbroker.flowtools.running.ports import Ports
 
 T = TypeVar("T")
+Absent = Literal["refused", "made", "empty"]
+_SQLITE: Final = "sqlite:///flows.db"
 Entities = Annotated[list[Path], typer.Option("--entity", help="Entities: files, or folders of them.")]
 Database = Annotated[
     str,
@@ -35,16 +38,12 @@ MailPassword = Annotated[str, typer.Option(envvar="OAUTHBROKER_FLOWS_MAIL_PASSWO
 
 
 def given_database(url: str, config: Path | None) -> str:
-    """Return the URL of the database that a command is told: its option, else that of the FlowService."""
-    return url or ("sqlite:///flows.db" if config is None else asyncio.run(_configured(config)))
+    """Return the URL of the database that a command names, else that of the FlowService, else of a file here."""
+    return url or (with_broker(config, _configured) if config else "") or _SQLITE
 
 
-async def _configured(config: Path) -> str:
-    async with open_broker(config, background=False, only={"flowtools"}) as broker:
-        found = urls_of(broker.bundle)
-    if not found:
-        raise BrokerError(Code.REQUEST_INVALID, note=f"{config}: it has no FlowService; name a --database")
-    return found[0]
+async def _configured(broker: Broker) -> str:
+    return next(iter(urls_of(broker.bundle)), "")
 
 
 @dataclass(frozen=True)
@@ -65,16 +64,15 @@ class GivenWorld:
 
         if self.config is None:
             return work(self._entities(), self._with_options(Ports()))
-        return asyncio.run(self._with_broker(self.config, work))
+        return with_broker(self.config, lambda broker: self._with(broker, work))
 
-    async def _with_broker(self, config: Path, work: Callable[[list[Entity], Ports], T]) -> T:
+    async def _with(self, broker: Broker, work: Callable[[list[Entity], Ports], T]) -> T:
         from oauthbroker.flowtools.running.resuming import to_its_end
 
-        async with open_broker(config, background=False) as broker:
-            resources = broker.bundle.rooms.get("flowtools", RoomResources())
-            folders = [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]
-            entities, ports = self._entities(*folders), self._with_options(_ports(broker, resources))
-            return await to_its_end(lambda: work(entities, ports))
+        resources = broker.bundle.rooms.get("flowtools", RoomResources())
+        folders = [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]
+        entities, ports = self._entities(*folders), self._with_options(_ports(broker, resources))
+        return await to_its_end(lambda: work(entities, ports))
 
     def _entities(self, *others: Path) -> list[Entity]:
         from oauthbroker.flowtools.serving.entity_files import entities_in
@@ -89,6 +87,31 @@ class GivenWorld:
             password = Secret(self.mail_password) if self.mail_password else None
             ports = replace(ports, email=SmtpAdapter(mail_server(self.mail, password)))
         return with_sandbox(ports) if self.sandbox else ports
+
+
+def opened(database: str, config: Path | None, *, absent: Absent = "refused") -> Opened:
+    """Open the database that a command names, else that of the FlowService. A file that is absent is refused with
+    BrokerError, made, or read as an empty database."""
+    from oauthbroker.flowtools.entities.database import Database as Opened
+    from oauthbroker.flowtools.entities.database import sqlite_file
+
+    url = given_database(database, config)
+    file = sqlite_file(url)
+    is_absent = file is not None and not file.exists()
+    if is_absent and absent == "refused":
+        note = f"{file}: no such database; name one with --database or --config, or make it with flow run --apply"
+        raise BrokerError(Code.REQUEST_INVALID, note=note)
+    return Opened("sqlite:///:memory:" if is_absent and absent == "empty" else url)
+
+
+def with_broker(config: Path, work: Callable[[Broker], Awaitable[T]]) -> T:
+    """Return what work makes of the configured broker, which is open meanwhile."""
+
+    async def done() -> T:
+        async with open_broker(config, background=False) as broker:
+            return await work(broker)
+
+    return asyncio.run(done())
 
 
 def _ports(broker: Broker, resources: RoomResources) -> Ports:

@@ -6,23 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from oauthbroker.flowtools.expressions import (
-    DYNAMIC,
-    NO_NAMES,
-    TEXT,
-    TRUTH,
-    Expression,
-    ExpressionRefused,
-    Names,
-    Scope,
-    folded,
-    names_of_schema,
-)
+from oauthbroker.flowtools.expression_text import ExpressionRefused, folded
+from oauthbroker.flowtools.expressions import DYNAMIC, NO_NAMES, TEXT, TRUTH, Expression, Names, Scope, names_of_schema
 from oauthbroker.flowtools.graph import graph_of, order, paths
 from oauthbroker.flowtools.policies import Policy, policies_by_name
-from oauthbroker.flowtools.rules import RED, YELLOW, FlowFinding, concurrency_of, findings, risk_of
+from oauthbroker.flowtools.rules import RED, WRAPPERS, YELLOW, FlowFinding, concurrency_of, findings, risk_of
 from oauthbroker.flowtools.source import Flaw, Keys, nearest
-from oauthbroker.flowtools.spec import EXTERNAL, FlowTool, Node, lower_camel, policy_names, read_name
+from oauthbroker.flowtools.spec import EXTERNAL, FlowTool, Node, is_one, lower_camel, policy_names, read_name
 
 MOST_EXPRESSIONS: Final = 2000
 _WANTED: Final = {"if": TRUTH, "assert": TRUTH}
@@ -60,7 +50,7 @@ def judge(tool: FlowTool, policies: Iterable[Policy] = ()) -> FlowVerdict:
     else:
         flaws += _check_expressions(tool, checked)
     risk = risk_of(found)
-    notes = []
+    notes = [*_idle(tool), *_may_be_null(tool, checked.values())]
     if tool.written_risk not in {None, risk}:
         notes.append(f"riskLevel is written as {tool.written_risk}; the risk is {risk}")
     return FlowVerdict(
@@ -116,6 +106,28 @@ def _check_expressions(tool: FlowTool, checked: dict[Keys, Expression]) -> Itera
                 if node.type == "transform" and full in checked:
                     result = checked[full].type
         binds[name] = bound | _bound_by(node, result)
+
+
+def _idle(tool: FlowTool) -> Iterator[str]:
+    """Tell of the retry and timeout nodes that stand before no external node: each has one edge at most."""
+    after = {edge.source: tool.nodes[edge.target] for edge in tool.edges}
+    for node in tool.nodes.values():
+        seen, there = set[str](), node
+        while there.type in WRAPPERS and there.id in after and there.id not in seen:
+            seen.add(there.id)
+            there = after[there.id]
+        if node.type in WRAPPERS and there.type not in EXTERNAL:
+            yield f"{node.id}: a {node.type} node has no effect here; put it directly before an external node"
+
+
+def _may_be_null(tool: FlowTool, expressions: Iterable[Expression]) -> Iterator[str]:
+    """Tell of the reads of one row whose members are used, and which no expression compares with null."""
+    known = list(expressions)
+    for node in tool.nodes.values():
+        names = {folded(node.id), lower_camel(read_name(node))} if node.type == "read" and is_one(node.config) else ()
+        used = {path.partition(".")[0] for each in known for path in each.reads if "." in path}
+        if used & set(names) and not any(each.compares_with_null(name) for each in known for name in names):
+            yield f"{node.id}: it may find no row; compare it with null first, else the answer is notFound"
 
 
 def _bound_by(node: Node, result: str) -> Names:

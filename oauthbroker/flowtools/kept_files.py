@@ -22,7 +22,7 @@ FORMAT: Final = 1
 MOST_BYTES: Final = 8 * 1024 * 1024
 LOCK_SECONDS: Final = 10.0
 DAMAGED: Final = "damaged, or not written by this program", "restore it from a backup"
-_TOOL = re.compile(r"[a-z][A-Za-z0-9]*(\.[a-z][A-Za-z0-9]*)*")
+_TOOL = re.compile(r"(?=.{1,128}$)[a-z][A-Za-z0-9]*(\.[a-z][A-Za-z0-9]*)*")
 _FILE = re.compile(r"([1-9][0-9]{0,17})\.json")
 _LOCK, _NEW = ".lock", ".new"
 
@@ -56,7 +56,7 @@ class KeptFiles:
 
     def numbers(self, tool: str, kind: str) -> list[int]:
         """Return the numbers of the documents, ascending."""
-        found = map(_FILE.fullmatch, self._listed(self.root / tool / kind))
+        found = map(_FILE.fullmatch, self._listed(self.root / tool / kind) if _TOOL.fullmatch(tool) else ())
         return sorted(int(each[1]) for each in found if each)
 
     def read(self, tool: str, kind: str, number: int, members: Mapping[str, type]) -> Document:
@@ -114,8 +114,8 @@ class KeptFiles:
 
 
 def refused(path: Path, what: str, todo: str) -> FlowRefused:
-    """Return the refusal of a file as a whole."""
-    return FlowRefused([Flaw(file=str(path), line=1, column=1, path="", what=what, todo=todo)])
+    """Return the refusal of a file as a whole, by its place in the folder: pages of the broker show it, too."""
+    return FlowRefused([Flaw(file="/".join(path.parts[-3:]), line=1, column=1, path="", what=what, todo=todo)])
 
 
 def _read(path: Path) -> bytes:

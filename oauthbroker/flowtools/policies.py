@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any, Final
 
-from oauthbroker.flowtools.expressions import DYNAMIC, NUMBER, TEXT, TRUTH, Expression, ExpressionRefused, Names, Scope
+from oauthbroker.flowtools.expression_text import ExpressionRefused
+from oauthbroker.flowtools.expressions import DYNAMIC, NUMBER, TEXT, TRUTH, Expression, Names, Scope
 from oauthbroker.flowtools.shapes import shape_flaws
 from oauthbroker.flowtools.source import FlowRefused, read_source
 
@@ -39,37 +42,8 @@ class Policy:
 
 
 PRODUCT_POLICIES: Final[Mapping[str, Policy]] = {
-    policy.name: policy
-    for policy in (
-        Policy(
-            name="maxRowLimit",
-            version=1,
-            description="A call touches a bounded number of rows.",
-            type="rowLimit",
-            condition="rows > parameters.maxRows",
-            action="block",
-            message="The call touches too many rows.",
-            parameters={"maxRows": 1000},
-        ),
-        Policy(
-            name="requireTransaction",
-            version=1,
-            description="Every write stands in a transaction.",
-            type="custom",
-            condition="writesOutsideTransaction > 0",
-            action="block",
-            message="A write stands outside a transaction.",
-        ),
-        Policy(
-            name="paymentRollback",
-            version=1,
-            description="A payment of a run that fails is compensated.",
-            type="custom",
-            condition="paymentsToRollBack > 0",
-            action="escalate",
-            message="A payment has to be compensated.",
-        ),
-    )
+    each["name"]: Policy(**each)
+    for each in json.loads(files(__package__).joinpath("product-policies.json").read_text("utf-8"))
 }
 
 

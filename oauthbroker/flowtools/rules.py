@@ -12,7 +12,7 @@ from oauthbroker.flowtools.spec import EXTERNAL, FlowTool, Node, has_effect
 GREEN, YELLOW, RED = "green", "yellow", "red"
 RISKS: Final = (GREEN, YELLOW, RED)
 MANY_ROWS: Final = 100
-_WRAPPERS: Final = frozenset({"retry", "timeout"})
+WRAPPERS: Final = frozenset({"retry", "timeout"})
 _EXISTING_ROWS: Final = frozenset({"update", "transition", "softDelete", "delete"})
 
 
@@ -44,9 +44,7 @@ def findings(tool: FlowTool) -> list[FlowFinding]:
     found += _unwrapped(graph, reached, "retry", "5")
     for name in (name for name in graph.nodes if name not in reached):
         todo = "connect it with an edge, or remove it"
-        found.append(
-            FlowFinding(rule="6", risk=RED, node=name, path=(), what="startNode does not lead here", todo=todo)
-        )
+        found.append(_at("6", RED, (), "startNode does not lead here", todo, node=name))
     found += _unwrapped(graph, reached, "timeout", "external-without-timeout")
     found += _transitions(graph, reached)
     for name in reached:
@@ -71,8 +69,8 @@ def concurrency_of(tool: FlowTool) -> str:
     return tool.written_concurrency or chosen
 
 
-def _at(rule: str, risk: str, way: Path, what: str, todo: str) -> FlowFinding:
-    return FlowFinding(rule=rule, risk=risk, node=way[-1] if way else "", path=way, what=what, todo=todo)
+def _at(rule: str, risk: str, way: Path, what: str, todo: str, *, node: str = "") -> FlowFinding:
+    return FlowFinding(rule=rule, risk=risk, node=node or "".join(way[-1:]), path=way, what=what, todo=todo)
 
 
 def _dead_ends(graph: Graph, tool: FlowTool, reached: Ways[str]) -> Iterator[FlowFinding]:
@@ -135,7 +133,7 @@ def _bare(graph: Graph, reached: Ways[str], name: str, wrapper: str) -> Path:
             return way
         for each in graph.before[way[0]]:
             kind = graph.nodes[each].type
-            if each in reached and kind not in _WRAPPERS:
+            if each in reached and kind not in WRAPPERS:
                 return (each, *way)
             if each in reached and kind != wrapper and each not in seen:
                 seen.add(each)
@@ -156,8 +154,7 @@ def _transitions(graph: Graph, reached: Ways[str]) -> Iterator[FlowFinding]:
         else:
             way = (*reached.to(name), *reversed(ahead.to(name)[:-1]))
         todo = "let the status say that the call is pending, and settle it in another flow"
-        what = "an external call in a status transition"
-        yield FlowFinding(rule="external-in-transition", risk=YELLOW, node=name, path=way, what=what, todo=todo)
+        yield _at("external-in-transition", YELLOW, way, "an external call in a status transition", todo, node=name)
 
 
 def _of_node(node: Node, tool: FlowTool) -> Iterator[tuple[str, str, str, str]]:

@@ -15,22 +15,28 @@ from oauthbroker.flowtools.acknowledgements import person
 from oauthbroker.flowtools.deploying_commands import AsJson, By, Flows, account, flaws_told, refusals_told, say
 from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.given_files import read_given
-from oauthbroker.flowtools.given_world import Config, Entities, GivenWorld, Mail, MailPassword, Sandbox
+from oauthbroker.flowtools.given_world import (
+    Config,
+    Database,
+    Entities,
+    GivenWorld,
+    Mail,
+    MailPassword,
+    Sandbox,
+    opened,
+)
 from oauthbroker.flowtools.source import MOST_BYTES, printable
 from oauthbroker.flowtools.versions import FlowVersions
 
 if TYPE_CHECKING:
+    from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.entities.definition import Entity
     from oauthbroker.flowtools.running.contract import FlowRuns
     from oauthbroker.flowtools.running.overview import RunLine
     from oauthbroker.flowtools.running.ports import Ports
     from oauthbroker.flowtools.running.result import RunResult
 
-Database = Annotated[
-    str, typer.Option(envvar="OAUTHBROKER_FLOWS_DATABASE", help="The database of entities and runs, as a URL.")
-]
 _ASK_A_PERSON: Final = 75  # EX_TEMPFAIL of sysexits.h
-_SQLITE: Final = "sqlite:///flows.db"
 
 
 def run(  # noqa: PLR0913  (options)
@@ -40,7 +46,7 @@ def run(  # noqa: PLR0913  (options)
     *,
     given: Annotated[str, typer.Option("--input", help="A file with the input as JSON, or - for stdin.")] = "",
     entities: Entities = [],  # noqa: B006
-    database: Database = _SQLITE,
+    database: Database = "",
     caller: Annotated[str, typer.Option("--as", help="The caller's id. Left out: the account of this process.")] = "",
     role: Annotated[list[str], typer.Option("--role", help="A role of the caller.")] = [],  # noqa: B006
     user: Annotated[str, typer.Option(help="The subject of the caller's own tokens, such as slack:user:T1:U1.")] = "",
@@ -60,10 +66,11 @@ def run(  # noqa: PLR0913  (options)
     with flaws_told(as_json=as_json), refusals_told():
         deployed, data = FlowVersions(flows, SystemClock()).deployed(name), _input(given)
         actor = Actor(id=caller or account(), roles=frozenset(role), turn=turn)
+        here = opened(database, config, absent="made" if apply else "refused")
         world = GivenWorld(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password)
 
         def call(found: list[Entity], ports: Ports) -> RunResult:
-            runs = _runs(database, found, ports, apply=apply)
+            runs = _runs(here, found, ports, apply=apply)
             flow = runs.ready(deployed.tool, deployed.policies)
             flow = replace(flow, withdrawn=deployed.withdrawn is not None)
             return runs.resume(flow, resume) if resume else runs.call(flow, data, actor)
@@ -78,16 +85,16 @@ def runs(
     tool: Annotated[str, typer.Option(help="Runs of this tool.")] = "",
     state: Annotated[str, typer.Option(help="Runs in this state, such as failed, parked, unknown or escalated.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="So many at most, the newest first.")] = 100,
-    database: Database = _SQLITE,
+    database: Database = "",
+    config: Config = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """List runs, the newest first, or show the steps of one. It shows no input and no result."""
-    from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.running import overview, tables
 
     where: dict[str, Any] = {name: value for name, value in (("id", run_id), ("tool", tool), ("state", state)) if value}
-    with refusals_told(), Opened(database).transaction() as connection:
+    with refusals_told(), opened(database, config).transaction() as connection:
         there = tables.exist(connection)
         rows = [_row(each) for each in overview.run_lines(connection, limit=limit, **where)] if there else []
         detail = overview.run_detail(connection, run_id) if run_id and rows else None
@@ -122,14 +129,13 @@ Run = Annotated[
 AnyRun = Annotated[str, typer.Argument(metavar="RUN", help="A run: flow runs lists them.")]
 
 
-def approve(run_id: Run, by: By = "", database: Database = _SQLITE) -> None:
+def approve(run_id: Run, by: By = "", database: Database = "", config: Config = None) -> None:
     """Let a stopped run pass the policy that asks; not for its own caller. It goes on by itself where flows are served,
     or with flow run --resume."""
-    from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.running import approvals
 
     with refusals_told():
-        approvals.approve(Opened(database), run_id, by=person(by or account()), account=account())
+        approvals.approve(opened(database, config), run_id, by=person(by or account()), account=account())
     typer.echo(f"run {run_id}: approved; it goes on where flows are served, or with flow run NAME --resume {run_id}")
 
 
@@ -137,22 +143,23 @@ def decline(
     run_id: Run,
     by: By = "",
     why: Annotated[str, typer.Option(help="A reason for those who look at the run.")] = "",
-    database: Database = _SQLITE,
+    database: Database = "",
+    config: Config = None,
 ) -> None:
     """End a stopped run. Its commits stay."""
-    from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.running import approvals
 
     with refusals_told():
         given = {"by": person(by or account()), "account": account()}
-        approvals.decline(Opened(database), run_id, **given, why=printable(why))
+        approvals.decline(opened(database, config), run_id, **given, why=printable(why))
     typer.echo(f"run {run_id}: declined")
 
 
 def retry(
     run_id: AnyRun,
     by: By = "",
-    database: Database = _SQLITE,
+    database: Database = "",
+    config: Config = None,
     *,
     happened: Annotated[
         bool | None,
@@ -161,40 +168,38 @@ def retry(
 ) -> None:
     """Let a run go on that failed or whose outcome is unknown: what certainly had no effect is tried again. It goes on
     by itself where flows are served, or with flow run --resume."""
-    from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.running import approvals
 
     with refusals_told():
         given = {"by": person(by or account()), "account": account()}
-        approvals.retry(Opened(database), run_id, **given, happened=happened)
+        approvals.retry(opened(database, config), run_id, **given, happened=happened)
     typer.echo(f"run {run_id}: it goes on where flows are served, or with flow run NAME --resume {run_id}")
 
 
-def cancel(run_id: AnyRun, by: By = "", database: Database = _SQLITE) -> None:
+def cancel(run_id: AnyRun, by: By = "", database: Database = "", config: Config = None) -> None:
     """End a run that has not ended. Its commits stay, and its charges are refunded."""
-    from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.running import approvals
 
     with refusals_told():
         given = {"by": person(by or account()), "account": account()}
-        state = approvals.cancel(Opened(database), run_id, **given)
+        state = approvals.cancel(opened(database, config), run_id, **given)
     later = f"; it ends where flows are served, or with flow run NAME --resume {run_id}"
     typer.echo(f"run {run_id}: cancelled{'' if state == 'failed' else later}")
 
 
 def plan(
     entities: Annotated[list[Path], typer.Argument(metavar="ENTITY...", help="Entities: files, or folders of them.")],
-    database: Database = _SQLITE,
+    database: Database = "",
+    config: Config = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Show how the tables would change to fit the entities, and change nothing. Status 1: data would be lost."""
     from oauthbroker.flowtools.entities import tables
-    from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.serving.entity_files import entities_in
 
     with flaws_told(as_json=as_json), refusals_told():
-        changes = tables.plan(Opened(database), entities_in(entities))
+        changes = tables.plan(opened(database, config, absent="empty"), entities_in(entities))
     answer = {"changes": [{"what": each.what, "refused": each.refused or None} for each in changes]}
     say(answer, map(str, changes) if changes else ["the tables fit the entities"], as_json=as_json)
     raise typer.Exit(1 if any(each.refused for each in changes) else 0)
@@ -209,15 +214,13 @@ def _input(given: str) -> Any:
     return decode_json(raw, Code.REQUEST_INVALID, most_values=MOST_BYTES)
 
 
-def _runs(database: str, entities: list[Entity], ports: Ports, *, apply: bool) -> FlowRuns:
+def _runs(database: Opened, entities: list[Entity], ports: Ports, *, apply: bool) -> FlowRuns:
     from oauthbroker.flowtools.entities import tables
-    from oauthbroker.flowtools.entities.database import Database as Opened
     from oauthbroker.flowtools.running.contract import FlowRuns
 
-    opened = Opened(database)
     if apply:
-        tables.apply(opened, entities)
-    return FlowRuns(opened, entities, ports)
+        tables.apply(database, entities)
+    return FlowRuns(database, entities, ports)
 
 
 def _row(run: RunLine) -> dict[str, Any]:

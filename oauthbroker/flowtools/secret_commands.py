@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import Annotated, Final
 
 import typer
 
-from oauthbroker import BrokerError, Code, open_broker
+from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.deploying_commands import AsJson, say
+from oauthbroker.flowtools.given_world import with_broker
 from oauthbroker.flowtools.serving import webhook_secrets as kept
 
-if TYPE_CHECKING:
-    from oauthbroker import Broker
-
-T = TypeVar("T")
 Config = Annotated[Path, typer.Option(help="The broker's configuration.")]
 Name = Annotated[str, typer.Argument(help="The name that `webhookSecret` of a trigger has.")]
 _FOLDER: Final = Path("config")
@@ -37,14 +32,14 @@ def set_(
         text = sys.stdin.buffer.read(_MOST).decode()
     except UnicodeDecodeError:
         raise BrokerError(Code.REQUEST_INVALID, note="the secret is no text") from None
-    _do(config, lambda broker: kept.set_secret(broker, name, text, keep=not only))
+    with_broker(config, lambda broker: kept.set_secret(broker, name, text, keep=not only))
     typer.echo(f"{name}: stored")
 
 
 @secret.command("list")
 def list_(config: Config = _FOLDER, *, as_json: AsJson = False) -> None:
     """List the names of secrets, each with the number of valid ones."""
-    found = _do(config, kept.secret_names)
+    found = with_broker(config, kept.secret_names)
     answer = {"secrets": [{"name": name, "valid": count} for name, count in found.items()]}
     say(answer, [f"{name}  {count} valid" for name, count in found.items()], as_json=as_json)
 
@@ -52,14 +47,6 @@ def list_(config: Config = _FOLDER, *, as_json: AsJson = False) -> None:
 @secret.command("remove")
 def remove(name: Name, config: Config = _FOLDER) -> None:
     """Remove a secret. Webhooks with it are refused from then on."""
-    if not _do(config, lambda broker: kept.remove_secret(broker, name)):
+    if not with_broker(config, lambda broker: kept.remove_secret(broker, name)):
         raise BrokerError(Code.NOT_FOUND, note="no secret has this name")
     typer.echo(f"{name}: removed")
-
-
-def _do(config: Path, work: Callable[[Broker], Awaitable[T]]) -> T:
-    async def done() -> T:
-        async with open_broker(config, background=False) as broker:
-            return await work(broker)
-
-    return asyncio.run(done())

@@ -13,6 +13,7 @@ from typing import Any, Final
 import yaml
 
 from oauthbroker import BrokerError, Code, decode_json
+from oauthbroker.flowtools.json_faults import json_fault
 
 Keys = tuple[str | int, ...]
 MOST_BYTES: Final = 1024 * 1024
@@ -110,7 +111,10 @@ def read_source(raw: bytes, file: str) -> FlowSource:
         places = {path: where for path, _, where in _json_places(text)}
     if len(places) > MOST_VALUES:
         raise refuse(f"more than {MOST_VALUES} values", "split it")
-    return FlowSource(file=file, data=data, places=places, digest=hashlib.sha256(raw).hexdigest())
+    source = FlowSource(file=file, data=data, places=places, digest=hashlib.sha256(raw).hexdigest())
+    if (fault := json_fault(data)) is not None:
+        raise FlowRefused([source.flaw(fault[0], f"a value that no flow takes ({fault[1]})", "write another one")])
+    return source
 
 
 def _limit(text: str, refuse: Any) -> None:
@@ -183,12 +187,10 @@ class _Yaml:
                     if roots:
                         raise self.refuse("a second document", "write one document to a file", *_where(event))
                     roots.append(self.value(next(events), events, ()))
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
             at = (mark.line + 1, mark.column + 1) if mark else (1, 1)
             raise self.refuse("this is not well-formed YAML", "correct it", *at) from None
-        except yaml.YAMLError:
-            raise self.refuse("this is not well-formed YAML", "correct it") from None
         if not roots:
             raise self.refuse("an empty file", "write one document")
         return roots[0], self.places

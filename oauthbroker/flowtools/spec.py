@@ -133,6 +133,11 @@ def read_name(node: Node) -> str:
     return str(node.config.get("entity") or node.config.get("composite") or "") if node.type == "read" else ""
 
 
+def is_one(config: Mapping[str, Any]) -> bool:
+    """Tell whether a read or write means one row: by id alone, or a limit of 1."""
+    return set(config.get("filter", ())) == {"id"} or config.get("limit") == 1
+
+
 def policy_names(tool: FlowTool) -> list[tuple[Keys, str]]:
     """Return the policies that a tool and its nodes name, each with its path in the document."""
     checks = (node for node in tool.nodes.values() if node.type == "policyCheck")

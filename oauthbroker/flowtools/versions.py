@@ -175,11 +175,8 @@ class FlowVersions:
                     known = self.deployed(other)
             if known is None or known.withdrawn:
                 continue
-            if known.tool.route and known.tool.route == tool.route:
-                name, version = known.tool.name, known.tool.version
-                what = f"{tool.name} has the method and path of {name} version {version}, which serves"
-                todo = f"write another path, or activate another version of {name}"
-                raise FlowRefused([tool.source.flaw(("trigger", "path"), what, todo)])
+            if same_route([known.tool, tool]):
+                raise FlowRefused([route_flaw(tool, known.tool, ", which serves")])
             if same_secret([known.tool, tool]):
                 raise FlowRefused([secret_flaw(tool, known.tool)])
 
@@ -195,7 +192,7 @@ class FlowVersions:
         path, raw = self._files.path(name, _VERSIONS, number), document["specification"].encode()
         if hashlib.sha256(raw).hexdigest() != document["digest"]:
             raise refused(path, *DAMAGED)
-        tool = load_tool(raw, f"{path}.{'yaml' if document['yaml'] else 'json'}")
+        tool = load_tool(raw, f"{name}@{number}.{'yaml' if document['yaml'] else 'json'}")
         if (tool.name, tool.version, document["version"]) != (name, number, number):
             raise refused(path, *DAMAGED)
         policies = tuple(load_policy(json.dumps(each).encode(), str(path)) for each in document["policies"])
@@ -217,6 +214,12 @@ def same_route(tools: Iterable[FlowTool]) -> list[tuple[FlowTool, FlowTool]]:
     seen: dict[tuple[str, str], FlowTool] = {}
     routed = [each for each in tools if each.route]
     return [(seen[each.route], each) for each in routed if each.route and seen.setdefault(each.route, each) is not each]
+
+
+def route_flaw(tool: FlowTool, other: FlowTool, more: str = "") -> Flaw:
+    what = f"{tool.name} has the method and path of {other.name} version {other.version}{more}"
+    todo = f"write another path, or activate another version of {other.name}"
+    return tool.source.flaw(("trigger", "path"), what, todo)
 
 
 def same_secret(tools: Iterable[FlowTool]) -> list[tuple[FlowTool, FlowTool]]:

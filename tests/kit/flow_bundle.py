@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker import SystemClock
+from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.running.result import RunResult
+from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.versions import FlowVersions
 from tests.unit.flowtools.kit import chain, written
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT
@@ -65,3 +68,10 @@ def deploy(folder: Path, document: dict[str, Any], *, activate: bool = False, by
 def jwt(sub: str = "ada", roles: tuple[str, ...] = ("staff",), **more: Any) -> str:
     claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": sub, "exp": time.time() + 600, "roles": list(roles)}
     return token({**claims, **more})
+
+
+async def call(
+    service: FlowService, reference: str, data: Any, actor: Actor | None, *, key: str | None = None
+) -> RunResult:
+    """Run a tool of a service to its end, as a request does."""
+    return await service.work(lambda: service.runs.call(service.flow(reference), data, actor, key=key))

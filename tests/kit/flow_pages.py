@@ -13,7 +13,7 @@ from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.serving.service import FlowService
-from tests.kit.flow_bundle import INPUT, OUTPUT, SERVICE, STAFF, bundle, deploy, note_tool
+from tests.kit.flow_bundle import INPUT, OUTPUT, SERVICE, STAFF, bundle, call, deploy, note_tool
 from tests.unit.flowtools.kit import chain, written
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT
 
@@ -68,7 +68,7 @@ async def furnish(folder: Path) -> dict[str, str]:
     ids = {}
     async with flow_service(folder) as service:
         for name, number in (("note", 0), ("checked", 2), ("computed", 1), ("hostile", 0)):
-            result = await service.call(name, {"text": f"{MARKER} {name}", "n": number}, ADA)
+            result = await call(service, name, {"text": f"{MARKER} {name}", "n": number}, ADA)
             ids[name] = str(result.run)
     return ids
 

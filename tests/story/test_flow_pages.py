@@ -19,6 +19,7 @@ from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.web.security_headers import content_security_policy, security_headers
 from tests.kit.callback_pages import assert_error_page
+from tests.kit.flow_bundle import call
 from tests.kit.flow_pages import ADA, HOSTILE, MARKER, flow_service, furnish, resources_of
 from tests.kit.running_broker import Harness, running, user_app
 from tests.story.signed_in import ADMIN, ADMIN_LOGIN, operator_browser
@@ -215,7 +216,7 @@ async def test_a_page_waits_for_no_run_that_writes_and_a_run_for_no_page(office:
             assert office.runs["note"][:12] in await office.shown("/runs")
         with service.database.reading() as connection:
             connection.exec_driver_sql("SELECT * FROM flow_run")
-            assert (await service.call("note", {"text": "x", "n": 0}, ADA)).state == "succeeded"
+            assert (await call(service, "note", {"text": "x", "n": 0}, ADA)).state == "succeeded"
 
 
 async def test_without_the_database_runs_are_away_and_versions_are_shown(

@@ -182,7 +182,7 @@ async def test_a_run_that_fails_tells_its_code_and_its_message(agent: Agent):
     agent.flows.follow()
     refused = await agent.call(0)
     assert refused.error is not None
-    assert ("forbidden", "the caller has none of the allowed roles") == (refused.error.name, refused.error.message)
+    assert ("forbidden", "the tool asks for one of the roles admin") == (refused.error.name, refused.error.message)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ Its clock and its random numbers are those of the runs, so that processes on sev
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -83,6 +84,13 @@ def is_lost_race(error: Exception) -> bool:
     return getattr(error.orig, "sqlstate", None) in _LOST_RACES or "database is locked" in str(error.orig)
 
 
+def sqlite_file(url: str) -> Path | None:
+    """Return the file of a database; None for one in memory, and for a server's."""
+    scheme, _, rest = url.partition(":///")
+    file = rest.partition("?")[0]
+    return None if scheme != "sqlite" or file in {"", ":memory:"} or file.startswith("file:") else Path(file)
+
+
 def _engine(url: str) -> Engine:
     """Return an engine for `sqlite:///file` or `postgresql://...`. Raises ValueError for another URL."""
     scheme, separator, rest = url.partition("://")
@@ -94,6 +102,9 @@ def _engine(url: str) -> Engine:
         engine = create_engine(url)
     except ArgumentError:
         raise ValueError("the URL of the database cannot be read") from None
+    if (file := sqlite_file(url)) is not None:
+        with suppress(OSError):  # the connection tells why it cannot be opened
+            file.touch(mode=0o600)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

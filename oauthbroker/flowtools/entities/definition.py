@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, Final
 
-from oauthbroker.flowtools.expressions import NUMBER, TEXT, TRUTH, Expression, ExpressionRefused, Names, Scope
+from oauthbroker.flowtools.expression_text import ExpressionRefused
+from oauthbroker.flowtools.expressions import NUMBER, TEXT, TRUTH, Expression, Names, Scope
 from oauthbroker.flowtools.shapes import schema_judge, shape_flaws
 from oauthbroker.flowtools.source import FlowRefused, Keys, read_source
 from oauthbroker.flowtools.spec import RESERVED, lower_camel

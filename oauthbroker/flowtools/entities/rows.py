@@ -11,6 +11,7 @@ from oauthbroker.flowtools.entities.definition import Entity, Parts, judge_of
 from oauthbroker.flowtools.entities.tables import table_of
 from oauthbroker.flowtools.expressions import EvaluationFailed
 from oauthbroker.flowtools.failures import Actor, FlowFailed
+from oauthbroker.flowtools.json_faults import scalar_fault
 from oauthbroker.flowtools.spec import lower_camel
 
 MOST_ROWS: Final = 1000  # of one read or write without a limit of its own
@@ -145,7 +146,10 @@ class Rows:
         policy, actor = entity.row_policy, self._actor
         bound = policy and policy.field in values and not (actor and actor.roles & policy.all_rows)
         if policy and bound and (actor is None or values[policy.field] != actor.id):
-            raise FlowFailed("rowForbidden", f"a row of {entity.name} for another owner")
+            raise FlowFailed(
+                "rowForbidden",
+                f"a row of {entity.name} for another owner: {entity.name}.{policy.field} is not the caller's id",
+            )
         return values
 
     def _fits(self, name: str, filter_: Values) -> list[ColumnElement[bool]]:
@@ -162,7 +166,7 @@ class Rows:
             return None
         declared = entity.fields.get(field)
         kind = declared.type if declared else "integer" if field == "version" else "string"
-        if (isinstance(value, str) and not _is_text(value)) or not judge_of(kind).is_valid(value):
+        if scalar_fault(value) or not judge_of(kind).is_valid(value):
             raise FlowFailed("valueInvalid", f"{entity.name}.{field} is no {kind}")
         if kind == "uuid" or field == "id":
             return str(value).lower()
@@ -174,11 +178,8 @@ def known_fields(entity: Entity) -> frozenset[str]:
     return frozenset({*entity.fields, "id", "version", *(["status"] if entity.status else [])})
 
 
-def _is_text(value: str) -> bool:
-    """Tell whether both databases can keep a text."""
-    return "\0" not in value and not any("\ud800" <= each <= "\udfff" for each in value)
-
-
 def _as_json(row: Row[Any], table: Table) -> dict[str, Any]:
     found = {f"{name.name}": value for name, value in zip(table.columns, row, strict=True)}
+    if odd := [name for name, value in found.items() if scalar_fault(value)]:
+        raise FlowFailed("valueInvalid", f"{table.name}.{odd[0]} has a value that no flow takes")
     return {name: value for name, value in found.items() if name != "deletedAt" or value}

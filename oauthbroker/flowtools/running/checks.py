@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
-from oauthbroker.flowtools.failures import Actor, FlowFailed
+from oauthbroker.flowtools.failures import Actor, FlowFailed, input_invalid
+from oauthbroker.flowtools.json_faults import json_fault, pointer
 from oauthbroker.flowtools.running.flow import ReadyFlow
 
 
 def validate_input(flow: ReadyFlow, data: Any) -> None:
     """Step 1: judge the input by its schema. The refusal names places and no values."""
-    try:
-        json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
-        error = next(iter(flow.input.iter_errors(data)), None)
-    except (TypeError, ValueError):
-        raise FlowFailed("inputInvalid", "the input is no JSON") from None
-    if error is not None:
-        where = ".".join(map(str, error.instance_path)) or "the input"
-        raise FlowFailed("inputInvalid", f"{where}: breaks {error.kind.name}")
+    if (fault := json_fault(data)) is not None:
+        raise input_invalid("the input has a value that no flow takes", [(pointer(fault[0]), fault[1])])
+    if not isinstance(data, dict) or not flow.input.is_valid(data):
+        raise input_invalid("the input breaks its schema", _broken(flow, data))
+
+
+def _broken(flow: ReadyFlow, data: Any) -> Iterator[tuple[str, str]]:
+    """Yield the places at which an input breaks its schema: a missing member, and one too much, by its name."""
     if not isinstance(data, dict):
-        raise FlowFailed("inputInvalid", "the input is no object")
+        yield "", "type"
+        return
+    for error in flow.input.iter_errors(data):
+        keyword, facts = error.kind.name, error.kind.as_dict()
+        names = [facts["property"]] if keyword == "required" else facts.get("unexpected", [])
+        yield from ((pointer([*error.instance_path, *each]), keyword) for each in ([[name] for name in names] or [[]]))
 
 
 def authorise(flow: ReadyFlow, actor: Actor | None) -> None:
@@ -30,7 +38,8 @@ def authorise(flow: ReadyFlow, actor: Actor | None) -> None:
         if flow.tool.auth_required or flow.tool.allowed_roles:
             raise FlowFailed("unauthenticated", "the tool needs an authenticated caller")
     elif flow.tool.allowed_roles and not actor.roles & set(flow.tool.allowed_roles):
-        raise FlowFailed("forbidden", "the caller has none of the allowed roles")
+        roles = ", ".join(flow.tool.allowed_roles)
+        raise FlowFailed("forbidden", f"the tool asks for one of the roles {roles}")
 
 
 def who(actor: Actor | None) -> tuple[Any, ...]:
@@ -45,10 +54,16 @@ def idempotency_key(flow: ReadyFlow, data: Any, actor: Actor | None, call: str |
     The key of a tool is one for all callers, unless its expression has `caller.id`: a reservation is not charged twice
     for two callers. An id is the caller's own, and two callers never share one.
     """
-    if flow.tool.idempotency_key is not None:
-        values = {"input": data, "caller": {"id": actor.id if actor else ""}}
-        return hashlib.sha256(str(flow.value(("idempotencyKey",), values)).encode()).hexdigest()
-    return None if call is None else own_key("call", actor, call)
+    if flow.tool.idempotency_key is None:
+        return None if call is None else own_key("call", actor, call)
+    values, path = {"input": data, "caller": {"id": actor.id if actor else ""}}, ("idempotencyKey",)
+    with suppress(FlowFailed):
+        if isinstance(value := flow.value(path, values), str):
+            return hashlib.sha256(value.encode()).hexdigest()
+    expression = flow.verdict.expressions[path]
+    names = [name.split(".") for name in expression.nulls(values) or expression.reads]
+    places = [pointer(steps) for root, *steps in names if root == "input"]
+    raise input_invalid("the idempotency key is no text", [(each, path[0]) for each in places])
 
 
 def own_key(kind: str, actor: Actor | None, text: str) -> str:

@@ -14,9 +14,9 @@ from oauthbroker.flowtools.policies import Policy
 from oauthbroker.flowtools.running import journal, lifecycle
 from oauthbroker.flowtools.running.accepting import Acceptance, Call, Claim
 from oauthbroker.flowtools.running.flow import ReadyFlow, ready
-from oauthbroker.flowtools.running.journal import FAILED, PARKED, RUNNING, RunRecord
+from oauthbroker.flowtools.running.journal import PARKED, RUNNING, RunRecord
 from oauthbroker.flowtools.running.ports import Ports
-from oauthbroker.flowtools.running.result import RunResult, told
+from oauthbroker.flowtools.running.result import RunResult, refusal, told
 from oauthbroker.flowtools.running.tables import prepare
 from oauthbroker.flowtools.running.working import FlowOf, Worker, is_of
 from oauthbroker.flowtools.spec import FlowTool
@@ -64,7 +64,7 @@ class FlowRuns:
         try:
             run, is_taken = self._acceptance.checked(flow, given)
         except FlowFailed as error:
-            return RunResult(run=None, state=FAILED, code=error.code, message=error.message)
+            return refusal(error)
         return self._worker.go(run, lambda _: flow) if is_taken else self.go_on(flow, run)
 
     def accept(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from oauthbroker import Turn
+from oauthbroker.flowtools.json_faults import json_fault
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.ports import (
@@ -98,17 +99,18 @@ def adapter_of(flow: ReadyFlow, node: Node) -> Adapter:
 
 
 def sent(way: Adapter | Requests, effect: Effect) -> Any:
-    """Send an effect, and return its answer as JSON. Raises the exceptions of the port: whatever else an adapter raises
-    or returns, the effect may have happened."""
+    """Send an effect, and return its answer as JSON that a flow takes. Raises the exceptions of the port: if an adapter
+    raises or returns something else, the effect may have happened."""
     try:
-        answer = way.send(effect)
-        json.dumps(answer, allow_nan=False)
+        answer = json.loads(json.dumps(way.send(effect), allow_nan=False))
     except (NotSent, EffectRefused, AnswerLost, ConsentNeeded):
         raise
     except Exception as error:  # noqa: BLE001  (of an adapter, which is not ours)
         word = type(error).__name__
     else:
-        return answer
+        if json_fault(answer) is None:
+            return answer
+        word = "an answer that no flow takes"
     raise AnswerLost(f"the adapter failed with {word}")
 
 
@@ -130,8 +132,3 @@ def row_id(run: str, node: str) -> str:
     """Return the id of a row that a node creates: the same in each attempt, so that it cannot be created twice."""
     digits = hashlib.sha256(f"{run}\n{node}".encode()).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-8{digits[17:20]}-{digits[20:32]}"
-
-
-def is_one(config: Mapping[str, Any]) -> bool:
-    """Tell whether a read or write means one row: by id alone, or a limit of 1."""
-    return set(config.get("filter", ())) == {"id"} or config.get("limit") == 1

@@ -35,11 +35,15 @@ class ReadyFlow:
     withdrawn: bool = False
 
     def value(self, path: Keys, values: Mapping[str, Any]) -> Any:
-        """Return the value of an expression. Raises FlowFailed."""
+        """Return the value of an expression. Raises FlowFailed: `notFound` if a row that it reads was not found."""
+        expression, place = self.verdict.expressions[path], ".".join(map(str, path))
         try:
-            return self.verdict.expressions[path].value(values)
+            return expression.value(values)
         except EvaluationFailed as error:
-            raise FlowFailed("expressionFailed", f"{'.'.join(map(str, path))} has no value: {error}") from None
+            why = error
+        if lacking := [name for name in expression.nulls(values) if "." not in name]:
+            raise FlowFailed("notFound", f"{place} needs the row {lacking[0]}, and none was found")
+        raise FlowFailed("expressionFailed", f"{place} has no value: {why}")
 
     def values(self, node: Node, member: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of a member of a node's config that maps names to expressions."""

@@ -21,6 +21,7 @@ from oauthbroker import (
     TurnAuth,
     decode_json,
 )
+from oauthbroker.flowtools.json_faults import json_fault
 from oauthbroker.flowtools.running.ports import (
     AGENT,
     ASK_SECONDS,
@@ -145,6 +146,8 @@ def _answer(status: int, kind: str, body: bytes, lost: type[Exception]) -> dict[
     if "json" in kind and body:
         with suppress(BrokerError):  # it stays a text
             text = decode_json(body, Code.REQUEST_INVALID, most_values=MOST_VALUES)
+    if json_fault(text) is not None:
+        raise lost("an answer with a value that no flow takes")
     return {"status": status, "body": text}
 
 

@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oauthbroker import AuthorizationRequired
-from oauthbroker.flowtools.running.journal import RunRecord
+from oauthbroker.flowtools.failures import FlowFailed
+from oauthbroker.flowtools.running.journal import FAILED, RunRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """The end of a call. `state` is succeeded, failed, escalated (a person has to decide), unknown (an answer was
     lost), parked (a user has to consent) or running (in another process). `authorization` has the link of a parked run,
-    for its user alone; it is not stored."""
+    for its user alone; it is not stored. `errors` are those of FlowFailed."""
 
     run: str | None
     state: str
@@ -22,6 +23,12 @@ class RunResult:
     message: str | None = None
     notes: tuple[str, ...] = ()
     authorization: AuthorizationRequired | None = None
+    errors: tuple[tuple[str, str], ...] = ()
+
+
+def refusal(error: FlowFailed) -> RunResult:
+    """Return the end of a call that was refused before it became a run."""
+    return RunResult(run=None, state=FAILED, code=error.code, message=error.message, errors=error.errors)
 
 
 def told(run: RunRecord) -> RunResult:

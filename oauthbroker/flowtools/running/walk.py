@@ -21,11 +21,12 @@ from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.running import lifecycle
 from oauthbroker.flowtools.running.approvals import approved
 from oauthbroker.flowtools.running.charges import unrefunded
-from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, is_one, repeatable, row_id, sent
+from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, repeatable, row_id, sent
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import (
     DONE,
     RETRY,
+    RUNNING,
     SENT,
     SUCCEEDED,
     UNKNOWN,
@@ -40,7 +41,7 @@ from oauthbroker.flowtools.running.journal import (
 from oauthbroker.flowtools.running.policing import Facts, judge_policies
 from oauthbroker.flowtools.running.ports import ASK_SECONDS, AnswerLost, ConsentNeeded, Effect, EffectRefused, NotSent
 from oauthbroker.flowtools.running.tries import Tries
-from oauthbroker.flowtools.spec import EXTERNAL, Node, lower_camel, read_name
+from oauthbroker.flowtools.spec import EXTERNAL, Node, is_one, lower_camel, read_name
 
 
 class EffectUnknown(Exception):
@@ -84,7 +85,8 @@ class Walk:
         another one has it, or the answer of our last commit was lost."""
         self._lock()
         self.connection = self.database.engine.connect()
-        is_new = self.run.taken == 1 and not self.run.takes and not self.tries.committed  # and has no step
+        is_fresh = self.run.state == RUNNING and self.run.taken == 1 and not self.run.takes
+        is_new = is_fresh and not self.tries.committed  # and has no step
         now = self.run if is_new else find_run(self.connection, id=self.run.id)
         if now is None or (now.taken, now.state) != (self.run.taken, self.run.state):
             raise LeaseLost(self.run.id)
@@ -212,7 +214,7 @@ class Walk:
         config = node.config
         entity, parts = read_from(self.entities, config)
         assert entity is not None  # noqa: S101  (ready has found it)
-        filter_ = self.flow.values(node, "filter", self._values) | self._fields
+        filter_ = self._fields | self.flow.values(node, "filter", self._values)
         lock, most = self.flow.verdict.concurrency == "pessimistic", MOST_COMPOSITES if parts else MOST_ROWS
         found = self._rows.read_with(entity.name, parts, filter_, config.get("limit", most), lock=lock)
         if is_one(config):

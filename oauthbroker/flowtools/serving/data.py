@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from oauthbroker import BrokerError, Code, RoomResource, RoomResources, RoomTraces
-
-SQLITE: Final = "sqlite:///"
 
 
 def database_url(resource: RoomResource, store: Path) -> str:
     """Return the URL of the database: the configured one, or SQLite beside the store."""
     secret = resource.secrets.get(("database",))
-    return f"{SQLITE}{store.with_name(f'{store.name}-flows.db')}" if secret is None else secret.reveal()
+    return f"sqlite:///{store.with_name(f'{store.name}-flows.db')}" if secret is None else secret.reveal()
 
 
 def urls_of(bundle: Any) -> list[str]:
@@ -32,10 +30,10 @@ async def erase_subject(bundle: Any, subject: str, *, dry_run: bool) -> RoomTrac
 def _erased(url: str, subject: str, *, dry_run: bool) -> RoomTraces:
     from sqlalchemy.exc import SQLAlchemyError
 
-    from oauthbroker.flowtools.entities.database import Database
+    from oauthbroker.flowtools.entities.database import Database, sqlite_file
     from oauthbroker.flowtools.running.erasing import erase
 
-    if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).exists():
+    if (file := sqlite_file(url)) is not None and not file.exists():
         return RoomTraces()
     database = Database(url)
     try:

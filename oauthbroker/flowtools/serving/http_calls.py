@@ -19,13 +19,12 @@ from oauthbroker.flowtools.serving.service import FlowService
 
 TOOLS: Final = "/v1/flowtools/tools/{name}"
 PATHS: Final = "/v1/flowtools/api/{path:path}"
+_IN_QUERY: Final = ("GET", "DELETE")  # their input
 _LONGEST_KEY: Final = 255
 _PENDING: Final = frozenset({"parked", "running", "failing", "escalated"})
 _OURS: Final = {
     "inputInvalid": Code.REQUEST_INVALID,
-    "unauthenticated": Code.UNAUTHENTICATED,
-    "forbidden": Code.NOT_ALLOWED,
-    "rowForbidden": Code.NOT_ALLOWED,
+    **dict.fromkeys(("forbidden", "rowForbidden"), Code.NOT_ALLOWED),
     "notFound": Code.NOT_FOUND,
 }
 _STATUS: Final = {
@@ -34,7 +33,9 @@ _STATUS: Final = {
         ("assertFailed", "invariantBroken", "policyBlocked", "consentRefused", "declined", "cancelled", "undecided"),
         422,
     ),
-    **dict.fromkeys(("requestInvalid", "valueInvalid", "valueMissing", "tooManyRows", "writeUnbounded"), 422),
+    **dict.fromkeys(
+        ("expressionFailed", "requestInvalid", "valueInvalid", "valueMissing", "tooManyRows", "writeUnbounded"), 422
+    ),
     **dict.fromkeys(("versionWithdrawn", "answerGone"), HTTPStatus.GONE),
     **dict.fromkeys(("externalFailed", "unknown"), 502),
 }
@@ -65,10 +66,8 @@ class HttpCalls:
         custom: dict[str, Any] = {"path": PATHS, "parameters": CustomPath, "handler": self._custom, **given}
         return [
             RoomRoute(method="POST", path=TOOLS, parameters=ToolPath, handler=self._tool, **given),
-            RoomRoute(method="GET", query=AnyQuery, **custom),
-            RoomRoute(method="DELETE", query=AnyQuery, **custom),
-            RoomRoute(method="POST", **custom),
-            RoomRoute(method="PUT", **custom),
+            *(RoomRoute(method=method, query=AnyQuery, **custom) for method in _IN_QUERY),
+            *(RoomRoute(method=method, **custom) for method in ("POST", "PUT")),
         ]
 
     async def _tool(self, call: RoomCall) -> Response:
@@ -81,10 +80,10 @@ class HttpCalls:
         wanted = (call.request.method, f"/{call.path.path}")
         there = [flow for flow in self._service.serving.values() if flow.tool.route == wanted]
         found = [flow for flow in there if not flow.withdrawn] or there
-        if len(found) != 1:
+        if len(found) != 1 or b"%2f" in call.request.scope.get("raw_path", b"").lower():  # it ends no segment
             raise BrokerError(Code.NOT_FOUND)
-        in_query = wanted[0] in {"GET", "DELETE"}
-        data = from_query(found[0].tool.input, call.query.model_extra or {}) if in_query else await _body(call)
+        query = call.query.model_extra or {} if wanted[0] in _IN_QUERY else None
+        data = await _body(call) if query is None else from_query(found[0].tool.input, query)
         return await self._answered(call, found[0], data)
 
     async def _answered(self, call: RoomCall, flow: ReadyFlow, data: Any) -> Response:
@@ -102,8 +101,8 @@ def from_query(schema: Mapping[str, Any], query: Mapping[str, str]) -> dict[str,
 
 
 def answer(result: RunResult) -> Response:
-    """Return the answer to a caller: 200 with the output, 202 for a run that is not over, or a problem (RFC 9457).
-    Raises the broker's own error for a refusal that it has a code for."""
+    """Return the answer to a caller: 200 with the output, 202 for a run that is not over, or a problem (RFC 9457),
+    whose `errors` are places in the input. Raises `unauthenticated`, which has a header of its own."""
     headers = {"flow-run": result.run} if result.run else {}
     if result.state == "succeeded":
         return JSONResponse(result.output, headers=headers)
@@ -111,11 +110,14 @@ def answer(result: RunResult) -> Response:
         asked = {"authorization": result.authorization.to_json()} if result.authorization else {}
         return JSONResponse({"run": result.run, "state": result.state, **asked}, 202, headers)
     code = result.code or result.state
-    if code in _OURS:
-        raise BrokerError(_OURS[code])
-    status = _STATUS.get(code, 500)
+    if code == "unauthenticated":
+        raise BrokerError(Code.UNAUTHENTICATED)
+    ours = _OURS.get(code)
+    status = ours.status if ours else _STATUS.get(code, 500)
     said = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": result.message}
-    told = {**said, "code": code, "retryable": False, "run": result.run}
+    told = {**said, "code": ours.value if ours else code, "retryable": False, "run": result.run}
+    if result.errors:
+        told["errors"] = [{"pointer": pointer, "keyword": keyword} for pointer, keyword in result.errors]
     return JSONResponse(told, status, headers, media_type="application/problem+json")
 
 

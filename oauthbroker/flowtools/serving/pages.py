@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -117,17 +118,15 @@ class FlowPages:
 
     def _withdrawn(self, name: str, number: int) -> bool:
         """Tell whether a version is withdrawn. One whose record is damaged is refused as one is."""
-        try:
+        with suppress(FlowRefused):
             return self._versions.withdrawn(name, number) is not None
-        except FlowRefused:
-            return True
+        return True
 
     def _serves(self, name: str) -> int | None:
         """Return the version that serves; None if there is none, or if its record is damaged."""
-        try:
+        with suppress(FlowRefused):
             return self._versions.serving(name)
-        except FlowRefused:
-            return None
+        return None
 
     def _version(self, visit: RoomVisit, name: str, number: str) -> RoomView:
         flaws, flow = list[str](), None

@@ -88,7 +88,7 @@ def _service(broker: Broker, resources: RoomResources) -> FlowService:
     if ("database",) not in resource.secrets and settings.store_url_env:
         note = "a broker whose store is in PostgreSQL needs FlowService.spec.database: its hosts share one"
         raise BrokerError(Code.CONFIG_INVALID, note=note)
-    store = Path(settings.store_root).absolute()
+    store = Path(settings.store_root)
     try:
         ports = ports_of(resource, broker)
         return FlowService(resource, resources.folder or Path(), store=store, ports=ports)

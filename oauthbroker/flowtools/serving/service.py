@@ -25,10 +25,9 @@ from oauthbroker.flowtools.running.erasing import expire
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.ports import Ports
-from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.running.resuming import to_its_end
 from oauthbroker.flowtools.serving.callers import identity
-from oauthbroker.flowtools.serving.data import SQLITE, database_url
+from oauthbroker.flowtools.serving.data import database_url
 from oauthbroker.flowtools.serving.entity_files import entities_in
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.source import FlowRefused
@@ -49,11 +48,10 @@ class FlowService:
         self.spec: FlowServiceSpec = resource.spec
         self.folder = folder
         self.versions = FlowVersions(folder / self.spec.flows, SystemClock())
-        url = database_url(resource, store)
         self._own = ("database",) not in resource.secrets
         if self._own:
-            _make(Path(url.removeprefix(SQLITE)))
-        self.database = Database(url)
+            store.parent.mkdir(parents=True, exist_ok=True)
+        self.database = Database(database_url(resource, store))
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="flow")
         self.ready = asyncio.Event()
         self.serving: Mapping[str, ReadyFlow] = {}
@@ -76,7 +74,9 @@ class FlowService:
         Raises `notFound` if it is not deployed, `configInvalid` if it cannot run, and `storeUnavailable`. A withdrawn
         version is returned as such: it refuses new calls.
         """
-        runs, (name, _, number) = self.runs, reference.partition("@")
+        runs, (name, at, number) = self.runs, reference.partition("@")
+        if at and not number:
+            raise BrokerError(Code.NOT_FOUND)
         try:
             number = number or str(self.versions.serving(name) or "")
             if (name, number) not in self._kept:
@@ -105,10 +105,6 @@ class FlowService:
         """Return the service identity that a tool runs as; None for a public tool without one."""
         name = flow.tool.run_as
         return identity(f"service:{name}", self.spec.services[name]) if name else None
-
-    async def call(self, reference: str, data: Any, actor: Actor | None, *, key: str | None = None) -> RunResult:
-        """Run a tool to its end, whether or not the caller waits for it. Raises as `flow`, and `serverBusy`."""
-        return await self.work(lambda: self.runs.call(self.flow(reference), data, actor, key=key))
 
     async def accept(self, flow: ReadyFlow, data: Any, event: str) -> RunRecord:
         """Store the run of an event durably, as the tool's service identity; it goes on behind this call. A killed
@@ -215,12 +211,6 @@ class FlowService:
 def event_key(trigger: str, event: str) -> str:
     """Return the name by which an event is known in the database."""
     return f"{trigger}:{hashlib.sha256(event.encode()).hexdigest()}"
-
-
-def _make(file: Path) -> None:
-    """Make the file of the embedded database, which only the account of the broker can read."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.touch(mode=0o600)
 
 
 def _finding(code: str, text: str, todo: str) -> RoomFinding:

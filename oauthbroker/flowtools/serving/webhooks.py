@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import JSONResponse, Response
 
-from oauthbroker import BrokerError, Code, RequestModel, RoomCall, RoomFinding, RoomRoute, SystemClock, decode_json
+from oauthbroker import BrokerError, Code, RoomCall, RoomFinding, RoomRoute, SystemClock, decode_json
 from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.running.flow import ReadyFlow
-from oauthbroker.flowtools.running.journal import FAILED
-from oauthbroker.flowtools.running.result import RunResult
-from oauthbroker.flowtools.serving.http_calls import answer
+from oauthbroker.flowtools.running.result import refusal
+from oauthbroker.flowtools.serving.http_calls import ToolPath, answer
 from oauthbroker.flowtools.serving.service import FlowService, event_key
 from oauthbroker.flowtools.serving.webhook_secrets import secrets_of
 
@@ -30,10 +29,6 @@ _STANDARD: Final = "whsec_"
 _NUMBER: Final = re.compile(r"[0-9]{1,12}")
 
 
-class WebhookPath(RequestModel):
-    name: str
-
-
 class Webhooks:
     """The route of webhook triggers."""
 
@@ -43,7 +38,7 @@ class Webhooks:
 
     def routes(self) -> list[RoomRoute]:
         given: dict[str, Any] = {"who": (), "takes_long": True, "authenticate": self.authenticate}
-        return [RoomRoute(method="POST", path=PATH, parameters=WebhookPath, handler=self.receive, **given)]
+        return [RoomRoute(method="POST", path=PATH, parameters=ToolPath, handler=self.receive, **given)]
 
     async def look(self) -> None:
         """Find the webhooks without a secret."""
@@ -74,7 +69,7 @@ class Webhooks:
         try:
             run = await self._service.accept(flow, data, event_key("webhook", event))
         except FlowFailed as error:
-            return answer(RunResult(run=None, state=FAILED, code=error.code, message=error.message))
+            return answer(refusal(error))
         return JSONResponse({"run": run.id}, 202)
 
     def _flow(self, name: str) -> ReadyFlow:

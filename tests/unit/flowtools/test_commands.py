@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from oauthbroker import BrokerError
 from oauthbroker.flowtools import commands
 from oauthbroker.flowtools.shapes import published_schema
-from tests.unit.flowtools.kit import EXAMPLES, example, written
+from tests.unit.flowtools.kit import EXAMPLES, chain, example, written
 
 POLICY = {"name": "p", "version": 1, "description": "", "type": "custom", "condition": "rows > 1", "action": "warn"}
 
@@ -126,3 +126,74 @@ def test_without_the_extra_the_commands_name_it(monkeypatch):
     error = run("check", Path("x.json")).exception
     assert isinstance(error, BrokerError)
     assert "oauthbroker[flowtools]" in str(error.note)
+
+
+@pytest.mark.rule("000-trigger-3")
+def test_check_refuses_two_tools_of_one_method_and_path(tmp_path):
+    for name, version, method in (("one", 1, "POST"), ("two", 1, None), ("two", 2, "PUT"), ("three", 1, "PUT")):
+        trigger = {"type": "http", "path": "/here", **({"method": method} if method else {})}
+        tool = written({"a": "transform"}, [], name=name, version=version, trigger=trigger)
+        (tmp_path / f"{name}{version}.json").write_text(json.dumps(tool), "utf-8")
+    result = run("check", tmp_path)
+    assert 1 == result.exit_code, "the newest versions serve one day"
+    (line,) = [line for line in result.output.splitlines() if "has the method and path of" in line]
+    assert "trigger.path: " in line
+    assert {"two", "three"} == {word for word in ("one", "two", "three") if f"{word} " in line.partition("path: ")[2]}
+    (tmp_path / "two2.json").unlink()
+    assert "two has the method and path of one version 1" in run("check", tmp_path).output
+
+
+IDLE = "has no effect here"
+
+
+@pytest.mark.rule("000-types-retry", "000-types-timeout")
+@pytest.mark.parametrize(
+    ("nodes", "idle"),
+    [
+        ({"a": "retry", "b": "timeout", "c": "email"}, []),
+        ({"a": "timeout", "b": "retry", "c": "sms"}, []),
+        ({"a": "retry", "b": "transform", "c": "email"}, ["a"]),
+        ({"a": "timeout", "b": "read"}, ["a"]),
+        ({"a": "retry", "b": "timeout", "c": "transform"}, ["a", "b"]),
+        ({"a": "transform", "b": "retry"}, ["b"]),
+    ],
+)
+def test_check_tells_of_retry_and_timeout_nodes_without_effect(tmp_path, nodes, idle):
+    (tmp_path / "tool.json").write_text(json.dumps(written(nodes, chain(*nodes))), "utf-8")
+    (tool,) = json.loads(run("check", "--json", tmp_path).output)["tools"]
+    assert idle == [note.partition(":")[0] for note in tool["notes"] if IDLE in note]
+
+
+READ = ("read", {"entity": "Order", "filter": {"id": "input.id"}})
+LIST = ("read", {"entity": "Order", "filter": {"note": "input.id"}, "limit": 5})
+
+
+@pytest.mark.rule("000-types-read")
+@pytest.mark.parametrize(
+    ("read", "expression", "count"),
+    [
+        (READ, "order.total > 1", 1),
+        (READ, "a.total > 1", 1),
+        (READ, "order != null && order.total > 1", 0),
+        (READ, "a == null ? false : order.total > 1", 0),
+        (READ, "input.id == 'x'", 0),
+        (LIST, "order.all(e, e.total > 1)", 0),
+        (("read", {**LIST[1], "limit": 1}), "order.total > 1", 1),
+    ],
+)
+def test_check_tells_of_a_read_that_may_find_no_row(tmp_path, read, expression, count):
+    nodes = {"a": read, "b": ("assert", {"expression": expression})}
+    (tmp_path / "tool.json").write_text(json.dumps(written(nodes, chain(*nodes))), "utf-8")
+    (tool,) = json.loads(run("check", "--json", tmp_path).output)["tools"]
+    assert count == sum(note.startswith("a: it may find no row") for note in tool["notes"])
+    assert "red" != tool["risk"]
+
+
+@pytest.mark.rule("000-top-input")
+@pytest.mark.parametrize("kind", [["string", "null"], ["object", "null"], []])
+def test_check_takes_a_schema_whose_type_is_a_list(tmp_path, kind):
+    schema = {"type": "object", "properties": {"a": {"type": kind, "properties": {"b": {"type": ["number"]}}}}}
+    tool = written({"a": ("transform", {"expression": "input.a == null"})}, [], input=schema, idempotencyKey=None)
+    (tmp_path / "tool.json").write_text(json.dumps(tool), "utf-8")
+    result = run("check", tmp_path)
+    assert (kind == []) == (result.exit_code == 1), result.output

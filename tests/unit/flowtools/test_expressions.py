@@ -7,7 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from oauthbroker.flowtools.expressions import EvaluationFailed, ExpressionRefused, Names, Scope, names_of_schema
+from oauthbroker.flowtools.expression_text import ExpressionRefused
+from oauthbroker.flowtools.expressions import EvaluationFailed, Names, Scope, names_of_schema
 
 SCHEMA = {
     "type": "object",

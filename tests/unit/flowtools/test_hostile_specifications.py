@@ -201,7 +201,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
             "of length": ("1" * 5000, "too large or too long"),
             "of a list builder": ("[1].map(a, [1].map(b, a + b))", UNKNOWN),
             "of numbers": ("1e999", "a number of another form"),
-            "of nothing": ("\x00", "token recognition"),
+            "of nothing": ("\x00", "(nul)"),
         }.items()
     },
     # Schemas
@@ -377,3 +377,14 @@ def test_no_value_of_a_document_is_shown():
     with pytest.raises(FlowRefused) as refused:
         load_tool(json.dumps(data).encode(), "tool.json")
     assert "secret-7c1" not in str(refused.value)
+
+
+@pytest.mark.rule("000-schema")
+@pytest.mark.parametrize("file", ["tool.json", "tool.yaml"])
+@pytest.mark.parametrize("value", ['"a\\u0000b"', '{"a\\u0000": 1}', "9" * 400])
+def test_a_document_with_nul_or_a_number_beyond_a_double_is_refused_at_its_place(file, value):
+    document = json.dumps(written({"a": "transform"}, [])).replace('"n": {', f'"x": {{"const": {value}}}, "n": {{')
+    if file.endswith("yaml") and value.startswith("9"):
+        return  # YAML reads it as a text
+    with pytest.raises(FlowRefused, match=r"input\.properties\.x\.const: a value that no flow takes"):
+        load_tool(document.encode(), file)

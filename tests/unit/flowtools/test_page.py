@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from oauthbroker import check_config
 from oauthbroker.flowtools.commands import app
-from oauthbroker.flowtools.expressions import _FUNCTIONS
+from oauthbroker.flowtools.expression_text import FUNCTIONS
 from oauthbroker.flowtools.policies import FACTS, PRODUCT_POLICIES, load_policy
 from oauthbroker.flowtools.shapes import published_schema
 from tests.kit.docs import code_blocks, page_text
@@ -50,7 +50,7 @@ def test_the_page_names_every_function_fact_policy_and_node():
     kinds = [
         each for each in published_schema()["$defs"]["FlowNode"]["properties"]["type"]["enum"] if each[0].islower()
     ]
-    names = {*_FUNCTIONS, *FACTS.types, *PRODUCT_POLICIES, *kinds}
+    names = {*FUNCTIONS, *FACTS.types, *PRODUCT_POLICIES, *kinds}
     assert set() == {name for name in names if f"`{name}" not in page_text(PAGE)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import json
 import threading
 from collections.abc import AsyncIterator
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from oauthbroker import BrokerError, RoomResource, Secret, SystemClock, Turn, TurnAuth
+from oauthbroker import BrokerError, Code, RoomResource, Secret, SystemClock, Turn, TurnAuth
 from oauthbroker.flowtools.failures import Actor, FlowFailed
 from oauthbroker.flowtools.running.journal import AUDIT, META, RUN
 from oauthbroker.flowtools.running.ports import Ports
@@ -27,7 +28,7 @@ from oauthbroker.flowtools.serving.schedules import FIRED, Schedules
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.source import FlowRefused
 from oauthbroker.flowtools.versions import FlowVersions
-from tests.kit.flow_bundle import NIGHTLY, SERVICE, bundle, deploy, note_tool
+from tests.kit.flow_bundle import NIGHTLY, SERVICE, bundle, call, deploy, note_tool
 
 pytestmark = pytest.mark.rule("000-trigger-http", "000-trigger-as", "run-serves")
 CRON = {"type": "cron", "schedule": "0 3 * * *"}
@@ -122,13 +123,13 @@ async def test_a_withdrawn_version_refuses_new_calls_and_its_runs_go_on(service:
     deploy(tmp_path, {**note_tool("note", http), "version": 2}, activate=True)
     await service.look()
     begun = service.runs.accept(service.flow("note@1"), {"text": "begun"}, None)
-    first = await service.call("note@1", {"text": "x"}, STAFF, key="k")
+    first = await call(service, "note@1", {"text": "x"}, STAFF, key="k")
     service.versions.withdraw("note", 1, by="bob")
-    refused = await service.call("note@1", {"text": "y"}, STAFF)
+    refused = await call(service, "note@1", {"text": "y"}, STAFF)
     assert ("failed", "versionWithdrawn", 410) == (refused.state, refused.code, answer(refused).status_code)
     assert "version 1 is withdrawn; call another one" == refused.message
-    assert first == await service.call("note@1", {"text": "x"}, STAFF, key="k"), "a repeated call is no new one"
-    assert "succeeded" == (await service.call("note", {"text": "z"}, STAFF)).state
+    assert first == await call(service, "note@1", {"text": "x"}, STAFF, key="k"), "a repeated call is no new one"
+    assert "succeeded" == (await call(service, "note", {"text": "z"}, STAFF)).state
     flow = service.flow_of(begun)
     assert flow is not None
     assert "succeeded" == service.runs.resume(flow, begun.id).state
@@ -162,11 +163,11 @@ async def test_a_database_that_is_away_is_a_finding_and_calls_may_be_repeated(tm
     await away.look()
     assert (["databaseAway"], False) == (codes(away), away.ready.is_set())
     with pytest.raises(BrokerError) as caught:
-        await away.call("note", {"text": "x"}, STAFF)
+        await call(away, "note", {"text": "x"}, STAFF)
     assert ("storeUnavailable", True) == (caught.value.code.value, caught.value.retryable)
     (tmp_path / "nowhere").mkdir()
     await away.look()
-    assert ([], "succeeded") == (codes(away), (await away.call("note", {"text": "x"}, STAFF)).state)
+    assert ([], "succeeded") == (codes(away), (await call(away, "note", {"text": "x"}, STAFF)).state)
     await away.close()
 
 
@@ -212,7 +213,7 @@ async def test_a_key_of_a_caller_is_one_call_and_no_call_of_another(service: Flo
     other = Actor(id="bob", roles=STAFF.roles)
     subject = replace(STAFF, turn=Turn("flowtools", "ada", auth=TurnAuth(subjects={"user": "shop:user:ada"})))
     runs = [
-        (await service.call("note", {"text": "x"}, actor, key=caller_key(["k"], actor))).run
+        (await call(service, "note", {"text": "x"}, actor, key=caller_key(["k"], actor))).run
         for actor in (STAFF, STAFF, other, subject)
     ]
     assert (runs[0], 3, True) == (runs[1], len(set(runs)), all(runs)), "another subject of one caller is another call"
@@ -266,3 +267,28 @@ async def test_runs_whose_retention_is_over_lose_their_input(tmp_path: Path) -> 
             assert ["501"] == connection.execute(sa.select(RUN.c.id).where(RUN.c.input != "null")).scalars().all()
     finally:
         await made.close()
+
+
+@pytest.mark.parametrize("name", ["note@", "note@0", "note@01", "note@1@1", "x" * 300, "..", "note/versions", "no\0te"])
+async def test_a_name_of_another_form_is_not_found(service: FlowService, tmp_path: Path, name: str) -> None:
+    deploy(tmp_path, note_tool("note", {"type": "http"}))
+    await service.look()
+    with pytest.raises(BrokerError) as refused:
+        service.flow(name)
+    assert Code.NOT_FOUND is refused.value.code
+
+
+async def test_a_damaged_version_is_told_by_its_place_in_the_folder_alone(service: FlowService, tmp_path: Path) -> None:
+    deploy(tmp_path, note_tool("note", {"type": "http"}))
+    (tmp_path / "flows/note/versions/1.json").write_text("{}")
+    deploy(tmp_path, note_tool("other", {"type": "http"}))
+    raw = json.dumps({"no": "tool"})
+    there = json.loads((tmp_path / "flows/other/versions/1.json").read_text())
+    there |= {"specification": raw, "digest": hashlib.sha256(raw.encode()).hexdigest()}
+    (tmp_path / "flows/other/versions/1.json").write_text(json.dumps(there))
+    await service.look()
+    told = " ".join(each.text for each in service.problems)
+    assert "note/versions/1.json" in told
+    assert "other@1.json" in told
+    assert str(tmp_path) not in told
+    assert ".json.json" not in told
