@@ -131,7 +131,12 @@ class Acceptance:
 
     def _refuse(self, flow: ReadyFlow, actor: Actor | None, error: FlowFailed) -> None:
         """Write the audit entry of a call that was refused before it began."""
-        about = {"tool": flow.tool.name, "version": flow.tool.version, "actor": actor.id if actor else None}
+        about: dict[str, Any] = {
+            "tool": flow.tool.name,
+            "version": flow.tool.version,
+            "actor": actor.id if actor else None,
+        }
+        about["subject"] = who(actor)[1].get("user")
 
         def refused() -> None:
             with self.database.transaction() as connection:

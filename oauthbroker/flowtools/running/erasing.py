@@ -50,10 +50,12 @@ def _erase(database: Database, who: str, *, dry_run: bool) -> Kept:
     with database.transaction() as connection:
         now = database.now(connection)
         prepare(connection, now)
-        callers = sa.select(RUN.c.caller).where(RUN.c.subject == who, RUN.c.caller.is_not(None)).distinct()
-        persons = [each for each in {who, *connection.execute(callers).scalars()} if not each.startswith(_PROGRAMS)]
+        callers = sa.select(RUN.c.caller).where(RUN.c.subject == who)
+        callers = callers.union(sa.select(AUDIT.c.actor).where(AUDIT.c.subject == who))  # type: ignore[assignment]
+        known = {who, *filter(None, connection.execute(callers).scalars())}
+        persons = [each for each in known if not each.startswith(_PROGRAMS)]
         of_it = RUN.c.caller.in_([who, *persons]) | (RUN.c.subject == who)
-        entries = AUDIT.c.actor.in_(persons)
+        entries = AUDIT.c.actor.in_(persons) | (AUDIT.c.subject == who)
         count = sa.select(sa.func.count())
         runs = connection.execute(count.select_from(RUN).where(of_it)).scalar_one()
         refused = connection.execute(count.where(entries, AUDIT.c.run.is_(None))).scalar_one()
@@ -67,6 +69,7 @@ def _erase(database: Database, who: str, *, dry_run: bool) -> Kept:
             for run in over:
                 _hide(connection, run)
             _strip(connection, [run.id for run in over])
+            connection.execute(sa.update(AUDIT).where(entries).values(subject=None))
             for name in persons:
                 connection.execute(sa.update(AUDIT).where(AUDIT.c.actor == name).values(actor=hidden(connection, name)))
         return Kept(runs=runs, refused=refused, living=len(connection.execute(living).all()))

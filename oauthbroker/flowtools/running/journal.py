@@ -57,7 +57,7 @@ AUDIT = Table(
     Column("number", Integer, primary_key=True),
     *(Column(name, Text, nullable=False) for name in ("tool", "outcome")),
     Column("run", Text, index=True),
-    *(Column(name, Text) for name in ("actor", "code")),
+    *(Column(name, Text) for name in ("actor", "code", "subject")),  # the subject of a call that became no run
     Column("version", Integer, nullable=False),
     Column("at", Double, nullable=False),
 )

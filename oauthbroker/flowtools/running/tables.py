@@ -25,6 +25,7 @@ def prepare(connection: Connection, now: float) -> None:
         f"DROP INDEX ix_{RUN.name}_started",
         f"ALTER TABLE {RUN.name} RENAME TO flow_run_old",
         f"ALTER TABLE {STEP.name} ADD COLUMN generation INTEGER NOT NULL DEFAULT 0",
+        f"ALTER TABLE {AUDIT.name} ADD COLUMN subject TEXT",
     ):
         connection.exec_driver_sql(statement)
     META.create_all(connection)

@@ -121,6 +121,15 @@ def test_the_audit_log_keeps_each_entry_under_one_pseudonym_of_the_caller(world:
     assert 4 == [who for who, _ in audits(world)].count(pseudonym), "the same one later"
 
 
+def test_a_user_whose_calls_were_all_refused_is_found_by_the_subject(world: World) -> None:
+    world.runs.call(paying(world), {"id": 1}, actor("ann"))
+    paid(world, "b", actor("bob"))
+    assert [("ann", "refused"), ("bob", "succeeded")] == audits(world)
+    assert erasing.Kept(refused=1) == erasing.erase(world.database, ANN)
+    assert {} == texts_of(world, ANN, "'ann'", '"ann"')
+    assert ("bob", "succeeded") == audits(world)[1]
+
+
 def test_the_key_of_an_erased_run_stays_taken_and_cannot_be_guessed_without_the_databases_secret(world: World) -> None:
     first = paid(world, "a", actor("ann"))
     assert 1 == len(world.shop.sent)

@@ -21,7 +21,9 @@ CREATE TABLE flow_run (id TEXT PRIMARY KEY, tool TEXT NOT NULL, digest TEXT NOT 
 CREATE INDEX ix_flow_run_lease_until ON flow_run (lease_until);
 CREATE INDEX ix_flow_run_started ON flow_run (started);
 CREATE TABLE flow_step (run TEXT, node TEXT, state TEXT NOT NULL, value TEXT NOT NULL, attempts INTEGER NOT NULL,
-  rows INTEGER NOT NULL, PRIMARY KEY (run, node))
+  rows INTEGER NOT NULL, PRIMARY KEY (run, node));
+CREATE TABLE flow_audit (number INTEGER PRIMARY KEY, tool TEXT NOT NULL, outcome TEXT NOT NULL, run TEXT, actor TEXT,
+  code TEXT, version INTEGER NOT NULL, at DOUBLE PRECISION NOT NULL)
 """
 LEASES = {"running": 50.0, "succeeded": 0.0, "failed": 0.0, "unknown": 0.0, "escalated": 0.0, "parked": 1.0}
 ACTOR = {"id": "ann", "roles": [], "turn": {"auth": {"subjects": {"user": "shop:user:ann", "global": "shop:team:t"}}}}
@@ -43,25 +45,14 @@ def test_the_runs_of_an_older_release_are_kept_and_each_that_has_not_ended_is_du
     with database.transaction() as connection:
         for statement in OLD.split(";"):
             connection.exec_driver_sql(statement)
-        AUDIT.create(connection)
-        connection.execute(sa.insert(AUDIT).values(tool="t", outcome="failed", run="failed", version=1, at=70.0))
-        columns = [
-            "id",
-            "tool",
-            "digest",
-            "input",
-            "state",
-            "notes",
-            "version",
-            "taken",
-            "lease_until",
-            "started",
-            "key",
-            "actor",
-        ]
+        ended = {"number": 1, "tool": "t", "outcome": "failed", "run": "failed", "version": 1, "at": 70.0}
+        connection.execute(sa.insert(sa.table("flow_audit", *map(sa.column, ended))).values(**ended))
+        columns = ["id", "tool", "digest", "input", "state", "notes", "version", "taken", "lease_until", "started"]
+        columns += ["key", "actor"]
         old = sa.table("flow_run", *map(sa.column, columns))
         for state, lease in LEASES.items():
-            values = {"id": state, "tool": "t", "digest": "d", "input": '{"a": 1}', "state": state, "notes": "[]"}
+            values: dict[str, Any] = {"id": state, "tool": "t", "digest": "d", "input": '{"a": 1}', "state": state}
+            values["notes"] = "[]"
             values |= {"version": 1, "taken": 2, "lease_until": lease, "started": 40.0, "key": state}
             connection.execute(sa.insert(old).values(**values, actor=json.dumps(ACTOR)))
         step = sa.table("flow_step", *map(sa.column, ("run", "node", "state", "value", "attempts", "rows")))
@@ -84,5 +75,7 @@ def test_the_runs_of_an_older_release_are_kept_and_each_that_has_not_ended_is_du
     assert (50.0, True, True) == (found["running"].due, found["parked"].due > 1000, found["escalated"].due > 1000)
     assert (70.0, 40.0) == (found["failed"].ended, found["succeeded"].ended)
     assert [("running", "a", "done", "1", 1, 0, 0)] == [tuple(each) for each in steps]
+    with database.transaction() as connection:
+        assert [(70.0, None)] == [(each.at, each.subject) for each in connection.execute(sa.select(AUDIT))]
     with pytest.raises(sa.exc.IntegrityError), database.transaction() as connection:
         connection.execute(sa.update(RUN).where(RUN.c.id == "running").values(state="failed"))
