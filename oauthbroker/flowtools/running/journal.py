@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -184,9 +184,16 @@ def find_run(connection: Connection, **where: Any) -> RunRecord | None:
     return None if found is None else _record(found)
 
 
-def run_of_key(connection: Connection, tool: str, key: str) -> RunRecord | None:
-    """Return the run that has a key of a tool, also after its erasure; None if the key is free."""
-    wanted = sa.select(RUN).where(RUN.c.tool == tool, RUN.c.freed == 0, _is_of_key(connection, key))
+def keys_of(connection: Connection, key: str | None) -> tuple[str, ...]:
+    """Return an idempotency key as the database keeps it, and as it keeps that of an erased run."""
+    return () if key is None else (key, hidden(connection, key))
+
+
+def run_of_key(connection: Connection, tool: str, keys: Collection[str]) -> RunRecord | None:
+    """Return the run that has a key of a tool; None if the key is free."""
+    if not keys:
+        return None
+    wanted = sa.select(RUN).where(RUN.c.tool == tool, RUN.c.freed == 0, RUN.c.key.in_(keys))
     found = connection.execute(wanted).mappings().first()
     return None if found is None else _record(found)
 
@@ -200,15 +207,11 @@ def hidden(connection: Connection, text: str) -> str:
     return f"erased:{hmac.digest(secret.encode(), text.encode(), 'sha256').hex()[:40]}"
 
 
-def _is_of_key(connection: Connection, key: str) -> sa.ColumnElement[bool]:
-    return RUN.c.key.in_((key, hidden(connection, key)))
-
-
-def next_generation(connection: Connection, tool: str, key: str | None) -> int:
+def next_generation(connection: Connection, tool: str, keys: Collection[str]) -> int:
     """Return the generation of the next run of a key: the effects of an earlier one, which had none, had other keys."""
-    if key is None:
+    if not keys:
         return 0
-    of_key = sa.select(sa.func.max(RUN.c.generation)).where(RUN.c.tool == tool, _is_of_key(connection, key))
+    of_key = sa.select(sa.func.max(RUN.c.generation)).where(RUN.c.tool == tool, RUN.c.key.in_(keys))
     last = connection.execute(of_key).scalar()
     return 0 if last is None else int(last) + 1
 

@@ -28,6 +28,7 @@ from oauthbroker.flowtools.running.journal import (
     UNKNOWN,
     LeaseLost,
     RunRecord,
+    keys_of,
     next_generation,
     steps_of,
     stored,
@@ -164,7 +165,7 @@ def retry(connection: Connection, run: RunRecord, now: float, *, happened: bool 
         raise NotRetried("a payment of it was refunded or has to be: call the tool again")
     if unsure != (happened is not None):
         raise NotRetried("say whether the effect happened if its answer was lost, and else do not")
-    generation = max(run.generation + 1, next_generation(connection, run.tool, run.key))
+    generation = max(run.generation + 1, next_generation(connection, run.tool, keys_of(connection, run.key)))
     if run.freed and run.key is not None:
         others = sa.select(RUN.c.id).filter_by(tool=run.tool, key=run.key, freed=0)
         if connection.execute(others).first():
