@@ -8,6 +8,7 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -126,7 +127,7 @@ class RunRecord:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        return tuple(self._text("notes"))
+        return notes_of(self.texts["notes"])
 
     @cached_property
     def failure(self) -> Mapping[str, Any]:
@@ -277,6 +278,14 @@ def stored(values: Mapping[str, Any]) -> dict[str, Any]:
         name: json.dumps(each, allow_nan=False) if name in _TEXTS and each is not None else each
         for name, each in values.items()
     }
+
+
+def notes_of(text: str | None) -> tuple[str, ...]:
+    """Return the notes of a run; none for a text that cannot be read: it keeps no run from its end, and from being
+    shown."""
+    with suppress(ValueError, TypeError):
+        return tuple(json.loads(text or "[]"))
+    return ()
 
 
 def _record(row: Any) -> RunRecord:
