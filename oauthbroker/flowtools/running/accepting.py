@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,7 +83,8 @@ class Acceptance:
         with self.database.transaction() as connection:
             if call.claim is not None:
                 call.claim(connection)
-            if known := self._known_run(connection, flow, call, key):
+            keys = journal.keys_of(connection, key)
+            if known := self._known_run(connection, flow, call, keys):
                 return known, False
             if flow.withdrawn:
                 raise FlowFailed("versionWithdrawn", f"version {tool.version} is withdrawn; call another one")
@@ -100,7 +101,7 @@ class Acceptance:
             values: dict[str, Any] = {"id": ids[-1], "tool": tool.name, "version": tool.version, "key": key}
             values |= {"digest": tool.source.digest, "input": call.data, "origin": _origin(call, key)}
             values |= {"state": state, "message": message, "notes": notes, "started": now, "due": now + wait}
-            values |= {"taken": int(takes), "generation": journal.next_generation(connection, tool.name, key)}
+            values |= {"taken": int(takes), "generation": journal.next_generation(connection, tool.name, keys)}
             found = journal.insert_run(connection, values, call.actor)
             if call.event is not None:
                 journal.take_event(connection, tool.name, call.event, found.id)
@@ -109,7 +110,9 @@ class Acceptance:
                 audit(connection, found, state, now)
         return found, takes
 
-    def _known_run(self, connection: Connection, flow: ReadyFlow, call: Call, key: str | None) -> RunRecord | None:
+    def _known_run(
+        self, connection: Connection, flow: ReadyFlow, call: Call, keys: Collection[str]
+    ) -> RunRecord | None:
         """Return the run that a call goes on with: a parked one of this input and caller, or that of the event or key.
         Raises FlowFailed for the key of another call."""
         name, caller = flow.tool.name, who(call.actor)
@@ -119,7 +122,7 @@ class Acceptance:
                     return parked
         if call.event is not None and (taken := journal.run_of_event(connection, name, call.event)):
             return taken
-        first = None if key is None else journal.run_of_key(connection, name, key)
+        first = journal.run_of_key(connection, name, keys)
         if first is not None:
             if first.input is None:
                 raise FlowFailed("answerGone", "the call was made before, and its answer is no longer kept")

@@ -8,7 +8,7 @@ from typing import Final
 
 from oauthbroker.flowtools.graph import graph_of, order
 from oauthbroker.flowtools.running.journal import DONE, RETRY, SENT, UNKNOWN, RunStep
-from oauthbroker.flowtools.spec import FlowTool, Node, has_effect
+from oauthbroker.flowtools.spec import EXTERNAL, FlowTool, Node, has_effect
 
 REFUND: Final = "/refund"
 
@@ -32,6 +32,7 @@ def unrefunded(tool: FlowTool, steps: Mapping[str, RunStep]) -> list[Node]:
 def frees_key(tool: FlowTool, steps: Mapping[str, RunStep]) -> bool:
     """Tell whether a failed run gives its key free: it committed nothing, or a charge of it certainly did not happen
     and nothing else outside did, so that the caller may come again with another card."""
-    outside = [step.state for name, step in steps.items() if name not in tool.nodes or has_effect(tool.nodes[name])]
+    inside = {node.id for node in tool.nodes.values() if node.type not in EXTERNAL or not has_effect(node)}
+    outside = [step.state for name, step in steps.items() if name not in inside]
     refused = any(node.id in steps and steps[node.id].state == RETRY for node in charges(tool))
     return not steps or (refused and not {DONE, SENT, UNKNOWN} & set(outside))

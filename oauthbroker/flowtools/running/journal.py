@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -126,7 +127,7 @@ class RunRecord:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        return tuple(self._text("notes"))
+        return notes_of(self.texts["notes"])
 
     @cached_property
     def failure(self) -> Mapping[str, Any]:
@@ -184,9 +185,16 @@ def find_run(connection: Connection, **where: Any) -> RunRecord | None:
     return None if found is None else _record(found)
 
 
-def run_of_key(connection: Connection, tool: str, key: str) -> RunRecord | None:
-    """Return the run that has a key of a tool, also after its erasure; None if the key is free."""
-    wanted = sa.select(RUN).where(RUN.c.tool == tool, RUN.c.freed == 0, _is_of_key(connection, key))
+def keys_of(connection: Connection, key: str | None) -> tuple[str, ...]:
+    """Return an idempotency key as the database keeps it, and as it keeps that of an erased run."""
+    return () if key is None else (key, hidden(connection, key))
+
+
+def run_of_key(connection: Connection, tool: str, keys: Collection[str]) -> RunRecord | None:
+    """Return the run that has a key of a tool; None if the key is free."""
+    if not keys:
+        return None
+    wanted = sa.select(RUN).where(RUN.c.tool == tool, RUN.c.freed == 0, RUN.c.key.in_(keys))
     found = connection.execute(wanted).mappings().first()
     return None if found is None else _record(found)
 
@@ -200,15 +208,11 @@ def hidden(connection: Connection, text: str) -> str:
     return f"erased:{hmac.digest(secret.encode(), text.encode(), 'sha256').hex()[:40]}"
 
 
-def _is_of_key(connection: Connection, key: str) -> sa.ColumnElement[bool]:
-    return RUN.c.key.in_((key, hidden(connection, key)))
-
-
-def next_generation(connection: Connection, tool: str, key: str | None) -> int:
+def next_generation(connection: Connection, tool: str, keys: Collection[str]) -> int:
     """Return the generation of the next run of a key: the effects of an earlier one, which had none, had other keys."""
-    if key is None:
+    if not keys:
         return 0
-    of_key = sa.select(sa.func.max(RUN.c.generation)).where(RUN.c.tool == tool, _is_of_key(connection, key))
+    of_key = sa.select(sa.func.max(RUN.c.generation)).where(RUN.c.tool == tool, RUN.c.key.in_(keys))
     last = connection.execute(of_key).scalar()
     return 0 if last is None else int(last) + 1
 
@@ -274,6 +278,14 @@ def stored(values: Mapping[str, Any]) -> dict[str, Any]:
         name: json.dumps(each, allow_nan=False) if name in _TEXTS and each is not None else each
         for name, each in values.items()
     }
+
+
+def notes_of(text: str | None) -> tuple[str, ...]:
+    """Return the notes of a run; none for a text that cannot be read: it keeps no run from its end, and from being
+    shown."""
+    with suppress(ValueError, TypeError):
+        return tuple(json.loads(text or "[]"))
+    return ()
 
 
 def _record(row: Any) -> RunRecord:

@@ -28,6 +28,7 @@ from oauthbroker.flowtools.running.journal import (
     UNKNOWN,
     LeaseLost,
     RunRecord,
+    keys_of,
     next_generation,
     steps_of,
     stored,
@@ -93,7 +94,7 @@ def take(connection: Connection, run: RunRecord, *, now: float, lease: float, wa
         known = stop(connection, run, FlowFailed("undecided", "no person has decided in time"), now)
     elif run.state == PARKED and not woken:
         known = stop(connection, run, FlowFailed("consentRefused", "the user has not consented in time"), now)
-    elif run.origin == BY_CALL and not _steps(connection, run):
+    elif run.origin == BY_CALL and not steps(connection, run):
         known = stop(connection, run, FlowFailed("abandoned", "its process ended before it began; call again"), now)
     elif run.takes > MOST_TAKES:
         known = stop(connection, run, FlowFailed("runBroken", "it was tried often, and does not go on"), now)
@@ -108,14 +109,14 @@ def stop(connection: Connection, run: RunRecord, failure: FlowFailed, due: float
     """Let a run fail, whatever has happened: it goes no step forward any more. One without a step has ended, and gives
     its key free. Others are `failing` until a process that has its flow has looked at what they owe."""
     why: dict[str, Any] = {"code": failure.code, "message": failure.message}
-    if _steps(connection, run):
+    if steps(connection, run):
         return change(connection, run, state=FAILING, failure=why, due=due, takes=0, **values)
     return end(connection, run, FAILED, due, **why, failure={**why, "owed": False}, freed=1, output=None, **values)
 
 
 def _break(connection: Connection, run: RunRecord, now: float) -> None:
     """End a failing run of which no process can find out what it owes: its version or a text cannot be read."""
-    outside = [each for each in _steps(connection, run) if each.attempts and each.state in {DONE, SENT, UNKNOWN}]
+    outside = [each for each in steps(connection, run) if each.attempts and each.state in {DONE, SENT, UNKNOWN}]
     notes = [f"{each.node}: it took effect or may have, and was not undone" for each in outside]
     state = UNKNOWN if any(each.state != DONE for each in outside) else FAILED
     why: dict[str, Any] = {"code": "runBroken", "message": "it failed, and its version or its data cannot be read"}
@@ -152,19 +153,19 @@ def retry(connection: Connection, run: RunRecord, now: float, *, happened: bool 
     """Let a run that ended without success go on, in another generation. A node that certainly had no effect runs
     again, with another key; `happened` is what a person has found out about an answer that was lost. Raises
     NotRetried."""
-    steps = _steps(connection, run)
-    unsure = any(each.state in {SENT, UNKNOWN} for each in steps)
+    found = steps(connection, run)
+    unsure = any(each.state in {SENT, UNKNOWN} for each in found)
     if run.state not in {FAILED, UNKNOWN} or run.code == "declined":
         raise NotRetried("only a run that failed, or whose answer was lost, can be tried again")
     if run.texts["input"] == "null":
         raise NotRetried("its input is no longer kept")
-    if not steps:
+    if not found:
         raise NotRetried("it committed nothing: call the tool again")
-    if run.failure.get("owed") or any("/" in each.node for each in steps):
+    if run.failure.get("owed") or any("/" in each.node for each in found):
         raise NotRetried("a payment of it was refunded or has to be: call the tool again")
     if unsure != (happened is not None):
         raise NotRetried("say whether the effect happened if its answer was lost, and else do not")
-    generation = max(run.generation + 1, next_generation(connection, run.tool, run.key))
+    generation = max(run.generation + 1, next_generation(connection, run.tool, keys_of(connection, run.key)))
     if run.freed and run.key is not None:
         others = sa.select(RUN.c.id).filter_by(tool=run.tool, key=run.key, freed=0)
         if connection.execute(others).first():
@@ -181,7 +182,7 @@ def retry(connection: Connection, run: RunRecord, now: float, *, happened: bool 
     return run.changed(anew)
 
 
-def _steps(connection: Connection, run: RunRecord) -> list[Any]:
+def steps(connection: Connection, run: RunRecord) -> list[Any]:
     """Return the committed steps without their values, which may be unreadable."""
     wanted = sa.select(STEP.c.node, STEP.c.state, STEP.c.attempts).where(STEP.c.run == run.id)
     return list(connection.execute(wanted))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,6 +20,7 @@ from oauthbroker.flowtools.running.journal import (
     STEP,
     SUCCEEDED,
     UNKNOWN,
+    notes_of,
 )
 
 STATES: Final = (RUNNING, FAILING, SUCCEEDED, FAILED, UNKNOWN, ESCALATED, PARKED)
@@ -73,4 +73,4 @@ def run_detail(connection: Connection, run: str) -> RunDetail | None:
 def _line(row: Any) -> RunLine:
     shown = {name: getattr(row, name) for name in ("id", "tool", "version", "state", "code", "message", "started")}
     seconds = None if row.ended is None else max(0.0, row.ended - row.started)
-    return RunLine(**shown, notes=tuple(json.loads(row.notes)), caller=row.caller, seconds=seconds)
+    return RunLine(**shown, notes=notes_of(row.notes), caller=row.caller, seconds=seconds)

@@ -70,7 +70,8 @@ class Walk:
     tries: Tries
     notes: dict[str, None]
     output: Any = None
-    connection: Connection = field(init=False)
+    connection: Connection
+    locks: ExitStack
     _rows: Rows = field(init=False)
     steps: dict[str, RunStep] = field(init=False)
     _approved: frozenset[str] = field(init=False)
@@ -78,15 +79,13 @@ class Walk:
     _fields: dict[str, Any] = field(default_factory=dict)  # that edges map into the next node
     _wrappers: _Wrappers = field(default_factory=_Wrappers)
     _progress: bool = False  # a step is done since the last commit
-    _locks: ExitStack = field(default_factory=ExitStack)
 
     def begin(self) -> None:
         """Open a transaction, and read the steps that are committed. Raises LeaseLost if the run is not ours any more:
         another one has it, or the answer of our last commit was lost."""
         self._lock()
-        self.connection = self.database.engine.connect()
-        is_fresh = self.run.state == RUNNING and self.run.taken == 1 and not self.run.takes
-        is_new = is_fresh and not self.tries.committed  # and has no step
+        is_new = self.run.state == RUNNING and self.run.taken == 1 and not (self.run.takes or self.tries.committed)
+
         now = self.run if is_new else find_run(self.connection, id=self.run.id)
         if now is None or (now.taken, now.state) != (self.run.taken, self.run.state):
             raise LeaseLost(self.run.id)
@@ -133,12 +132,6 @@ class Walk:
         lifecycle.end(self.connection, self.run, SUCCEEDED, now, cancellable=True, output=output, notes=notes)
         self.tries.go_on()
         self.connection.commit()
-
-    def close(self) -> None:
-        """Roll back the open transaction, and let the connection go."""
-        if hasattr(self, "connection"):
-            self.connection.close()
-        self._locks.close()
 
     def lost_answers(self) -> list[str]:
         """Return the nodes whose effect was sent, without an answer, and cannot be asked for again."""
@@ -282,11 +275,11 @@ class Walk:
         requests = self.flow.ports.requests if node.type == "httpRequest" else None
         if requests is not None:
             self.commit(seconds=ASK_SECONDS)
-            self._locks.close()
+            self.locks.close()
             requests.ask(effect)
         self.write(node.id, RunStep(state=SENT, value=None, attempts=attempt))
         self.commit(seconds=effect.seconds)
-        self._locks.close()
+        self.locks.close()
         return sent(requests if requests is not None else adapter_of(self.flow, node), effect)
 
     def _failed_attempt(self, node: Node, error: Exception, attempt: int, *, doubtful: bool, repeatable: bool) -> None:
@@ -339,4 +332,4 @@ class Walk:
                 with suppress(FlowFailed):
                     row = self.flow.values(node, "filter", {"input": self.run.input})["id"]
                     names.append(f"{node.config['entity']} {str(row).lower()}")
-        self._locks.enter_context(self.database.locked(names))
+        self.locks.enter_context(self.database.locked(names))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -98,44 +99,46 @@ class Worker:
 
         def stopped() -> RunRecord | None:
             with self.database.transaction() as connection:
-                now, steps = self.database.now(connection), journal.steps_of(connection, run.id)
-                sent = [name for name, step in steps.items() if step.state == SENT]
+                now, steps = self.database.now(connection), lifecycle.steps(connection, run)
+                sent = [step.node for step in steps if step.state == SENT]
                 if sent and not isinstance(error, FlowFailed) and _may_ask_again(flow_of(run), sent):
                     return None
                 return lifecycle.stop(connection, run, failure, now + self.lease_seconds)
 
         try:
             found = Tries(self.sleep)(stopped)
-        except (LeaseLost, SQLAlchemyError) as trouble:
+        except Exception as trouble:  # noqa: BLE001  (the next take comes, and there are not many)
             _LOG.error("the run %s stays due: %s", run.id, type(trouble).__name__)
             return None
         return found if found is not None and found.state == FAILING else None
 
     def _attempt(self, run: RunRecord, flow_of: FlowOf, tries: Tries) -> RunResult:
-        walk = Walk(
-            database=self.database,
-            entities=self.entities,
-            flow=_loaded(run, flow_of),
-            run=run,
-            lease_seconds=self.lease_seconds,
-            sleep=self.sleep,
-            tries=tries,
-            notes=dict.fromkeys(run.notes),
-        )
-        try:
+        flow = _loaded(run, flow_of)
+        with ExitStack() as locks, self.database.engine.connect() as connection:
+            walk = Walk(
+                database=self.database,
+                entities=self.entities,
+                flow=flow,
+                run=run,
+                connection=connection,
+                locks=locks,
+                lease_seconds=self.lease_seconds,
+                sleep=self.sleep,
+                tries=tries,
+                notes=dict.fromkeys(run.notes),
+            )
             walk.begin()  # 4
             if run.state == FAILING:
                 return self._settle(walk)
-            walk.run_nodes()  # 5: a commit node, and an external one, do 6 and 7 for the nodes before them
-            walk.enforce()  # 6
-            output = normalised(walk.flow, walk.output)  # 9, first half: no commit without a valid answer
-            walk.succeed(output)  # 7, 8, 9
-            return RunResult(run=run.id, state=SUCCEEDED, output=output, notes=tuple(walk.notes))
-        except (EffectUnknown, Escalated, ConsentNeeded) as pause:
-            walk.close()
-            return self._pause(walk, pause)
-        finally:
-            walk.close()
+            try:
+                walk.run_nodes()  # 5: a commit node, and an external one, do 6 and 7 for the nodes before them
+                walk.enforce()  # 6
+                output = normalised(walk.flow, walk.output)  # 9, first half: no commit without a valid answer
+                walk.succeed(output)  # 7, 8, 9
+            except (EffectUnknown, Escalated, ConsentNeeded) as pause:
+                connection.rollback()
+                return self._pause(walk, pause)
+        return RunResult(run=run.id, state=SUCCEEDED, output=output, notes=tuple(walk.notes))
 
     def _settle(self, walk: Walk) -> RunResult:
         """Step 8 of a run that fails: refund what it owes, and write how it ended, and the audit entry with it.
@@ -150,7 +153,7 @@ class Worker:
         state = UNKNOWN if lost else FAILED
         end = {**why, "failure": {**why, "owed": bool(owed)}, "notes": [*walk.notes, *owed], "output": None}
         end["freed"] = int(frees_key(walk.flow.tool, walk.steps))
-        walk.close()
+        walk.connection.rollback()
         return self._end(run, state, end)
 
     def _pause(self, walk: Walk, pause: EffectUnknown | Escalated | ConsentNeeded) -> RunResult:

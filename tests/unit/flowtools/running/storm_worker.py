@@ -98,7 +98,8 @@ class Outside:
 
 
 def opened(url: str, folder: Path) -> tuple[World, ReadyFlow]:
-    walk.ASK_SECONDS = refunds._SECONDS = 1.0  # type: ignore[misc]  (a lease lasts as long as a call outside may)
+    for module, name in ((walk, "ASK_SECONDS"), (refunds, "_SECONDS")):  # a lease lasts as long as a call outside may
+        setattr(module, name, 1.0)
     outside = Outside(folder)
     ports = Ports(payments={"stripe": outside}, requests=outside)
     world = World(url, ports=ports, lease_seconds=LEASE, sleep=None)
