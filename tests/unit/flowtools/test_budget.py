@@ -1,8 +1,9 @@
-"""The room of flow tools stays small: 7,900 lines of Python for all of it.
+"""The room of flow tools stays small: 7,950 lines of Python for all of it.
 
 It was 4,000 until flows also had to send requests and mail, to wait for consents and decisions, to be tools of agents,
 and to be served: by HTTP, webhooks, schedules and queues. Refunds, composites, adapters of packages
-and the operators' pages came next, withdrawals of versions and what a review of the security asked for last.
+and the operators' pages came next, withdrawals of versions and what a review of the security asked for then;
+bounds on the work of loops, and refusals with their places, last.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import oauthbroker.flowtools
 
-MOST_IN_ALL = 7_900
+MOST_IN_ALL = 7_950
 
 
 def test_the_room_keeps_to_its_budget() -> None:

@@ -161,11 +161,11 @@ async def test_a_database_that_is_away_is_a_finding_and_calls_may_be_repeated(tm
     await away.look()
     assert (["databaseAway"], False) == (codes(away), away.ready.is_set())
     with pytest.raises(BrokerError) as caught:
-        await away.call("note", {"text": "x"}, STAFF)
+        await call(away, "note", {"text": "x"}, STAFF)
     assert ("storeUnavailable", True) == (caught.value.code.value, caught.value.retryable)
     (tmp_path / "nowhere").mkdir()
     await away.look()
-    assert ([], "succeeded") == (codes(away), (await away.call("note", {"text": "x"}, STAFF)).state)
+    assert ([], "succeeded") == (codes(away), (await call(away, "note", {"text": "x"}, STAFF)).state)
     await away.close()
 
 
