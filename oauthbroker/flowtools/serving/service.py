@@ -74,8 +74,6 @@ class FlowService:
         runs = self.runs
         try:
             name, number = self.versions.named(reference)
-            if number is None:
-                raise BrokerError(Code.REQUEST_INVALID)
             if (name, number) not in self._kept:
                 deployed = self.versions.deployed(f"{name}@{number}")
                 flow = runs.ready(deployed.tool, deployed.policies)
