@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Final
 
 FUNCTIONS: Final = (
@@ -62,11 +63,12 @@ class Loops:
 
 @dataclass(frozen=True, kw_only=True)
 class CelText:
-    """The text as CEL reads it, pairs (place there, place here) in ascending order, and the paths that it reads."""
+    """The text as CEL reads it, pairs (place there, place here) in ascending order, and each path that it reads, as
+    often as it stands there."""
 
     text: str
     places: list[tuple[int, int]]
-    reads: frozenset[str]
+    reads: list[str]
     loops: Loops
 
 
@@ -103,15 +105,11 @@ def looked_up(values: Mapping[str, Any], path: str) -> Any:
 def rewritten(text: str, ids: frozenset[str]) -> CelText:
     """Return the text as CEL reads it. `ids` are names with hyphens. Raises ExpressionRefused."""
     tokens = list(_split(text, ids))
-    parts: list[str] = []
-    places: list[tuple[int, int]] = []
-    length = 0
-    for at, new in enumerate(_words(tokens)):
-        parts.append(new)
-        places.append((length, tokens[at][2]))
-        length += len(new) + 1
-    reads = frozenset(_path(tokens, at) for at in range(len(tokens)) if _is_name(tokens, at))
-    return CelText(text=" ".join(parts), places=places, reads=reads, loops=_loops(tokens))
+    words = list(_words(tokens))
+    there = accumulate((len(word) + 1 for word in words), initial=0)
+    places = [(start, token[2]) for start, token in zip(there, tokens, strict=False)]
+    reads = [_path(tokens, at) for at in range(len(tokens)) if _is_name(tokens, at)]
+    return CelText(text=" ".join(words), places=places, reads=reads, loops=_loops(tokens))
 
 
 def _words(tokens: list[_Token]) -> Iterator[str]:

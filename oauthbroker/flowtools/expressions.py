@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import accumulate
 from typing import Any, Final
 
 from oauthbroker.flowtools.expression_text import CelText, ExpressionRefused, folded, looked_up, rewritten, size
@@ -114,14 +114,13 @@ class Expression:
     type: str
     _compiled: Any = field(repr=False)
     _names: Names = field(repr=False)
-    _uses: Mapping[str, int] = field(repr=False)  # how often each name can stand in the value
     _text: CelText = field(repr=False)
 
     def value(self, values: Mapping[str, Any]) -> Any:
         """Return its value for JSON values by root name. Raises EvaluationFailed."""
         values = {folded(name): value for name, value in values.items()}
         data = {name: _as_doubles(looked_up(values, name)) for name in map(folded, self._names.types)}
-        if self.type in {DYNAMIC, "LIST", "MAP"} and self._size(data) > MOST_IN_RESULT:
+        if self.type in {DYNAMIC, "LIST", "MAP"} and self._size(values) > MOST_IN_RESULT:
             raise EvaluationFailed("its value could be too large")
         if self._text.loops.work(values, data.values()) > MOST_WORK:
             raise EvaluationFailed("its loops could be more work than is allowed")
@@ -141,7 +140,7 @@ class Expression:
     @property
     def reads(self) -> frozenset[str]:
         """Return the paths that it reads, such as `input.order.total`."""
-        return self._text.reads
+        return frozenset(self._text.reads)
 
     def compares_with_null(self, name: str) -> bool:
         return any(f"{name} {sign} null" in self._text.text for sign in ("==", "!="))
@@ -149,15 +148,13 @@ class Expression:
     def nulls(self, values: Mapping[str, Any]) -> list[str]:
         """Return those that are null, or as much of them as is null."""
         named = {folded(name): value for name, value in values.items()}
-        found = set[str]()
-        for steps in (path.split(".") for path in self.reads if path.split(".")[0] in named):
-            parts = [".".join(steps[:count]) for count in range(1, len(steps) + 1)]
-            found |= set([part for part in parts if looked_up(named, part) is None][:1])
-        return sorted(found)
+        known = [list(accumulate(path.split("."), "{}.{}".format)) for path in self.reads]
+        nulls = [[part for part in parts if looked_up(named, part) is None] for parts in known if parts[0] in named]
+        return sorted({parts[0] for parts in nulls if parts})
 
-    def _size(self, data: Mapping[str, Any]) -> int:
+    def _size(self, values: Mapping[str, Any]) -> int:
         """Return a bound on the size of the value: no function builds more than what stands in the text."""
-        return sum(count * size(data[name]) for name, count in self._uses.items() if name in data)
+        return sum(size(looked_up(values, path)) for path in self._text.reads)
 
 
 class Scope:
@@ -188,9 +185,7 @@ class Scope:
         if wanted and kind not in {wanted, DYNAMIC}:
             words = {TEXT: "a text", NUMBER: "a number", TRUTH: "true or false"}
             raise ExpressionRefused(f"its value is not {words[wanted]}", f"write one that is {words[wanted]}")
-        counted = Counter(re.findall(r"\w+", cel.text))
-        uses = {folded(name): counted[folded(name).rpartition(".")[2]] for name in self._names.types}
-        return Expression(type=kind, _compiled=compiled, _names=self._names, _uses=uses, _text=cel)
+        return Expression(type=kind, _compiled=compiled, _names=self._names, _text=cel)
 
 
 def _cel_type(cel: Any, kind: str, optional: bool) -> Any:  # noqa: FBT001  (of the type)

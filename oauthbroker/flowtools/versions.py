@@ -131,11 +131,16 @@ class FlowVersions:
         """Return the version `NAME@VERSION`, or with `NAME` the one that serves, checked and judged again. Raises
         BrokerError if it is not deployed, and FlowRefused if its file is damaged, or if this program finds what the one
         that deployed it did not: red, or yellow and not acknowledged."""
+        return self._load(*self.named(reference))
+
+    def named(self, reference: str) -> tuple[str, int]:
+        """Return the name and version of `NAME@VERSION`, or with `NAME` the one that serves. Raises BrokerError if it
+        is not deployed."""
         found = _REFERENCE.fullmatch(reference)
         if not found:
             raise BrokerError(Code.REQUEST_INVALID, note="a version is named NAME or NAME@VERSION")
-        name, number = found[1], int(found[2]) if found[2] else self.serving(found[1])
-        return self._load(name, self._check_deployed(name, number, reference))
+        number = int(found[2]) if found[2] else self.serving(found[1])
+        return found[1], self._check_deployed(found[1], number, reference)
 
     def names(self) -> list[str]:
         return [name for name in self._files.tools() if self.numbers(name)]

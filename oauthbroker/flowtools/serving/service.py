@@ -58,7 +58,7 @@ class FlowService:
         self.problems: tuple[RoomFinding, ...] = ()
         self._entities, self._ports = entities_in(folder / each for each in self.spec.entities), ports
         self._runs: FlowRuns | None = None
-        self._kept: dict[tuple[str, str], ReadyFlow] = {}
+        self._kept: dict[tuple[str, int], ReadyFlow] = {}
         self._calls, self._tasks = 0, set[asyncio.Task[None]]()
 
     @property
@@ -74,18 +74,15 @@ class FlowService:
         Raises `notFound` if it is not deployed, `configInvalid` if it cannot run, and `storeUnavailable`. A withdrawn
         version is returned as such: it refuses new calls.
         """
-        runs, (name, at, number) = self.runs, reference.partition("@")
-        if at and not number:
-            raise BrokerError(Code.NOT_FOUND)
+        runs = self.runs
         try:
-            number = number or str(self.versions.serving(name) or "")
+            name, number = self.versions.named(reference)
             if (name, number) not in self._kept:
-                deployed = self.versions.deployed(f"{name}@{number}" if number else name)
+                deployed = self.versions.deployed(f"{name}@{number}")
                 flow = runs.ready(deployed.tool, deployed.policies)
                 self._refuse_identity(flow)
                 self._kept[name, number] = flow
-            found = self._kept[name, number]
-            return replace(found, withdrawn=self.versions.withdrawn(name, int(number)) is not None)
+            return replace(self._kept[name, number], withdrawn=self.versions.withdrawn(name, number) is not None)
         except FlowRefused as refused:
             raise BrokerError(Code.CONFIG_INVALID, note=_short(str(refused.flaws[0]))) from None
         except BrokerError as error:

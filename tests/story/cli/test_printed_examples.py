@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
@@ -11,13 +13,12 @@ from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.rows import Rows
 from oauthbroker.flowtools.failures import Actor
 from oauthbroker.testing import IdentityProvider
-from tests.kit.cli import Desk, Done, serving
+from tests.kit.cli import BROKER, Desk, Done, serving
 from tests.kit.flow_bundle import bundle, jwt
-from tests.story.cli.test_serve_flows import Flows
 from tests.unit.flowtools.entity_kit import entity_of
+from tests.unit.flowtools.example_kit import BOOKING, PAYMENT, RESERVATION, VEHICLE
 from tests.unit.flowtools.kit import EXAMPLES, example
 from tests.unit.flowtools.run_kit import OTHER, UUID
-from tests.unit.flowtools.running.test_examples import BOOKING, PAYMENT, RESERVATION, VEHICLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.rule("000-example-1", "001-example-1", "001-example-6", "000-trigger-http")]
 NOWHERE, PENDING = "6f9619ff-8b86-4011-b42d-00cf4fc9ffff", "6f9619ff-8b86-4011-b42d-00cf4fc9eeee"
@@ -53,13 +54,30 @@ REFUSED: dict[str, tuple[str, Any, tuple[str, ...] | None, int, str]] = {
 }
 
 
+class Flows:
+    """A desk whose broker serves flow tools, payments played, on the SQLite beside its store."""
+
+    def __init__(self, desk: Desk, idp: IdentityProvider) -> None:
+        desk.ready_to_serve(idp)
+        self.desk, self.folder = desk, desk.folder / "config"
+        self.url = f"sqlite:///{desk.folder / 'store-flows.db'}"
+        desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  rooms: [flowtools]\n")
+        bundle(self.folder, sandbox=True)
+        for each in ENTITIES:
+            (self.folder / "entities" / f"{each['name']}.json").write_text(json.dumps(each))
+
+    def call(self, method: str, path: str, body: Any, *, token: str) -> tuple[int, Any]:
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        with closing(HTTPConnection("127.0.0.1", self.desk.port, timeout=30)) as line:
+            line.request(method, f"/v1/flowtools/{path}", raw, headers)
+            answer = line.getresponse()
+            return answer.status, json.loads(answer.read())
+
+
 @pytest.fixture
 def flows(desk: Desk, idp: IdentityProvider) -> Flows:
-    made = Flows(desk, idp, "")
-    bundle(made.folder, sandbox=True)
-    for each in ENTITIES:
-        (made.folder / "entities" / f"{each['name']}.json").write_text(json.dumps(each))
-    return made
+    return Flows(desk, idp)
 
 
 def typed(flows: Flows, *words: str) -> Done:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from oauthbroker import BrokerError
+from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools import commands
 from tests.unit.flowtools.kit import EXAMPLES, example, written
 
@@ -143,3 +143,10 @@ def test_an_account_without_a_name_is_recorded_by_its_number(monkeypatch):
     Path("tool.json").write_text(json.dumps(written({"a": "transform"}, [])), "utf-8")
     run("deploy", "tool.json")
     assert "by uid 4000000001 at" in run("versions").output
+
+
+@pytest.mark.parametrize("words", [("versions",), ("activate", 1), ("withdraw", 1)])
+def test_a_name_that_no_tool_can_have_is_not_deployed(words):
+    Path("flows").mkdir()
+    refused = run(words[0], "x" * 300, *words[1:], "--flows", "flows")
+    assert not isinstance(refused.exception, BrokerError) or Code.REQUEST_INVALID is refused.exception.code

@@ -3,36 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.ports import Ports, SandboxAdapter
+from tests.unit.flowtools.example_kit import BOOKING, PAYMENT, RESERVATION, VEHICLE
 from tests.unit.flowtools.kit import example
 from tests.unit.flowtools.run_kit import OTHER, STAFF, UUID, world_in
-
-TEXT, NUMBER = {"type": "string", "required": True}, {"type": "number", "required": True}
-PAYMENT = {"name": "Payment", "fields": {"reservationId": TEXT, "amount": NUMBER, "paymentMethod": TEXT}}
-VEHICLE = {"name": "Vehicle", "fields": {"dailyRate": NUMBER}}
-RESERVATION: dict[str, Any] = {
-    "name": "Reservation",
-    "fields": {
-        "customerId": {"type": "uuid", "required": True},
-        "vehicleId": {"type": "uuid", "required": True},
-        "startDate": {"type": "date-time"},
-        "endDate": {"type": "date-time"},
-        "totalPrice": NUMBER,
-        "notes": {"type": "string"},
-    },
-    "status": {"initial": "confirmed", "transitions": {"confirmed": []}},
-}
-BOOKING = {
-    "customerId": UUID,
-    "vehicleId": OTHER,
-    "startDate": "2026-11-24T00:00:00Z",
-    "endDate": "2026-11-26T12:00:00Z",
-}
 
 
 @pytest.mark.rule("001-example-1", "001-example-2", "001-example-3", "001-example-5", "001-example-6", "001-binding")
