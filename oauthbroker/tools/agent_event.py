@@ -16,7 +16,8 @@ ANSWER: Final = "agent.answer"
 
 @dataclass(frozen=True, slots=True)
 class ReplyTo:
-    """Where an answer goes. `correlation_id` leads back to the tool call, and so to the turn and trace that asked."""
+    """Where an answer goes. `correlation_id` begins with the id of the tool call, which leads back to the turn and trace
+    that asked; a call may ask several times."""
 
     target: str
     correlation_id: str

@@ -7,6 +7,7 @@ user's. The turn's `auth` and trace are handed on unchanged.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 from oauthbroker import Broker, BrokerError
 from oauthbroker.tools.agent_event import MESSAGE, REQUEST, ReplyTo, UnifiedEvent
-from oauthbroker.tools.orchestration.instances import SPAWNED, Instance, Instances, Outcome
+from oauthbroker.tools.orchestration.instances import Instance, Instances, Outcome
 from oauthbroker.tools.orchestration.ipc import IpcRefused
 from oauthbroker.tools.orchestration.plan import SwarmPlan
 
@@ -72,7 +73,7 @@ class AgentCalls:
 
     async def _request(self, caller: CallingTurn, asked: Mapping[str, Any]) -> dict[str, Any]:
         target = _target(caller, asked)
-        reply_to = ReplyTo(caller.instance.name, str(asked.get("toolCallId")))
+        reply_to = ReplyTo(caller.instance.name, str(asked.get("requestId")))
         if self._would_wait_for_itself(caller.instance, target):
             text = f"{target.agent} waits for this agent, so it cannot answer."
             raise IpcRefused("E_AGENT_DEADLOCK", text, "Answer without it, or use agents__send.")
@@ -128,14 +129,14 @@ class AgentCalls:
                 payload,
                 turn=caller.event.turn,
                 instance_key=target.key,
-                idempotency_key=f"{asked.get('toolCallId')}",
+                idempotency_key=json.dumps([caller.event.id, asked.get("requestId")]),
             )
         except BrokerError as error:
             refused = IpcRefused("E_AGENT_QUEUE", error.message())
         raise refused
 
     async def _spawn(self, caller: CallingTurn, asked: Mapping[str, Any]) -> dict[str, Any]:
-        name = asked.get("instanceKey") or f"{asked.get('toolCallId')}".removeprefix("call-")[:12]
+        name = asked.get("instanceKey") or f"{asked.get('requestId')}".removeprefix("call-")
         target = _target(caller, {**asked, "instanceKey": name})
         cwd = None if asked.get("cwd") is None else str(_inside(caller.workdir, str(asked["cwd"])))
         created = await self._instances.prepare(target, caller.instance, cwd)
@@ -145,7 +146,7 @@ class AgentCalls:
         own = [caller.instance.agent, caller.instance.key]
         spawned = await self._instances.spawned(caller.instance)
         return [
-            {"target": each["agent"], "instanceKey": each["instanceKey"].partition(SPAWNED)[2], "cwd": each["cwd"]}
+            {"target": each["agent"], "instanceKey": each["name"], "cwd": each["cwd"]}
             for each in spawned
             if include_all or each["by"] == own
         ]
@@ -171,9 +172,7 @@ def _target(caller: CallingTurn, asked: Mapping[str, Any]) -> Instance:
         raise IpcRefused("E_AGENT_UNKNOWN", "The swarm defines no agent of this name.", f"Its agents: {known}.")
     if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
         raise IpcRefused("E_AGENT_INSTANCE", "An instanceKey has 1 to 64 letters, digits, dots, hyphens or _.")
-    conversation = caller.instance.conversation
-    key = conversation if name is None else f"{conversation}{SPAWNED}{name}"
-    return replace(caller.instance, agent=agent, key=key)
+    return replace(caller.instance, agent=agent, spawned=name)
 
 
 def _seconds(given: object) -> float:
