@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker import Broker, BrokerError
-from oauthbroker.tools.agent_event import MESSAGE, REQUEST, ReplyTo, UnifiedEvent
+from oauthbroker.tools.agent_event import FAILED, MESSAGE, REQUEST, ReplyTo, UnifiedEvent
+from oauthbroker.tools.journal import COMPLETED
 from oauthbroker.tools.orchestration.instances import Instance, Instances, Outcome
 from oauthbroker.tools.orchestration.ipc import IpcRefused
 from oauthbroker.tools.orchestration.plan import SwarmPlan
 
 REQUEST_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.5  # for turns that another orchestrator ends
+_ENDS: Final = {COMPLETED, FAILED}
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
@@ -43,6 +45,7 @@ class AgentCalls:
         self._broker = broker
         self._instances = instances
         self._waits_for: dict[Instance, list[Instance]] = {}
+        self.requests: dict[str, str] = {}  # the agents by the events whose outcome a call waits for
         self._ended = asyncio.Event()
 
     @property
@@ -80,9 +83,11 @@ class AgentCalls:
         event_id = await self._enqueue(caller, asked, REQUEST, reply_to)
         waits_for = self._waits_for.setdefault(caller.instance, [])
         waits_for.append(target)
+        self.requests[event_id] = target.agent
         try:
             outcome = await self._outcome(event_id, _seconds(asked.get("timeout")))
         finally:
+            self.requests.pop(event_id, None)
             waits_for.remove(target)
             if not waits_for:
                 self._waits_for.pop(caller.instance, None)
@@ -162,6 +167,19 @@ def catalog_of(caller: CallingTurn) -> dict[str, Any]:
         "availableAgents": available,
         "callableAgents": [name for name in available if name != caller.instance.agent],
     }
+
+
+def addressed(event: UnifiedEvent) -> Instance:
+    """Return the instance of an event. Agents reach instances of their conversation. One that an agent has named is
+    reached by agents and by the ends of its own work, and by no channel. Raises ValueError for other events."""
+    instance = Instance.of(event.turn)
+    if event.type in {MESSAGE, REQUEST} and event.source.get("kind") == "agent":
+        sender = Instance.of(replace(event.turn, instance_key=str(event.source.get("instanceKey"))))
+        if sender.conversation != instance.conversation:
+            raise ValueError("it comes from an agent of another conversation")
+    elif not (instance.spawned is None or event.type in _ENDS or event.type.startswith("auth.")):
+        raise ValueError("its instanceKey is that of an instance that an agent has named")
+    return instance
 
 
 def _target(caller: CallingTurn, asked: Mapping[str, Any]) -> Instance:

@@ -81,6 +81,11 @@ class Instances:
 
     async def begin(self, instance: Instance, event_id: str, turn: Turn) -> tuple[list[Any], list[Any]]:
         """Begin a turn, or take one up again. Return the messages of earlier turns, and those of this one."""
+        turns = await self._listed(instance, event_id, turn)
+        return await self._history(turns[-KEPT_TURNS - 1 : -1]), await self._messages(event_id)
+
+    async def _listed(self, instance: Instance, event_id: str, turn: Turn) -> list[str]:
+        """Make a turn the newest of its instance, and return all."""
         dropped: list[str] = []
 
         def add(record: Any) -> Any:
@@ -92,8 +97,9 @@ class Instances:
         record = await self._state.change(f"agents/instance/{instance.digest}", add, subjects=_about(turn))
         for gone in dropped:
             await self._state.remove(_key("turn", gone))
-        await self._forget_messages(record["turns"][: -KEPT_TURNS - 1][-1:])
-        return await self._history(record["turns"][-KEPT_TURNS - 1 : -1]), await self._messages(event_id)
+        turns: list[str] = record["turns"]
+        await self._forget_messages(turns[: -KEPT_TURNS - 1][-1:])
+        return turns
 
     async def record(self, event_id: str, number: int, message: Mapping[str, Any], turn: Turn) -> None:
         """Keep a message of a turn. Raises TurnLost if another process has written this number."""
@@ -107,6 +113,24 @@ class Instances:
 
     async def end(self, event_id: str, outcome: Outcome, turn: Turn) -> None:
         await self._state.change(_key("turn", event_id), lambda _: dict(outcome), subjects=_about(turn))
+
+    async def fail(self, event_id: str, outcome: Outcome, turn: Turn | None) -> bool:
+        """Keep the outcome of a turn that no process has ended, and list the turn. `turn` is None for a damaged event.
+        Return False if it has an outcome."""
+        new = False
+
+        def keep(there: Any) -> Any:
+            nonlocal new
+            new = there is None
+            return dict(outcome) if new else there
+
+        await self._state.change(_key("turn", event_id), keep, subjects=None if turn is None else _about(turn))
+        if new and turn is not None:
+            with suppress(ValueError):  # the key of no instance
+                instance = Instance.of(turn)
+                if event_id not in await self.turns(instance):
+                    await self._listed(instance, event_id, turn)
+        return new
 
     async def value(self, instance: Instance, owner: str) -> Any:
         """Return the value of an extension."""
