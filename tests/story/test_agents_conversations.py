@@ -110,6 +110,20 @@ async def test_an_event_of_an_agent_stays_in_its_conversation(here, kind, sender
     assert code == await _refused(here, turn_of(key, "writer"), kind, source=source)
 
 
+@pytest.mark.rule("turns.ours-19")
+async def test_the_folder_of_a_spawned_instance_is_not_followed_out_of_its_conversation(here):
+    for thread in "thread-1", "thread-2":
+        await here.told(kept(f"<{thread}>"), turn_of(thread))
+    drafts = here.workdir() / "drafts"
+    drafts.mkdir()
+    await here.called("others__spawn", {"target": "writer", "instanceKey": "bob", "cwd": "drafts"})
+    drafts.rmdir()
+    drafts.symlink_to(here.workdir(instance="thread-2"))
+    told = await here.called("others__request", {"target": "writer", "instanceKey": "bob", "input": kept("mine")})
+    assert "mine" in told["response"]
+    assert "<thread-2>" not in told["response"]
+
+
 keys_and_names = st.tuples(words, st.none() | words).filter(lambda each: not each[0].startswith(NAMED))
 
 
