@@ -60,7 +60,7 @@ class AgentWorld:
         payload = {"input": text, "source": {"kind": "connector"}, "traceId": "trace-7"}
         return await self.broker.events.enqueue(of.agent_name, "chat.message", payload, turn=of, idempotency_key=key)
 
-    async def outcome(self, event_id: str, seconds: float = 25) -> Mapping[str, Any]:
+    async def outcome(self, event_id: str, seconds: float = 60) -> Mapping[str, Any]:
         async with asyncio.timeout(seconds):
             while (found := await self.instances.outcome(event_id)) is None:
                 await asyncio.sleep(0.05)
