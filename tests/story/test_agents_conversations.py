@@ -13,7 +13,7 @@ from unicodedata import normalize
 from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
@@ -134,6 +134,7 @@ def test_each_instance_has_a_key_and_a_digest_of_its_own_and_is_found_by_its_key
     assert 2 == len({each.key for each in instances}) == len({each.digest for each in instances})
 
 
+@example(["a\x1fb"])
 @given(st.lists(st.lists(st.sampled_from([*PIECES, ""]), max_size=3).map("".join), min_size=1, max_size=3))
 def test_names_have_another_digest_however_their_separators_are_placed(names):
     joined = "\x1f".join(names)
@@ -147,10 +148,13 @@ def test_digests_of_names_without_the_separator_are_those_that_stores_have():
     assert hashlib.sha256(b"Swarm/default\x1fplanner\x1fthread-1").hexdigest()[:32] == instance.digest
 
 
-@pytest.mark.parametrize("key", [NAMED, f'{NAMED}a", "b"]'])
+@pytest.mark.parametrize("key", [NAMED, f'{NAMED}a","b"]', f'{NAMED}a", 1]', f'{NAMED}a", "b"] ', f'{NAMED}a", "b"]'])
 def test_a_conversation_cannot_be_made_with_the_key_of_a_named_instance(key):
     with pytest.raises(ValueError, match="choose another key for the conversation"):
         Instance("Swarm/default", "writer", key)
+    if key != Instance("Swarm/default", "writer", "a", spawned="b").key:
+        with pytest.raises(ValueError, match="choose another key for the conversation"):
+            Instance.of(Turn("writer", key))
 
 
 @pytest.mark.rule("turns.ours-15")
@@ -202,8 +206,10 @@ async def test_a_request_never_has_the_answer_of_another_turn_with_the_same_id(h
     monkeypatch.setattr(conversation, "_call_id", lambda *_: "call-1")
     asks = {"target": "writer", "asks": [("the secret", None)]}
     await here.called("many__ask", asks, turn_of("a"))
-    (told,) = await here.called("many__ask", {**asks, "asks": [("look", None)]}, turn_of("b"))
-    assert ["look"] == json.loads(told)
+    for thread in "a", "b":
+        (told,) = await here.called("many__ask", {**asks, "asks": [("look", None)]}, turn_of(thread))
+        assert "look" == json.loads(told)[-1]
+        assert (thread == "a") == ("the secret" in told)
 
 
 def of_user(number: int, key: str, agent: str = "planner") -> Turn:

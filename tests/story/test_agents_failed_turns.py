@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.tools.orchestration import processes
+from oauthbroker.tools.orchestration.failed_turns import FailedTurns
 from oauthbroker.tools.orchestration.instances import Instance
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
 from oauthbroker.tools.orchestration.plan import plans_from
@@ -93,7 +94,9 @@ async def test_a_turn_of_an_agent_that_no_swarm_defines_has_an_outcome_and_no_ev
     monkeypatch.setattr(world.orchestrator, "_plans", {})
     event_id = await world.say("hello", of)
     assert "the event is for an agent that no swarm defines" in await _failure(world, event_id)
+    await _settled(world)
     assert [event_id] == [each["eventId"] for each in await world.broker.events.dead(of.agent_name)]
+    assert [event_id] == await world.instances.turns(Instance.of(of))
 
 
 @pytest.mark.rule("turns.ours-29")
@@ -195,6 +198,27 @@ async def test_a_dead_letter_from_before_the_start_has_an_outcome_and_wakes_no_a
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.rule("turns.ours-29")
+async def test_a_dead_letter_is_seen_beside_one_that_was_retried_and_is_dead_again(world):
+    await world.stop()
+    failed = FailedTurns(world.broker, world.instances, requests={}, serves=lambda _swarm, _agent: False)
+
+    async def dies(*event_ids: str) -> None:
+        while len(await world.broker.events.dead("planner")) < len(event_ids):
+            if (delivery := await world.broker.events.lease("planner")) is not None:
+                failed.taken(delivery.to_json())
+                await delivery.nack()
+            await asyncio.sleep(0.02)
+        await failed.look("planner")
+        assert None not in [await world.instances.outcome(each) for each in event_ids]
+
+    retried = await world.say("hello")
+    await dies(retried)
+    other = await world.say("hello", turn_of("thread-2"))
+    assert await world.broker.dead_letters.retry("planner", retried)
+    await dies(retried, other)
 
 
 @pytest.mark.rule("turns.ours-29")

@@ -55,7 +55,7 @@ class QueuedEvent(Protocol):
 
 class FailedTurns:
     """Ends the turns of an orchestrator's dead letters. `requests` are the agents by the events whose outcome a call
-    waits for; `serves` says whether a swarm has an agent; `on_end` is called after ends."""
+    waits for; `serves` says whether a swarm has an agent."""
 
     def __init__(
         self,
@@ -64,10 +64,9 @@ class FailedTurns:
         *,
         requests: Mapping[str, str],
         serves: Callable[[str, str], bool],
-        on_end: Callable[[], None],
     ) -> None:
         self._broker, self._instances = broker, instances
-        self._requests, self._serves, self._on_end = requests, serves, on_end
+        self._requests, self._serves = requests, serves
         self._known: dict[str, set[str]] = {}  # by agent, the dead letters that have been looked at
         self._faults: dict[str, str] = {}  # of last attempts, by event
         self._looking = asyncio.Lock()
@@ -117,7 +116,6 @@ class FailedTurns:
             for event_id in ids - (known or set()):
                 await self._end(event_id, _readable(events.get(event_id)), tell=known is not None)
             self._known[agent] = ids
-        self._on_end()
 
     async def _end(self, event_id: str, event: UnifiedEvent | None, *, tell: bool) -> None:
         """Keep the outcome of a dead letter's turn. `event` is None for a damaged one."""

@@ -60,7 +60,6 @@ class Orchestrator:
             self._instances,
             requests=self._calls.requests,
             serves=lambda swarm, agent: swarm in self._plans and agent in self._plans[swarm].agents,
-            on_end=self._calls.turn_ended,
         )
         self._changes = BundleChanges(broker, activation)
         self._processes = Processes(workspaces, LOG, broker.scrub)
