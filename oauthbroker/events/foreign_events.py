@@ -12,7 +12,7 @@ from typing import Any
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import decode_object
-from oauthbroker.model.turn import TurnLike, checked_target, whole_turn
+from oauthbroker.model.turn import ResumeTarget, TurnLike, checked_target, whole_turn
 from oauthbroker.records import AgentEvent
 
 RESERVED = frozenset({"auth", "oauth", "oauthbroker"})  # namespaces of the broker's own types
@@ -31,14 +31,14 @@ def namespaced_event(
     idempotency_key: str | None,
     clock: Clock,
 ) -> AgentEvent:
-    """Return the event, whose id follows from agent, type and idempotency key. Raises `requestInvalid`."""
+    """Return the event, whose id follows from conversation, type and idempotency key. Raises `requestInvalid`."""
     if not isinstance(kind, str) or not _TYPE.fullmatch(kind) or kind.partition(".")[0] in RESERVED:
         raise _refused("type: namespace.word, outside of the broker's own namespaces")
     if idempotency_key is not None and not (isinstance(idempotency_key, str) and 0 < len(idempotency_key) <= MAX_KEY):
         raise _refused(f"idempotency_key: a text of at most {MAX_KEY} characters")
     asking = whole_turn(turn).resume_target
     target = checked_target(replace(asking, agent_name=agent, instance_key=instance_key or asking.instance_key))
-    event_id = f"evt-{random_text(clock, 128)}" if idempotency_key is None else _id_of(agent, kind, idempotency_key)
+    event_id = f"evt-{random_text(clock, 128)}" if idempotency_key is None else _id_of(target, kind, idempotency_key)
     return AgentEvent(id=event_id, type=kind, target=target, payload=_checked(payload), created_at=clock.now())
 
 
@@ -53,9 +53,9 @@ def _checked(payload: object) -> dict[str, Any]:
     return decode_object(body, Code.REQUEST_INVALID)
 
 
-def _id_of(agent: str, kind: str, key: str) -> str:
+def _id_of(target: ResumeTarget, kind: str, key: str) -> str:
     """Return the same id for the same event, without a trace of the key."""
-    parts = json.dumps([agent, kind, key]).encode()
+    parts = json.dumps([*target.address, kind, key]).encode()
     return f"evt-{hashlib.sha256(parts).hexdigest()[:32]}"
 
 

@@ -69,7 +69,7 @@ class Events:
         `type` is `namespace.word`, such as `tool.completed`; the broker's own namespaces (`auth`) are refused. The
         event continues `turn`: it brings its swarm, origin, auth and locale, and its instance unless `instance_key` is
         given. `payload` is a JSON object of at most 64 KiB without secrets. The same `idempotency_key` for the same
-        agent and type is the same event. Raises `requestInvalid`, `QueueFull` or another store code.
+        swarm, agent, instance and type is the same event. Raises `requestInvalid`, `QueueFull` or another store code.
         """
         event = namespaced_event(
             agent,

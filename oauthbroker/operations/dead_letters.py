@@ -77,6 +77,10 @@ class DeadLetters:
         """Return the dead letters of an agent or of all, at most `most` of each, the newest dead first."""
         return [_letter(each) for each in await self.queues.dead(agent, most)]
 
+    async def has(self, agent: str, event_id: str) -> bool:
+        """Return whether the agent has a dead letter with this id, damaged or not."""
+        return await self.queues.is_dead(agent, event_id)
+
     async def retry(self, agent: str, event_id: str, noted: Noted | None = None) -> bool:
         """Give a dead letter all its attempts anew, at the end of its queue. False where none has that id.
 

@@ -12,11 +12,13 @@ from oauthbroker import Turn
 MESSAGE: Final = "agent.message"  # `agents__send`: no `replyTo`
 REQUEST: Final = "agent.request"  # `agents__request`: `replyTo` says where the answer goes
 ANSWER: Final = "agent.answer"
+FAILED: Final = "turn.failed"  # a turn of this agent, or one that its message began, is not tried again
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyTo:
-    """Where an answer goes. `correlation_id` leads back to the tool call, and so to the turn and trace that asked."""
+    """Where an answer goes. `correlation_id` begins with the id of the tool call, which leads back to the turn and the
+    trace that asked. A call may ask several times."""
 
     target: str
     correlation_id: str

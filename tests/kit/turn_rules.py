@@ -22,7 +22,7 @@ TURN_RULES = {
     "002-2.6-1": "agents reach each other by `AgentEvent` and `replyTo`: as written",
     "002-2.6-2": "`request` sets `replyTo`: as written",
     "002-2.6-3": "`send` has no `replyTo`: as written",
-    "002-2.6-4": "turn and trace are found by `replyTo.correlationId`: as written, it is the toolCallId; the trace id is handed on too",
+    "002-2.6-4": "turn and trace are found by `replyTo.correlationId`: as written, it begins with the toolCallId, and a call may ask several times; the trace id is handed on too",
     "002-2.6-5": "a failed call of an agent is a result with `status: error`: as written",
     "002-2.6-7": "an agent process that is not there is started: as written",
     "002-2.6-8": "`spawn` changes no resource: as written",
@@ -54,5 +54,8 @@ TURN_RULES = {
     "turns.ours-24": "an agent process ends with its orchestrator, its children too",
     "turns.ours-25": "tokens that the broker handed out are removed from messages, results and printed lines before they are kept or logged",
     "turns.ours-26": "a configuration that changes during a turn is used from its next step on, by a new process that goes on after the last recorded message",
+    "turns.ours-27": "each request and message of a call is an event of its own; a handler that is repeated names them as before",
+    "turns.ours-28": "an event that must not reach its instance ends with `E_TURN_REFUSED`: of an agent of another conversation, or of a channel with the key of an instance that an agent has named",
+    "turns.ours-29": "a turn whose event is a dead letter has an outcome, `E_TURN_FAILED`, and its agent, or the sender of the message, gets the event `turn.failed`; an event that an operator retries runs",
     "turns.ours-13": "an output above 256 KiB is an error in a conversation",
 }

@@ -15,6 +15,8 @@ from oauthbroker import Broker, Turn, TurnAuth, check_config, open_broker
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.observability.logging import json_log
+from oauthbroker.repository.repository import Repository
+from oauthbroker.store.port import Store
 from oauthbroker.tools.changesets.activation import Activation
 from oauthbroker.tools.changesets.changesets import open_changesets
 from oauthbroker.tools.orchestration.instances import Instance, Instances
@@ -39,6 +41,13 @@ class AgentWorld:
     instances: Instances
     workspaces: Path
     running: asyncio.Task[None]
+    store: Store | None = None
+
+    @property
+    def repository(self) -> Repository:
+        """A second pair of eyes on the store."""
+        assert self.store is not None
+        return Repository(self.store)
 
     async def stop(self) -> None:
         """End the orchestrator, and not the broker."""
@@ -51,7 +60,7 @@ class AgentWorld:
         payload = {"input": text, "source": {"kind": "connector"}, "traceId": "trace-7"}
         return await self.broker.events.enqueue(of.agent_name, "chat.message", payload, turn=of, idempotency_key=key)
 
-    async def outcome(self, event_id: str, seconds: float = 25) -> Mapping[str, Any]:
+    async def outcome(self, event_id: str, seconds: float = 60) -> Mapping[str, Any]:
         async with asyncio.timeout(seconds):
             while (found := await self.instances.outcome(event_id)) is None:
                 await asyncio.sleep(0.05)
@@ -96,12 +105,13 @@ async def agent_world(
         opened = changesets.newest()
         config = opened.folder
     log = json_log(io.StringIO(), clock)
-    async with open_broker(config, env={}, store=default_store(clock), audit=AuditList(), log=log) as broker:
+    store = default_store(clock)
+    async with open_broker(config, env={}, store=store, audit=AuditList(), log=log) as broker:
         workspaces = folder / "workspaces"
         activation = Activation(broker, changesets, opened) if changesets and opened else None
         orchestrator = Orchestrator(broker, plans_from(broker), workspaces, activation=activation)
         running = asyncio.create_task(orchestrator.run())
-        world = AgentWorld(broker, orchestrator, Instances(broker.room_state("tools")), workspaces, running)
+        world = AgentWorld(broker, orchestrator, Instances(broker.room_state("tools")), workspaces, running, store)
         try:
             yield world
         finally:

@@ -49,14 +49,14 @@ async def test_a_waiting_consumer_is_woken_and_gets_events_in_order(harness: Har
 
 @pytest.mark.case("93")
 async def test_the_same_key_is_the_same_event_and_says_nothing_of_the_key(harness: Harness) -> None:
-    async def put(key: str, kind: str = DONE, agent: str = "planner") -> str:
-        return await harness.broker.events.enqueue(agent, kind, {}, turn=turn(), idempotency_key=key)
+    async def put(key: str, kind: str = DONE, agent: str = "planner", instance: str = "thread") -> str:
+        of = turn(instance=instance)
+        return await harness.broker.events.enqueue(agent, kind, {}, turn=of, idempotency_key=key)
 
     first = await put("order 7")
     assert first == await put("order 7")
-    assert 4 == len(
-        {first, await put("order 8"), await put("order 7", "tool.failed"), await put("order 7", DONE, "writer")}
-    )
+    others = [("order 8",), ("order 7", "tool.failed"), ("order 7", DONE, "writer"), ("order 7", DONE, "planner", "b")]
+    assert 5 == len({first, *[await put(*each) for each in others]}), "channels count the messages of each conversation"
     assert "order" not in first
     found = [await harness.broker.events.lease("planner")]
     assert found[0] is not None
@@ -65,7 +65,7 @@ async def test_the_same_key_is_the_same_event_and_says_nothing_of_the_key(harnes
     left = 0
     while (delivery := await harness.broker.events.lease("planner")) is not None:
         left += await delivery.ack()
-    assert 2 == left
+    assert 3 == left
 
 
 @pytest.mark.parametrize(

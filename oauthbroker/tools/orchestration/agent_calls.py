@@ -7,6 +7,7 @@ user's. The turn's `auth` and trace are handed on unchanged.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,13 +16,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker import Broker, BrokerError
-from oauthbroker.tools.agent_event import MESSAGE, REQUEST, ReplyTo, UnifiedEvent
-from oauthbroker.tools.orchestration.instances import SPAWNED, Instance, Instances, Outcome
+from oauthbroker.tools.agent_event import FAILED, MESSAGE, REQUEST, ReplyTo, UnifiedEvent
+from oauthbroker.tools.journal import COMPLETED
+from oauthbroker.tools.orchestration.instances import Instance, Instances, Outcome
 from oauthbroker.tools.orchestration.ipc import IpcRefused
 from oauthbroker.tools.orchestration.plan import SwarmPlan
 
 REQUEST_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.5  # for turns that another orchestrator ends
+_ENDS: Final = {COMPLETED, FAILED}
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
@@ -42,6 +45,7 @@ class AgentCalls:
         self._broker = broker
         self._instances = instances
         self._waits_for: dict[Instance, list[Instance]] = {}
+        self.requests: dict[str, str] = {}  # the agents by the events whose outcome a call waits for
         self._ended = asyncio.Event()
 
     @property
@@ -72,16 +76,18 @@ class AgentCalls:
 
     async def _request(self, caller: CallingTurn, asked: Mapping[str, Any]) -> dict[str, Any]:
         target = _target(caller, asked)
-        reply_to = ReplyTo(caller.instance.name, str(asked.get("toolCallId")))
+        reply_to = ReplyTo(caller.instance.name, str(asked.get("requestId")))
         if self._would_wait_for_itself(caller.instance, target):
             text = f"{target.agent} waits for this agent, so it cannot answer."
             raise IpcRefused("E_AGENT_DEADLOCK", text, "Answer without it, or use agents__send.")
         event_id = await self._enqueue(caller, asked, REQUEST, reply_to)
         waits_for = self._waits_for.setdefault(caller.instance, [])
         waits_for.append(target)
+        self.requests[event_id] = target.agent
         try:
             outcome = await self._outcome(event_id, _seconds(asked.get("timeout")))
         finally:
+            self.requests.pop(event_id, None)
             waits_for.remove(target)
             if not waits_for:
                 self._waits_for.pop(caller.instance, None)
@@ -128,14 +134,14 @@ class AgentCalls:
                 payload,
                 turn=caller.event.turn,
                 instance_key=target.key,
-                idempotency_key=f"{asked.get('toolCallId')}",
+                idempotency_key=json.dumps([caller.event.id, asked.get("requestId")]),
             )
         except BrokerError as error:
             refused = IpcRefused("E_AGENT_QUEUE", error.message())
         raise refused
 
     async def _spawn(self, caller: CallingTurn, asked: Mapping[str, Any]) -> dict[str, Any]:
-        name = asked.get("instanceKey") or f"{asked.get('toolCallId')}".removeprefix("call-")[:12]
+        name = asked.get("instanceKey") or f"{asked.get('requestId')}".removeprefix("call-")
         target = _target(caller, {**asked, "instanceKey": name})
         cwd = None if asked.get("cwd") is None else str(_inside(caller.workdir, str(asked["cwd"])))
         created = await self._instances.prepare(target, caller.instance, cwd)
@@ -145,7 +151,7 @@ class AgentCalls:
         own = [caller.instance.agent, caller.instance.key]
         spawned = await self._instances.spawned(caller.instance)
         return [
-            {"target": each["agent"], "instanceKey": each["instanceKey"].partition(SPAWNED)[2], "cwd": each["cwd"]}
+            {"target": each["agent"], "instanceKey": each["name"], "cwd": each["cwd"]}
             for each in spawned
             if include_all or each["by"] == own
         ]
@@ -163,6 +169,19 @@ def catalog_of(caller: CallingTurn) -> dict[str, Any]:
     }
 
 
+def addressed(event: UnifiedEvent) -> Instance:
+    """Return the instance of an event. Agents reach instances of their conversation. One that an agent has named is
+    reached by agents and by the ends of its own work, and by no channel. Raises ValueError for other events."""
+    instance = Instance.of(event.turn)
+    if event.type in {MESSAGE, REQUEST} and event.source.get("kind") == "agent":
+        sender = Instance.of(replace(event.turn, instance_key=str(event.source.get("instanceKey"))))
+        if sender.conversation != instance.conversation:
+            raise ValueError("it comes from an agent of another conversation")
+    elif not (instance.spawned is None or event.type in _ENDS or event.type.startswith("auth.")):
+        raise ValueError("its instanceKey is that of an instance that an agent has named")
+    return instance
+
+
 def _target(caller: CallingTurn, asked: Mapping[str, Any]) -> Instance:
     """Return the instance that a call names: of an agent of the swarm, in the caller's conversation."""
     agent, name = asked.get("target"), asked.get("instanceKey")
@@ -171,9 +190,7 @@ def _target(caller: CallingTurn, asked: Mapping[str, Any]) -> Instance:
         raise IpcRefused("E_AGENT_UNKNOWN", "The swarm defines no agent of this name.", f"Its agents: {known}.")
     if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
         raise IpcRefused("E_AGENT_INSTANCE", "An instanceKey has 1 to 64 letters, digits, dots, hyphens or _.")
-    conversation = caller.instance.conversation
-    key = conversation if name is None else f"{conversation}{SPAWNED}{name}"
-    return replace(caller.instance, agent=agent, key=key)
+    return replace(caller.instance, agent=agent, spawned=name)
 
 
 def _seconds(given: object) -> float:

@@ -7,8 +7,10 @@ where it was, and two processes cannot write one turn.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 from oauthbroker import RoomState, Turn
@@ -17,7 +19,8 @@ KEPT_TURNS: Final = 20  # of an instance: what the model sees of earlier turns
 KNOWN_TURNS: Final = 256  # of an instance: as many settled events as the queue remembers
 MOST_HISTORY: Final = 512 * 1024  # characters
 MOST_LISTED: Final = 2000  # instances of a swarm
-SPAWNED: Final = "::"  # between a conversation's key and the name of an instance that was spawned in it
+NAMED: Final = 'named["'  # how the key of an instance begins that an agent has named, and no other key
+BETWEEN: Final = "\x1f"
 Outcome = Mapping[str, Any]
 
 
@@ -27,25 +30,34 @@ class TurnLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """The address of an agent instance."""
+    """The address of an agent instance: the one that takes the events of a conversation, or with `spawned` one that an
+    agent of the conversation has named. Raises ValueError for a conversation whose key has the form of a named one."""
 
     swarm: str
     agent: str
-    key: str
+    conversation: str
+    _: KW_ONLY
+    spawned: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.conversation.startswith(NAMED):
+            raise ValueError(f"an instanceKey must not begin with {NAMED}: choose another key for the conversation")
 
     @classmethod
     def of(cls, turn: Turn) -> Instance:
-        return cls(turn.swarm_ref, turn.agent_name, turn.instance_key)
+        """Return the instance of a turn. Raises ValueError for a key that no instance has."""
+        conversation, spawned = _parts(turn.instance_key)
+        return cls(turn.swarm_ref, turn.agent_name, conversation, spawned=spawned)
+
+    @property
+    def key(self) -> str:
+        """Return the `instance_key` of its turns: one text for each conversation and name."""
+        return self.conversation if self.spawned is None else _named(self.conversation, self.spawned)
 
     @property
     def name(self) -> str:
         """Return its name in IPC messages."""
         return f"Agent/{self.agent}/{self.key}"
-
-    @property
-    def conversation(self) -> str:
-        """Return the key of the conversation that it belongs to. Agents reach only instances of their own."""
-        return self.key.partition(SPAWNED)[0]
 
     @property
     def digest(self) -> str:
@@ -69,6 +81,11 @@ class Instances:
 
     async def begin(self, instance: Instance, event_id: str, turn: Turn) -> tuple[list[Any], list[Any]]:
         """Begin a turn, or take one up again. Return the messages of earlier turns, and those of this one."""
+        turns = await self._listed(instance, event_id, turn)
+        return await self._history(turns[-KEPT_TURNS - 1 : -1]), await self._messages(event_id)
+
+    async def _listed(self, instance: Instance, event_id: str, turn: Turn) -> list[str]:
+        """Make a turn the newest of its instance, and return all."""
         dropped: list[str] = []
 
         def add(record: Any) -> Any:
@@ -80,8 +97,9 @@ class Instances:
         record = await self._state.change(f"agents/instance/{instance.digest}", add, subjects=_about(turn))
         for gone in dropped:
             await self._state.remove(_key("turn", gone))
-        await self._forget_messages(record["turns"][: -KEPT_TURNS - 1][-1:])
-        return await self._history(record["turns"][-KEPT_TURNS - 1 : -1]), await self._messages(event_id)
+        turns: list[str] = record["turns"]
+        await self._forget_messages(turns[: -KEPT_TURNS - 1][-1:])
+        return turns
 
     async def record(self, event_id: str, number: int, message: Mapping[str, Any], turn: Turn) -> None:
         """Keep a message of a turn. Raises TurnLost if another process has written this number."""
@@ -95,6 +113,24 @@ class Instances:
 
     async def end(self, event_id: str, outcome: Outcome, turn: Turn) -> None:
         await self._state.change(_key("turn", event_id), lambda _: dict(outcome), subjects=_about(turn))
+
+    async def fail(self, event_id: str, outcome: Outcome, turn: Turn | None) -> bool:
+        """Keep the outcome of a turn that no process has ended, and list the turn. `turn` is None for a damaged event.
+        Return False if it has an outcome."""
+        new = False
+
+        def keep(there: Any) -> Any:
+            nonlocal new
+            new = there is None
+            return dict(outcome) if new else there
+
+        await self._state.change(_key("turn", event_id), keep, subjects=None if turn is None else _about(turn))
+        if new and turn is not None:
+            with suppress(ValueError):  # the key of no instance
+                instance = Instance.of(turn)
+                if event_id not in await self.turns(instance):
+                    await self._listed(instance, event_id, turn)
+        return new
 
     async def value(self, instance: Instance, owner: str) -> Any:
         """Return the value of an extension."""
@@ -110,15 +146,16 @@ class Instances:
         def add(there: Any) -> Any:
             nonlocal new
             listed = list(there or [])
-            new = not any(each["agent"] == instance.agent and each["instanceKey"] == instance.key for each in listed)
-            entry = {"agent": instance.agent, "instanceKey": instance.key, "by": [by.agent, by.key], "cwd": cwd}
+            new = not any((each["agent"], each["name"]) == (instance.agent, instance.spawned) for each in listed)
+            entry = {"agent": instance.agent, "name": instance.spawned, "by": [by.agent, by.key], "cwd": cwd}
             return [*listed, entry][-MOST_LISTED:] if new else listed
 
-        await self._state.change(_key("spawned", instance.swarm, instance.conversation), add)
+        await self._state.change(_key("named", instance.swarm, instance.conversation), add)
         return new
 
     async def spawned(self, of: Instance) -> list[dict[str, Any]]:
-        listed: list[dict[str, Any]] = await self._state.get(_key("spawned", of.swarm, of.conversation)) or []
+        """Return the instances that were spawned in a conversation: `{agent, name, by, cwd}`."""
+        listed: list[dict[str, Any]] = await self._state.get(_key("named", of.swarm, of.conversation)) or []
         return listed
 
     async def call_ids(self, event_id: str) -> list[str]:
@@ -126,10 +163,10 @@ class Instances:
 
     async def cwd(self, instance: Instance) -> str | None:
         """Return the folder with which an instance was spawned."""
-        if SPAWNED not in instance.key:
+        if instance.spawned is None:
             return None
         listed = await self.spawned(instance)
-        own = [each for each in listed if (each["agent"], each["instanceKey"]) == (instance.agent, instance.key)]
+        own = [each for each in listed if (each["agent"], each["name"]) == (instance.agent, instance.spawned)]
         return own[0]["cwd"] if own else None
 
     async def _history(self, turns: list[str]) -> list[Any]:
@@ -157,8 +194,28 @@ class Instances:
                 number += 1
 
 
+def _parts(key: str) -> tuple[str, str | None]:
+    """Return conversation and name of an `instance_key`. The key of no instance comes back whole."""
+    named: Any = None
+    if key.startswith(NAMED):
+        with suppress(ValueError, RecursionError):
+            named = json.loads(key.removeprefix("named"))
+    match named:
+        case [str(conversation), str(spawned)] if key == _named(conversation, spawned):
+            return conversation, spawned
+    return key, None
+
+
+def _named(conversation: str, spawned: str) -> str:
+    return f"named{json.dumps([conversation, spawned])}"
+
+
 def _digest(*names: str) -> str:
-    return hashlib.sha256("\x1f".join(names).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    """Return another digest for each tuple of names of one length."""
+    text = BETWEEN.join(names)
+    if text.count(BETWEEN) >= len(names):  # a name holds the separator; without it, stores have the joined text's
+        text = BETWEEN * len(names) + json.dumps(names)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _key(kind: str, *names: str) -> str:

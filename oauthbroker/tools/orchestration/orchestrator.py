@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from oauthbroker import Broker, BrokerError
 from oauthbroker.tools.agent_event import UnifiedEvent, normalised
@@ -22,8 +22,9 @@ from oauthbroker.tools.failures import ToolFailure
 from oauthbroker.tools.journal import COMPLETED, DurableJournal
 from oauthbroker.tools.orchestration.agent_calls import AgentCalls, CallingTurn
 from oauthbroker.tools.orchestration.bundle_changes import BundleChanges
+from oauthbroker.tools.orchestration.failed_turns import FailedTurns, QueuedEvent, is_final
 from oauthbroker.tools.orchestration.instances import Instance, Instances, TurnLost
-from oauthbroker.tools.orchestration.ipc import OUTDATED, IpcRefused
+from oauthbroker.tools.orchestration.ipc import OUTDATED, IpcRefused, PeerGone
 from oauthbroker.tools.orchestration.plan import SwarmPlan, plans_from
 from oauthbroker.tools.orchestration.processes import Processes, ProcessSlot
 from oauthbroker.tools.results import ToolCall, ToolCallResult
@@ -33,20 +34,6 @@ MOST_TURNS: Final = 64  # that run at once, those that wait for another agent no
 WAIT_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 2.0  # at the end, for turns that have just been answered
 LOG: Final = logging.getLogger("oauthbroker.tools.orchestrator")
-
-
-class QueuedEvent(Protocol):
-    """A leased event of the broker."""
-
-    def to_json(self) -> dict[str, object]: ...
-
-    async def ack(self) -> bool: ...
-
-    async def nack(self) -> bool: ...
-
-    async def give_back(self) -> bool: ...
-
-    async def extend(self) -> bool: ...
 
 
 class Orchestrator:
@@ -68,6 +55,12 @@ class Orchestrator:
         self._state = broker.room_state("tools")
         self._instances = Instances(self._state)
         self._calls = AgentCalls(broker, self._instances)
+        self._failed = FailedTurns(
+            broker,
+            self._instances,
+            requests=self._calls.requests,
+            serves=lambda swarm, agent: swarm in self._plans and agent in self._plans[swarm].agents,
+        )
         self._changes = BundleChanges(broker, activation)
         self._processes = Processes(workspaces, LOG, broker.scrub)
         self._turns: set[asyncio.Task[None]] = set()
@@ -83,6 +76,9 @@ class Orchestrator:
             while True:
                 for agent in {name for plan in self._plans.values() for name in plan.agents} - set(consumers):
                     consumers[agent] = asyncio.create_task(self._consume(agent))
+                for agent in consumers:
+                    with suppress(BrokerError):
+                        await self._failed.look(agent)
                 await asyncio.sleep(1)
         finally:
             await _ended(consumers.values())
@@ -111,21 +107,22 @@ class Orchestrator:
 
     async def _handle(self, delivery: QueuedEvent) -> None:
         """Run the turn of an event and settle it. After a failure the event comes again, a few times at most."""
-        fault = ""
+        queued, fault = delivery.to_json(), ""
+        self._failed.taken(queued)
         try:
-            await self._while_leased(delivery, self._turn(normalised(delivery.to_json())))
+            await self._while_leased(delivery, self._turn(normalised(queued)))
         except IpcRefused as refused:
             fault = refused.message
+        except PeerGone:
+            fault = "the process of the agent ended"
         except asyncio.CancelledError:
             with suppress(BrokerError):
                 await delivery.give_back()
             raise
         except Exception as error:  # noqa: BLE001  (an event must not stay leased)
             fault = type(error).__name__
-        if fault:
-            LOG.warning("a turn failed and its event comes again: %s", self._broker.scrub(fault))
         with suppress(BrokerError):
-            await (delivery.nack() if fault else delivery.ack())
+            await (self._failed.settle(delivery, queued, fault) if fault else delivery.ack())
         self._calls.turn_ended()
 
     async def _while_leased(self, delivery: QueuedEvent, work: Coroutine[Any, Any, None]) -> None:
@@ -149,10 +146,11 @@ class Orchestrator:
                 lost = not await delivery.extend()
 
     async def _turn(self, event: UnifiedEvent) -> None:
-        instance = Instance.of(event.turn)
+        if (instance := await self._failed.addressed(event)) is None:
+            return
         self._plan_of(instance)
         journal = DurableJournal(self._broker, event.turn)
-        if await self._instances.outcome(event.id) is None:
+        if not is_final(await self._instances.outcome(event.id)):
             outcome = await self._ran(instance, await _with_output(event, journal))
             await self._instances.end(event.id, self._broker.scrubber.json(outcome), event.turn)
             await journal.forget(await self._instances.call_ids(event.id))  # the conversation has their results

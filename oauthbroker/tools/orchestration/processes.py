@@ -147,7 +147,7 @@ class Processes:
 
     def _slot(self, instance: Instance, cwd: str | None) -> ProcessSlot:
         workdir = None if cwd is None else Path(cwd)
-        if workdir is None or not workdir.is_dir():
+        if workdir is None or not workdir.is_dir() or workdir.resolve() != workdir:  # a link may have taken its place
             workdir = self._workspaces / instance.agent / instance.digest
             workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
 

@@ -48,10 +48,11 @@ class IpcValues:
 
 
 class IpcAgentRuntime:
-    """The other agents, for one tool call (specification 002, section 11). The call's id makes repeats recognisable."""
+    """The other agents, for one tool call (specification 002, section 11). The call's id and a count make repeats
+    recognisable."""
 
     def __init__(self, peer: Peer, tool_call_id: str) -> None:
-        self._peer, self._tool_call_id = peer, tool_call_id
+        self._peer, self._tool_call_id, self._asked = peer, tool_call_id, 0
 
     async def request(self, target: str, text: str, *, instance_key: str | None, timeout: float) -> Any:
         """Ask an agent and return its answer: `{target, instanceKey, response}`."""
@@ -72,7 +73,8 @@ class IpcAgentRuntime:
         return await self._ask("catalog")
 
     async def _ask(self, call: str, **arguments: Json) -> Any:
-        asked = {"toolCallId": self._tool_call_id, **arguments}
+        self._asked += 1
+        asked = {"requestId": f"{self._tool_call_id}.{self._asked}", **arguments}
         return await _tool_asks(self._peer, f"agents.{call}", asked, "AgentCallFailed")
 
 

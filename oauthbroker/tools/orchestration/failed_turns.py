@@ -1,0 +1,145 @@
+"""The ends of turns that failed. Each has an outcome, so no channel and no request of an agent waits for it for ever.
+
+A turn fails when its event is a dead letter: after its last attempt, or because its record is damaged. Then the event
+`turn.failed` tells the agent that sent the message, or the one whose turn it was. Dead letters from before the start of
+the orchestrator get their outcome alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from oauthbroker import Broker, BrokerError
+from oauthbroker.tools.agent_event import FAILED, MESSAGE, REQUEST, UnifiedEvent, normalised
+from oauthbroker.tools.orchestration.agent_calls import addressed
+from oauthbroker.tools.orchestration.instances import Instance, Instances, Outcome
+from oauthbroker.tools.results import ToolError
+
+DEAD: Final = "E_TURN_FAILED"
+REFUSED: Final = "E_TURN_REFUSED"
+UNKNOWN: Final = "its process or its orchestrator was ended, or its event is damaged"
+LOG: Final = logging.getLogger("oauthbroker.tools.orchestrator")
+
+
+def failed_outcome(code: str, text: str) -> dict[str, Any]:
+    """Return the outcome of a turn without an answer of its model."""
+    error = ToolError(message=text, name="TurnError", code=code)
+    return {"status": "error", "answer": text, "steps": 0, "error": error.to_json()}
+
+
+def is_final(outcome: Outcome | None) -> bool:
+    """Return whether a turn has ended. The turn of a dead letter runs when an operator retries its event."""
+    return outcome is not None and outcome.get("error", {}).get("code") != DEAD
+
+
+class QueuedEvent(Protocol):
+    """A leased event of the broker."""
+
+    @property
+    def attempt(self) -> int: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+    async def ack(self) -> bool: ...
+
+    async def nack(self) -> bool: ...
+
+    async def give_back(self) -> bool: ...
+
+    async def extend(self) -> bool: ...
+
+
+class FailedTurns:
+    """Ends the turns of an orchestrator's dead letters. `requests` are the agents by the events whose outcome a call
+    waits for; `serves` says whether a swarm has an agent."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        instances: Instances,
+        *,
+        requests: Mapping[str, str],
+        serves: Callable[[str, str], bool],
+    ) -> None:
+        self._broker, self._instances = broker, instances
+        self._requests, self._serves = requests, serves
+        self._known: dict[str, set[str]] = {}  # by agent, the dead letters that have been looked at
+        self._faults: dict[str, str] = {}  # of last attempts, by event
+        self._looking = asyncio.Lock()
+
+    def taken(self, queued: Mapping[str, Any]) -> None:
+        """Forget an event that is delivered: an operator may have retried it."""
+        self._known.get(queued["agentName"], set()).discard(queued["eventId"])
+
+    async def addressed(self, event: UnifiedEvent) -> Instance | None:
+        """Return the instance of an event. End the turn of one that must not reach its instance, and return None."""
+        try:
+            return addressed(event)
+        except ValueError as refused:
+            text = f"The event is refused: {refused}."
+        LOG.warning("event %s: %s", event.id, text)
+        await self._instances.end(event.id, failed_outcome(REFUSED, text), event.turn)
+        return None
+
+    async def settle(self, delivery: QueuedEvent, queued: Mapping[str, Any], fault: str) -> None:
+        """Settle an event whose turn failed: it comes again, or this was its last attempt. `turn.failed` has one, so
+        that it does not hold up the next event of its instance."""
+        event_id, is_news = queued["eventId"], queued["type"] == FAILED
+        told = self._broker.scrub(fault)
+        LOG.warning("the turn of event %s failed, attempt %d: %s", event_id, delivery.attempt, told)
+        self._faults[event_id] = told
+        try:
+            settled = await (delivery.ack() if is_news else delivery.nack())
+            if is_news and settled:
+                await self._end(event_id, _readable(queued), tell=False)
+            elif delivery.attempt >= self._broker.bundle.settings.limits.queue_attempts:
+                await self.look(queued["agentName"])
+        finally:
+            self._faults.pop(event_id, None)
+
+    async def look(self, agent: str) -> None:
+        """End the turns of the agent's dead letters. Cheap while there is no new one."""
+        async with self._looking:
+            known = self._known.get(agent)
+            newest = await self._broker.dead_letters.dead(agent, 1)
+            if known is not None and (not newest or newest[0].id in known):
+                return
+            events = {each["eventId"]: each for each in await self._broker.events.dead(agent)}
+            ids = {each.id for each in await self._broker.dead_letters.dead(agent)}
+            for event_id in [each for each, of in self._requests.items() if of == agent]:
+                if await self._broker.dead_letters.has(agent, event_id):  # damaged: the store may know no id
+                    ids.add(event_id)
+            for event_id in ids - (known or set()):
+                await self._end(event_id, _readable(events.get(event_id)), tell=known is not None)
+            self._known[agent] = ids
+
+    async def _end(self, event_id: str, event: UnifiedEvent | None, *, tell: bool) -> None:
+        """Keep the outcome of a dead letter's turn. `event` is None for a damaged one."""
+        fault = self._faults.get(event_id, UNKNOWN)
+        outcome = failed_outcome(DEAD, f"The turn failed and is not tried again: {fault}.")
+        if not await self._instances.fail(event_id, outcome, None if event is None else event.turn):
+            return
+        LOG.warning("the turn of event %s failed and is not tried again: %s", event_id, fault)
+        if tell and event is not None and event.type not in {FAILED, REQUEST}:  # a request is answered by the outcome
+            await self._tell(event, outcome)
+
+    async def _tell(self, event: UnifiedEvent, outcome: Outcome) -> None:
+        turn, source = event.turn, event.source
+        agent, key = turn.agent_name, turn.instance_key
+        if event.type == MESSAGE and source.get("kind") == "agent":
+            agent, key = str(source.get("name")), str(source.get("instanceKey"))
+        if self._serves(turn.swarm_ref, agent):
+            payload = {"eventId": event.id, "agentName": turn.agent_name, "error": outcome["error"]}
+            await self._broker.events.enqueue(
+                agent, FAILED, payload, turn=turn, instance_key=key, idempotency_key=event.id
+            )
+
+
+def _readable(queued: Mapping[str, Any] | None) -> UnifiedEvent | None:
+    with suppress(BrokerError, ValueError):
+        return None if queued is None else normalised(queued)
+    return None
