@@ -76,10 +76,10 @@ class AgentCalls:
         if self._would_wait_for_itself(caller.instance, target):
             text = f"{target.agent} waits for this agent, so it cannot answer."
             raise IpcRefused("E_AGENT_DEADLOCK", text, "Answer without it, or use agents__send.")
-        event_id = await self._enqueue(caller, asked, REQUEST, reply_to)
         waits_for = self._waits_for.setdefault(caller.instance, [])
-        waits_for.append(target)
+        waits_for.append(target)  # before the first await: two that ask each other at once both look here
         try:
+            event_id = await self._enqueue(caller, asked, REQUEST, reply_to)
             outcome = await self._outcome(event_id, _seconds(asked.get("timeout")))
         finally:
             waits_for.remove(target)

@@ -37,6 +37,7 @@ class ProcessSlot:
     def __init__(self, instance: Instance, workdir: Path, log: Callable[[str], None]) -> None:
         self.instance, self.workdir = instance, workdir
         self.turns = asyncio.Lock()
+        self.users = 0  # turns under way and turns that wait
         self._crashes = 0  # in a row
         self._plan: SwarmPlan | None = None  # of the process
         self._log = log
@@ -50,8 +51,9 @@ class ProcessSlot:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no turn and no other work is under way."""
-        return not (self.turns.locked() or self._goes_on)
+        """Return whether no turn and no other work is under way, and no turn waits: the lock is free for a moment
+        between two turns."""
+        return not (self.users or self._goes_on)
 
     async def run_turn(self, config: Mapping[str, Any], serve: Serve, turn: Mapping[str, Any]) -> Any:
         """Run a turn in the process, which is started first if there is none. Raises IpcRefused and PeerGone."""
@@ -129,8 +131,12 @@ class Processes:
         directory of an instance that was spawned with one."""
         slot = self._slots.pop(instance, None) or self._slot(instance, cwd)
         self._slots[instance] = slot  # the newest is the last
-        async with slot.turns:
-            yield slot
+        slot.users += 1
+        try:
+            async with slot.turns:
+                yield slot
+        finally:
+            slot.users -= 1
         await self._end_idle()
 
     async def stop(self, grace_seconds: float) -> None:
