@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
 
@@ -64,7 +65,7 @@ class Conversation:
         """Append a message. The ids of its calls are made unique, and the same after a crash."""
         step = self.steps
         named = tuple(
-            ToolCall(_call_id(self._turn_id, step, index), call.name, call.args) for index, call in enumerate(calls)
+            replace(call, id=_call_id(self._turn_id, step, index)) for index, call in enumerate(calls)
         )
         return await self._append(role=role, text=text, calls=named)
 

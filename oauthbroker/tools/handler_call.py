@@ -16,7 +16,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from oauthbroker.tools.context import AuthorizedToolContext, CallScope, Json, StepFacts, ToolContext, ToolHandler
-from oauthbroker.tools.failures import ToolCode, ToolFailure
+from oauthbroker.tools.failures import ToolFailure, unusable_arguments
 from oauthbroker.tools.parameters import NotJson, arguments
 from oauthbroker.tools.registry import Handler, RegisteredTool
 from oauthbroker.tools.results import ToolCall
@@ -43,8 +43,7 @@ def _checked(call: ToolCall, tool: RegisteredTool) -> dict[str, Json]:
         flaws = [str(flaw)]
     if not flaws:
         return args
-    text = f"The arguments do not fit the parameters of '{call.name}': {'; '.join(flaws)}"
-    raise ToolFailure(text, name="ToolArgumentsError", code=ToolCode.ARGUMENTS)
+    raise ToolFailure.of(unusable_arguments(call.name, "; ".join(flaws)))
 
 
 def _context(call: ToolCall, tool: RegisteredTool, scope: CallScope) -> ToolContext:

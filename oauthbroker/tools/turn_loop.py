@@ -161,7 +161,11 @@ class TurnLoop:
             result: ToolCallResult = await self._parts.pipeline.run("toolCall", context, core)
             return result
 
-        result = await self._parts.calls.perform(call, self._scope(step, message, call), around)
+        scope = self._scope(step, message, call)
+        if call.refused is None:
+            result = await self._parts.calls.perform(call, scope, around)
+        else:
+            result = self._parts.calls.refuse(call, call.refused, scope)
         await self._conversation.add_result(bounded(call, result))
 
     def _scope(self, step: StepContext, message: Message, call: ToolCall) -> CallScope:

@@ -15,7 +15,7 @@ TURN_RULES = {
     "turns.ours-6": "a failing handler of an extension's event is logged, and the other handlers are called",
     "turns.ours-7": "calls of one step run in parallel; their results keep the order of the calls",
     "turns.ours-8": "a turn ends after `maxStepsPerTurn` steps with `E_MAX_STEPS`",
-    "turns.ours-9": "a model's answer that cannot be used (too many calls, too large, no JSON) ends the turn with `E_MODEL`; none of its calls is made",
+    "turns.ours-9": "a model's answer that cannot be used as a whole (too large, no text) ends the turn with `E_MODEL`; none of its calls is made",
     "turns.ours-10": "a model that fails ends the turn; its event comes again",
     "turns.ours-11": "a turn that was interrupted goes on after its last recorded message; a call that had begun and has no result is told as `E_TOOL_INTERRUPTED` and not made again (without a journal: made again with the same toolCallId)",
     "turns.ours-12": "`auth.pending` is a block of each step while something waits for the user; an event without words, such as `auth.granted`, is told by the system",
@@ -54,5 +54,6 @@ TURN_RULES = {
     "turns.ours-24": "an agent process ends with its orchestrator, its children too",
     "turns.ours-25": "tokens that the broker handed out are removed from messages, results and printed lines before they are kept or logged",
     "turns.ours-26": "a configuration that changes during a turn is used from its next step on, by a new process that goes on after the last recorded message",
+    "turns.ours-27": "a call that cannot be performed (no name, arguments that are no JSON object, after the first 64 of an answer) is a result with an error; the other calls are performed and the turn goes on; of one answer at most 256 calls are kept",
     "turns.ours-13": "an output above 256 KiB is an error in a conversation",
 }

@@ -133,3 +133,13 @@ async def test_sixty_four_calls_that_spawn_agents_are_all_listed(world):
     made = json.loads((await world.outcome(event_id, 120))["answer"])
     assert [f"i{n}" for n in range(MOST_CALLS)] == [each["instanceKey"] for each in made]
     assert MOST_CALLS == len(await world.called("others__list", {}))
+
+
+@pytest.mark.rule("turns.ours-27")
+async def test_the_model_is_told_of_each_call_that_is_not_performed(world):
+    wanted = [["notes__add", {"text": "a"}], ["", {}], ["notes__add", ["a"]], *[["notes__add", {"text": "b"}]] * 64]
+    event_id = await world.say(json.dumps({"calls": wanted}))
+    ends = json.loads((await world.outcome(event_id, 120))["answer"])
+    expected = ["a", "E_TOOL_NOT_IN_CATALOG", "E_TOOL_ARGUMENTS", *["b"] * 61, *["E_TOOL_TOO_MANY_CALLS"] * 3]
+    assert expected == ends
+    assert 62 == len(world.notes())
