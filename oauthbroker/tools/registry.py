@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from oauthbroker.tools.call_life import SECONDS
 from oauthbroker.tools.catalog import Catalog, ToolCatalogItem
 from oauthbroker.tools.context import Json, ToolContext, ToolHandler
 from oauthbroker.tools.names import SEPARATOR, is_export_name, is_resource_name, parse_tool_name
@@ -29,13 +30,14 @@ Handler = ToolHandler | IsolatedTool
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredTool:
     """One export that can be called. `owner` registered it: `Tool/name` or `Extension/name`. `flaws_of` lists why
-    arguments do not fit."""
+    arguments do not fit; `seconds` is the time of a call."""
 
     item: ToolCatalogItem
     handler: Handler
     owner: str
     flaws_of: FlawsOf
     message_limit: int
+    seconds: float
 
     @property
     def name(self) -> str:
@@ -63,7 +65,13 @@ class Registry:
         self._tools: dict[str, RegisteredTool] = {}
 
     def register(
-        self, item: ToolCatalogItem, handler: Handler, *, owner: str, limit: int = DEFAULT_MESSAGE_LIMIT
+        self,
+        item: ToolCatalogItem,
+        handler: Handler,
+        *,
+        owner: str,
+        limit: int = DEFAULT_MESSAGE_LIMIT,
+        seconds: float = SECONDS,
     ) -> RegisteredTool:
         """Add a tool. Raises RegistrationRefused for a name that is in use or malformed, for parameters that are no
         JSON Schema of type object, and for a handler that cannot be called."""
@@ -74,7 +82,9 @@ class Registry:
             flaw = flaw or ": ".join(refused.args)
         if flaw:
             raise RegistrationRefused(f"{owner} cannot register {item.name!r}: {flaw}")
-        tool = RegisteredTool(item=item, handler=handler, owner=owner, flaws_of=flaws_of, message_limit=limit)
+        tool = RegisteredTool(
+            item=item, handler=handler, owner=owner, flaws_of=flaws_of, message_limit=limit, seconds=seconds
+        )
         self._tools[item.name] = tool
         return tool
 
