@@ -1,7 +1,7 @@
-"""The life of one call: how long its handler may take, and what the handler is lent meanwhile.
+"""The life of one call: how long its handler may take, and the parts of its context that it is lent meanwhile.
 
 A handler that takes too long is given up, and so is one whose caller is cancelled. A task is cancelled; a thread cannot
-be, and is left behind. Either may go on, so what it was lent refuses from then on.
+be, and is left behind. Either may go on, so the parts of its context refuse from then on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oauthbroker.tools.failures import ToolFailure, timed_out
 from oauthbroker.tools.results import GoesOn
 
 SECONDS: Final = 60.0  # of a tool that declares no other time
-MOST_SECONDS: Final = 3600.0  # a turn has no more
+MOST_SECONDS: Final = 3600.0  # the limit of a turn
 CLEAN_UP_SECONDS: Final = 2.0  # for a cancelled handler, before its call is answered
 T = TypeVar("T")
 _left: Final[set[asyncio.Task[Any]]] = set()  # tasks that go on; the event loop itself holds tasks weakly
@@ -80,7 +80,7 @@ class CallLife:
 
     def logger(self, of: logging.Logger) -> logging.Logger:
         """Return a logger that writes no line when the call is over."""
-        own = logging.Logger(of.name)
+        own = logging.Logger(of.name)  # noqa: LOG001  (no registry keeps the logger of one call)
         own.parent = of
         own.addFilter(lambda record: not self.is_over and of.isEnabledFor(record.levelno) and bool(of.filter(record)))
         return own

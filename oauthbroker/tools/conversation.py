@@ -64,9 +64,7 @@ class Conversation:
     async def say(self, role: Any, text: str, calls: Sequence[ToolCall] = ()) -> Message:
         """Append a message. The ids of its calls are made unique, and the same after a crash."""
         step = self.steps
-        named = tuple(
-            replace(call, id=_call_id(self._turn_id, step, index)) for index, call in enumerate(calls)
-        )
+        named = tuple(replace(call, id=_call_id(self._turn_id, step, index)) for index, call in enumerate(calls))
         return await self._append(role=role, text=text, calls=named)
 
     async def add_result(self, result: ToolCallResult) -> None:

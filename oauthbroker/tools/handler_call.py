@@ -26,8 +26,8 @@ _SHARED: Final = tuple(field.name for field in fields(StepFacts))
 
 
 async def handled(call: ToolCall, tool: RegisteredTool, scope: CallScope) -> Json:
-    """Return the value of the handler. Raises ToolFailure for arguments that do not fit and for a handler that takes too
-    long, and the handler's exceptions, `SystemExit` included."""
+    """Return the value of the handler. Raises ToolFailure for arguments that do not fit and for a handler that takes
+    too long, and the handler's exceptions, `SystemExit` included."""
     args, life = _checked(call, tool), CallLife(tool.name)
     return await life.within(tool.seconds, _value(tool, _context(call, tool, scope, life), args))
 

@@ -19,9 +19,9 @@ _OWN_SECONDS: Final = {"base:bash": 130.0, "base:agents": MOST_SECONDS}  # by en
 def register_tools(
     registry: Registry, tools: Mapping[str, ToolResourceSpec], folder: Path, *, isolate: Isolate | None = None
 ) -> None:
-    """Register all exports of Tool resources by name. `folder` is that of the bundle. `isolate` makes the handler of
-    an export with `isolation: process` from its file and its time. Raises EntryRefused or RegistrationRefused for a tool whose module or
-    handlers cannot be used."""
+    """Register all exports of Tool resources by name. `folder` is that of the bundle. `isolate` makes the handler of an
+    export with `isolation: process` from its file and its time. Raises EntryRefused or RegistrationRefused for a tool
+    whose module or handlers cannot be used."""
     for name, spec in tools.items():
         handlers = _handlers_of(name, spec, folder, isolate)
         for export in spec.exports or ():

@@ -105,6 +105,7 @@ def _usable(call: object, index: int) -> ToolCall:
         raise AnswerRefused("The model gave no answer that can be used.")
     name = shown_name(call.name) if isinstance(call.name, str) else ""
     try:
-        return ToolCall(call.id, name, arguments(call.args), None if index < MOST_CALLS else too_many(MOST_CALLS))
+        refused = None if index < MOST_CALLS else too_many(MOST_CALLS)
+        return ToolCall(call.id, name, arguments(call.args), refused=refused)
     except NotJson as flaw:
         return ToolCall(call.id, name, refused=unusable_arguments(name, str(flaw)))

@@ -13,13 +13,13 @@ TRUNCATED: Final = "... (truncated)"
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that the model asks for: `{id, name, args}`. `name` is the full name, `resource__export`. `refused`: why the
-    turn does not perform it."""
+    """A call that the model asks for: `{id, name, args}`. `name` is the full name, `resource__export`. `refused`: why
+    the turn does not perform it."""
 
     id: str
     name: str
     args: Mapping[str, Any] = field(default_factory=dict)
-    refused: ToolError | None = None
+    refused: ToolError | None = field(default=None, kw_only=True)
 
     def to_json(self) -> dict[str, Any]:
         told = {"id": self.id, "name": self.name, "args": dict(self.args)}
@@ -28,7 +28,7 @@ class ToolCall:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ToolCall:
         refused = ToolError.from_json(data["refused"]) if "refused" in data else None
-        return cls(data["id"], data["name"], data["args"], refused)
+        return cls(data["id"], data["name"], data["args"], refused=refused)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,8 +106,7 @@ async def until(caplog, *lines: str) -> None:
 @pytest.mark.rule("turns.ours-28")
 async def test_each_line_that_is_printed_or_logged_is_told_with_agent_instance_and_tool(world, caplog):
     caplog.set_level("INFO")
-    calls = [("talk__threads", {}), ("talk__later", {}), ("talk__program", {}), ("talk__logged", {})]
-    await world.told(plan(*calls))
+    await world.told(plan(*[(f"talk__{export}", {}) for export in ("threads", "later", "program", "logged")]))
     await until(
         caplog,
         f"{WHO} oauthbroker.tools.extension.counter: registered",
@@ -123,7 +122,11 @@ async def test_each_line_that_is_printed_or_logged_is_told_with_agent_instance_a
         f"{WHO} talk__logged oauthbroker.tools.agent: ValueError: why",
     )
     levels = {record.message.partition(": ")[2]: record.levelname for record in caplog.records}
-    assert ("INFO", "WARNING", "ERROR") == (levels["logged at info"], levels["logged by a library"], levels["it failed"])
+    assert ("INFO", "WARNING", "ERROR") == (
+        levels["logged at info"],
+        levels["logged by a library"],
+        levels["it failed"],
+    )
     assert "too low" not in "\n".join(caplog.messages)
 
 

@@ -1,4 +1,4 @@
-"""Tools of agent processes that take too long: the model is told, and what they do afterwards reaches nothing."""
+"""Tools of agent processes that take too long: the model is told, and their later work reaches nothing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What tools print and log in an agent process. There each line is written with the call that wrote it; the
 orchestrator reads the lines and logs them, without tokens and within bounds.
 
-A line of `OutputStream` is a mark and JSON: tool, level, source and text. Every other line comes from a program that a tool
-has started, or from code below Python.
+A line of `OutputStream` is a mark and JSON: tool, level, source and text. Every other line comes from a program that a
+tool has started, or from code below Python.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OutputStream(io.TextIOBase):
 
     def __init__(self, buffer: BinaryIO) -> None:
         self.buffer = buffer
-        self._file = open(buffer.fileno(), "wb", closefd=False)  # noqa: SIM115, PTH123  (it lives as long as the process)
+        self._file = open(buffer.fileno(), "wb", closefd=False)  # noqa: SIM115  (it lives as long as the process)
         self._lock = threading.RLock()
         self._begun: dict[tuple[int, CallLife | None], str] = {}  # by thread and call
 
@@ -64,9 +64,7 @@ class OutputStream(io.TextIOBase):
             for begun in list(self._begun):
                 self.send(self._begun.pop(begun), call=begun[1])
 
-    def send(
-        self, line: str, *, call: CallLife | None, level: int = logging.INFO, source: str = PRINTED
-    ) -> None:
+    def send(self, line: str, *, call: CallLife | None, level: int = logging.INFO, source: str = PRINTED) -> None:
         """Send one line. A long one ends at a space, because a token that was cut is no longer known."""
         if len(line) > MOST_TEXT:
             line = line[:MOST_TEXT].rpartition(" ")[0] + " ..."

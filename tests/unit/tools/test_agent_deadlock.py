@@ -27,8 +27,8 @@ async def test_two_agents_that_ask_each_other_at_once_do_not_both_wait():
 
     broker: Any = SimpleNamespace(events=SimpleNamespace(enqueue=enqueue))
     instances: Any = SimpleNamespace(outcome=outcome)
-    calls, agents = AgentCalls(broker, instances), {"planner": {}, "writer": {}}
-    plan = SwarmPlan(name="default", entry_agent="planner", agents=agents, grace_seconds=1)
+    calls = AgentCalls(broker, instances)
+    plan = SwarmPlan(name="default", entry_agent="planner", agents={"planner": {}, "writer": {}}, grace_seconds=1)
 
     def caller(agent: str) -> CallingTurn:
         instance = Instance("Swarm/default", agent, "thread-1")

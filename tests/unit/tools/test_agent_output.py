@@ -16,14 +16,21 @@ import pytest
 
 from oauthbroker.tools.call_life import CallLife, calling
 from oauthbroker.tools.orchestration import agent_output
-from oauthbroker.tools.orchestration.agent_output import MARK, MOST_BYTES, MOST_SHOWN, MOST_TEXT, AgentOutput, OutputStream
+from oauthbroker.tools.orchestration.agent_output import (
+    MARK,
+    MOST_BYTES,
+    MOST_SHOWN,
+    MOST_TEXT,
+    AgentOutput,
+    OutputStream,
+)
 from tests.unit.tools.kit import TOKEN, scrub
 
 LOG = logging.getLogger("tests.agent_output")
 
 
 class Pipe:
-    """A stream of an agent process, and what was written to it."""
+    """A stream of an agent process, and the lines in it."""
 
     def __init__(self) -> None:
         self.reading, writing = os.pipe()
@@ -70,9 +77,7 @@ def test_lines_of_calls_in_threads_do_not_mix_and_have_the_name_of_their_tool(pi
         for number in range(50):
             print(name, *[number] * 20, file=pipe.stream)
 
-    threads = [
-        threading.Thread(target=contextvars.copy_context().run, args=(work, f"t{n}__run")) for n in range(8)
-    ]
+    threads = [threading.Thread(target=contextvars.copy_context().run, args=(work, f"t{n}__run")) for n in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

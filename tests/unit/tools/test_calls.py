@@ -25,7 +25,7 @@ from oauthbroker import (
     Secret,
 )
 from oauthbroker.tools.calls import ToolCalls
-from oauthbroker.tools.context import AuthorizedToolContext, ToolContext
+from oauthbroker.tools.context import ToolContext
 from oauthbroker.tools.failures import ToolFailure
 from oauthbroker.tools.parameters import MOST_BYTES
 from oauthbroker.tools.registry import Registry
@@ -230,7 +230,7 @@ async def test_the_context_has_the_printed_members_and_no_oauth():
     (True, "Tool/weather", "Tool/weather:get"), (False, "Tool/weather", "Tool/weather:get"), (False, "Extension/x", "Extension/x"),
 ])  # fmt: skip
 async def test_a_tool_that_declared_an_app_gets_the_capability(waits: bool, owner: str, asked: str):
-    async def waiting(ctx: AuthorizedToolContext, args: object) -> Any:
+    async def waiting(ctx: Any, args: object) -> Any:
         return ctx.oauth.asked
 
     def oauth_of(asks_as: str, *, blocking: bool) -> Any:

@@ -63,7 +63,7 @@ def test_a_name_that_a_model_made_up_is_sent_in_the_form_that_providers_take(nam
     call = ToolCall("call-1", name)
     result = ToolCallResult(tool_call_id="call-1", tool_name=name)
     said = [Message(id="1", role="assistant", calls=[call]), Message(id="2", role="tool", result=result)]
-    _, asked, returned = messages_of(ModelRequest(system_prompt="", messages=said))
+    _, asked, returned = list[Any](messages_of(ModelRequest(system_prompt="", messages=said)))
     assert [sent or name] * 2 == [asked.parts[0].tool_name, returned.parts[0].tool_name]
 
 

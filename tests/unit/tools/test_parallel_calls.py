@@ -47,7 +47,7 @@ async def test_results_that_end_together_have_numbers_of_their_own_without_a_gap
 
 async def test_sixty_four_calls_of_a_step_are_one_turn_with_results_in_order():
     world, record = World([calls(*[("notes__add", {"n": n}) for n in range(MOST_CALLS)]), DONE]), SlowRecord()
-    world.record = record  # type: ignore[method-assign,assignment]
+    world.record = record  # type: ignore[method-assign]
 
     async def add(n: int) -> int:
         await asyncio.sleep((n * 7 % 5) / 1000)

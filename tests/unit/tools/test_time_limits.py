@@ -168,7 +168,7 @@ async def test_a_handler_that_was_given_up_gets_nothing_of_its_context(form: str
     assert [] == oauth.asked == runtime.asked
 
 
-async def test_what_was_taken_from_the_context_before_refuses_too_and_an_answer_under_way_is_kept_back():
+async def test_a_method_taken_from_the_context_before_refuses_too_and_an_answer_under_way_is_kept_back():
     oauth, taken, ends = OAuth(), list[Any](), list[Any]()
 
     def handler(ctx: Any, args: Any) -> None:
@@ -194,17 +194,17 @@ async def test_what_was_taken_from_the_context_before_refuses_too_and_an_answer_
 
 
 async def test_http_clients_that_carry_tokens_are_closed_with_the_call():
-    closed = {"with": asyncio.Event(), "without": threading.Event()}
+    waiting, blocking = asyncio.Event(), threading.Event()
 
     class Waiting:
         async def aclose(self) -> None:
-            closed["with"].set()
+            waiting.set()
 
     class Blocking:
         def request(self) -> None: ...
 
         def close(self) -> None:
-            closed["without"].set()
+            blocking.set()
 
     clients: list[Any] = []
 
@@ -218,8 +218,8 @@ async def test_http_clients_that_carry_tokens_are_closed_with_the_call():
         threading.Event().wait(1)
 
     await given_up(handler, oauth_of=lambda asks_as, *, blocking: SimpleNamespace(client=make))
-    await asyncio.wait_for(closed["with"].wait(), 60)
-    assert await asyncio.to_thread(closed["without"].wait, 60)
+    await asyncio.wait_for(waiting.wait(), 60)
+    assert await asyncio.to_thread(blocking.wait, 60)
 
 
 @pytest.mark.parametrize("form", FORMS)
