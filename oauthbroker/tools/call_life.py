@@ -115,7 +115,6 @@ class _Lent:
         self._life, self._part = life, part
 
     def __getattr__(self, name: str) -> Any:
-        self._life.check()
         found = getattr(self._part, name)
         return _while_it_lasts(self._life, found) if callable(found) else self._life.kept(found)
 

@@ -110,7 +110,7 @@ class AgentOutput:
         while data := await stream.read(64 * 1024):
             *lines, begun = (begun + data).split(b"\n")
             for line in lines:
-                self._take(line[:MOST_BYTES])
+                self._take(line)
             begun = begun[:MOST_BYTES]
         self._take(begun)
 

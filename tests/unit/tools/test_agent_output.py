@@ -24,6 +24,7 @@ from oauthbroker.tools.orchestration.agent_output import (
     AgentOutput,
     OutputStream,
 )
+from oauthbroker.tools.results import TRUNCATED
 from tests.unit.tools.kit import TOKEN, scrub
 
 LOG = logging.getLogger("tests.agent_output")
@@ -157,7 +158,8 @@ async def test_a_line_is_logged_with_agent_instance_and_tool(caplog: Any):
 @pytest.mark.rule("turns.ours-25")
 async def test_a_token_that_comes_in_pieces_reaches_no_log(size: int, caplog: Any):
     data = sent(f"it is {TOKEN}") + f"raw {TOKEN}\n".encode() + b"x" * MOST_SHOWN + f" {TOKEN}\n".encode()
-    data += b"y " * (MOST_SHOWN // 2 - 4) + f"{TOKEN}\n".encode()
+    cut = MOST_SHOWN - len(TRUNCATED) - len(TOKEN) // 2
+    data += b"y" * (cut - 1) + f" {TOKEN} {'z' * MOST_SHOWN}\n".encode()
     told = "\n".join(await logged(*[data[n : n + size] for n in range(0, len(data), size)], caplog=caplog))
     assert "it is ***" in told
     assert "raw ***" in told
