@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Literal
 
 DEFAULT_MESSAGE_LIMIT: Final = 1000
@@ -19,7 +19,8 @@ class ToolCall:
     id: str
     name: str
     args: Mapping[str, Any] = field(default_factory=dict)
-    refused: ToolError | None = field(default=None, kw_only=True)
+    _: KW_ONLY
+    refused: ToolError | None = None
 
     def to_json(self) -> dict[str, Any]:
         told = {"id": self.id, "name": self.name, "args": dict(self.args)}
