@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from oauthbroker.tools.call_life import SECONDS
+from oauthbroker.tools.call_life import MOST_SECONDS, SECONDS
 from oauthbroker.tools.catalog import Catalog, ToolCatalogItem
 from oauthbroker.tools.context import Json, ToolContext, ToolHandler
 from oauthbroker.tools.names import SEPARATOR, is_export_name, is_resource_name, parse_tool_name
@@ -74,12 +74,14 @@ class Registry:
         seconds: float = SECONDS,
     ) -> RegisteredTool:
         """Add a tool. Raises RegistrationRefused for a name that is in use or malformed, for parameters that are no
-        JSON Schema of type object, and for a handler that cannot be called."""
+        JSON Schema of type object, for a time that no call can have, and for a handler that cannot be called."""
         flaw = self._flaw(item.name, handler, owner)
         try:
             flaws_of = compiled(item.parameters)
         except SchemaRefused as refused:
             flaw = flaw or ": ".join(refused.args)
+        if not flaw and not (isinstance(seconds, int | float) and 0 < seconds <= MOST_SECONDS):
+            flaw = f"the time of a call is more than 0 and at most {MOST_SECONDS:g} seconds"
         if flaw:
             raise RegistrationRefused(f"{owner} cannot register {item.name!r}: {flaw}")
         tool = RegisteredTool(

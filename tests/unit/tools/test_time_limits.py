@@ -19,7 +19,7 @@ from oauthbroker.tools.extension_api import ExtensionHost
 from oauthbroker.tools.failures import ToolFailure
 from oauthbroker.tools.loading import register_tools
 from oauthbroker.tools.pipeline import Pipeline
-from oauthbroker.tools.registry import Registry
+from oauthbroker.tools.registry import RegistrationRefused, Registry
 from oauthbroker.tools.results import GoesOn, ToolCall, ToolCallResult
 from oauthbroker.tools.spec import ToolResourceSpec
 from tests.unit.tools.kit import scope_of, scrub
@@ -350,6 +350,8 @@ def test_an_export_has_its_own_time_or_its_tools_or_the_usual(tmp_path: Path):
 
 @pytest.mark.parametrize("seconds", [0, -1, 3601, "soon", float("nan"), float("inf")])
 def test_a_time_that_no_call_can_have_is_refused(seconds: Any):
+    with pytest.raises(RegistrationRefused, match="the time of a call is more than 0 and at most 3600 seconds"):
+        Registry().register(ToolCatalogItem(name=CALL.name), print, owner="Extension/x", seconds=seconds)
     for spec in ({"timeoutSeconds": seconds}, {"exports": [{"name": "a", "timeoutSeconds": seconds}]}):
         with pytest.raises(ValueError, match=r"timeoutSeconds"):
             ToolResourceSpec.model_validate(spec)
