@@ -24,6 +24,7 @@ from oauthbroker.flowtools.versions import DeployedFlow, FlowVersions
 from oauthbroker.tools import Registry, ToolCatalogItem, ToolContext, ToolFailure
 
 OWNER: Final = "Tool/flow"  # what an agent names in `tools` to get all flows
+SECONDS: Final = 3600.0  # the most of a call: nodes have limits of their own, and a run may wait for another process
 _WORDS: Final = {
     ESCALATED: "A person has to decide first. Do not call it again.",
     UNKNOWN: "An answer was lost, so it may have taken effect. Do not call it again; tell the user.",
@@ -75,7 +76,7 @@ class FlowTools:
         )
         if known is not None:
             self._registry.remove(name, owner=OWNER)
-        self._registry.register(item, partial(self._call, flow), owner=OWNER)
+        self._registry.register(item, partial(self._call, flow), owner=OWNER, seconds=SECONDS)
         self._ready[name] = flow
 
     async def _call(self, flow: ReadyFlow, ctx: ToolContext, args: Mapping[str, Any]) -> Any:

@@ -42,8 +42,13 @@ class RoomState:
         is about: erasing one of them removes the value. Without it they stay as they were. Raises `requestInvalid` for
         a value that is no JSON or too large, and for a text that is no subject.
         """
+        place = self._place(key)
+        async with self._values.one_at_a_time(place):  # else a rush of this process would use up the tries
+            return await self._changed(place, key, change, subjects)
+
+    async def _changed(self, place: Key, key: str, change: Change, subjects: Subjects | None) -> Any:
         for _ in range(TRIES):
-            entry = await self._values.store.get(self._place(key))
+            entry = await self._values.store.get(place)
             before = None if entry is None else self._values.open(entry)
             value = change(None if before is None else before.value)
             about = before.subjects if before is not None else ()

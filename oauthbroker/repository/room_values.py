@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from weakref import WeakValueDictionary
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.subject import is_subject
@@ -23,6 +25,11 @@ class RoomValues:
     def __init__(self, store: Store, on_damage: Damage) -> None:
         self.store = store
         self._on_damage = on_damage
+        self._changing: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+
+    def one_at_a_time(self, place: Key) -> asyncio.Lock:
+        """Return the lock of this process for changes of one value. Other processes are met by `Conflict`."""
+        return self._changing.setdefault(place, asyncio.Lock())
 
     def key(self, room: str, key: str) -> Key:
         return self.store.key(KIND, room, key)

@@ -58,7 +58,7 @@ class ToolCalls:
         """
         tool = self._registry.find(call.name)
         if tool is None or not (call.name in scope.catalog or self._outside_catalog):
-            return self._told(ToolCallResult.failed(call, not_in_catalog(call.name)), call, scope)
+            return self.refuse(call, not_in_catalog(call.name), scope)
         perform = partial(self._through, call, tool, scope, around)
         if scope.journal is None:
             return await perform()
@@ -73,6 +73,10 @@ class ToolCalls:
             del self._running[key]
             ended.set_result(result)
         return result
+
+    def refuse(self, call: ToolCall, why: ToolError, scope: CallScope) -> ToolCallResult:
+        """Return the result of a call that is not performed."""
+        return self._told(ToolCallResult.failed(call, why), call, scope)
 
     async def _once(
         self, call: ToolCall, scope: CallScope, journal: CallJournal, perform: Callable[[], Awaitable[ToolCallResult]]

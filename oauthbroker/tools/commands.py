@@ -59,7 +59,7 @@ def check(
     typer.echo(json.dumps({"tools": names}) if as_json else "\n".join(names))
 
 
-def _process_tool(entry: Path) -> ProcessTool:
+def _process_tool(entry: Path, _seconds: float) -> ProcessTool:
     return ProcessTool(entry=entry, containment=Containment())
 
 

@@ -5,8 +5,10 @@ A message is recorded before anything follows from it, so a turn that was interr
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
 
@@ -28,6 +30,7 @@ class Conversation:
         self._earlier = list(earlier)
         self._own = list(recorded)
         self._record = record
+        self._recording = asyncio.Lock()
 
     @property
     def messages(self) -> list[Message]:
@@ -61,22 +64,22 @@ class Conversation:
     async def say(self, role: Any, text: str, calls: Sequence[ToolCall] = ()) -> Message:
         """Append a message. The ids of its calls are made unique, and the same after a crash."""
         step = self.steps
-        named = tuple(
-            ToolCall(_call_id(self._turn_id, step, index), call.name, call.args) for index, call in enumerate(calls)
-        )
-        return await self._append(Message(id=self._next_id(), role=role, text=text, calls=named))
+        named = tuple(replace(call, id=_call_id(self._turn_id, step, index)) for index, call in enumerate(calls))
+        return await self._append(role=role, text=text, calls=named)
 
     async def add_result(self, result: ToolCallResult) -> None:
-        await self._append(Message(id=self._next_id(), role="tool", result=result))
+        """Append the result of a call. The results of calls that run in parallel may come at the same time."""
+        await self._append(role="tool", result=result)
 
-    async def _append(self, message: Message) -> Message:
-        """Record a message, and go on with its recorded form: the model must not see a token that was removed."""
-        kept = await self._record({"type": "append", "message": message.to_json()})
-        self._own.append(message if kept is None else Message.from_json(kept))
-        return self._own[-1]
-
-    def _next_id(self) -> str:
-        return f"{self._turn_id}.{len(self._own)}"
+    async def _append(self, **members: Any) -> Message:
+        """Record a message, and go on with its recorded form: the model must not see a token that was removed. One at a
+        time: the next number is free when this message is durable, so that no two messages share one, and a crash
+        leaves no gap, at which the messages of a turn would seem to end."""
+        async with self._recording:
+            message = Message(id=f"{self._turn_id}.{len(self._own)}", **members)
+            kept = await self._record({"type": "append", "message": message.to_json()})
+            self._own.append(message if kept is None else Message.from_json(kept))
+            return self._own[-1]
 
 
 def in_order(messages: Sequence[Message]) -> list[Message]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from oauthbroker.tools.call_life import SECONDS, check_call
 from oauthbroker.tools.catalog import ToolCatalogItem
 from oauthbroker.tools.context import ToolHandler
 from oauthbroker.tools.pipeline import Middleware, MiddlewareType, Pipeline
@@ -52,9 +53,10 @@ class ExtensionTools:
     _register: RegistersTool
     _owner: str
 
-    def register(self, item: ToolCatalogItem, handler: ToolHandler) -> None:
-        """Register a tool. The catalog has it from the next step on (002 section 12.3)."""
-        self._register(item, handler, owner=self._owner)
+    def register(self, item: ToolCatalogItem, handler: ToolHandler, *, timeout_seconds: float = SECONDS) -> None:
+        """Register a tool. The catalog has it from the next step on (002 section 12.3). `timeout_seconds` is the time
+        of a call."""
+        self._register(item, handler, owner=self._owner, seconds=timeout_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +68,12 @@ class ExtensionState:
 
     async def get(self) -> Any:
         """Return the value; None if none was set."""
+        check_call()
         return await self._values.get(self._owner)
 
     async def set(self, value: Any) -> None:
         """Store the value durably."""
+        check_call()
         await self._values.put(self._owner, value)
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from oauthbroker import AuthorizationNeeded, AuthorizationRequired, BrokerError, Failed, RequestRefused
 from oauthbroker.tools.names import shown_name
@@ -29,6 +29,8 @@ class ToolCode(StrEnum):
     ARGUMENTS = "E_TOOL_ARGUMENTS"
     OUTPUT = "E_TOOL_OUTPUT"
     INTERRUPTED = "E_TOOL_INTERRUPTED"
+    TOO_MANY = "E_TOOL_TOO_MANY_CALLS"
+    TIMEOUT = "E_TOOL_TIMEOUT"
     AUTHORIZATION = "E_AUTHORIZATION_REQUIRED"
 
 
@@ -47,11 +49,36 @@ class ToolFailure(Exception):
         super().__init__(message)
         self.error = ToolError(message=message, name=name, code=code, suggestion=suggestion, help_url=help_url)
 
+    @classmethod
+    def of(cls, error: ToolError) -> Self:
+        """Return the exception of an error."""
+        failure = cls(error.message)
+        failure.error = error
+        return failure
+
 
 def not_in_catalog(name: str) -> ToolError:
     """Return the error of a call that the catalog does not allow (002 section 9.2)."""
     message = f"Tool '{shown_name(name)}' is not available in the current Tool Catalog."
     return ToolError(message=message, name="ToolNotInCatalogError", code=ToolCode.NOT_IN_CATALOG)
+
+
+def unusable_arguments(name: str, flaws: str) -> ToolError:
+    """Return the error of a call whose arguments cannot be used."""
+    message = f"The arguments do not fit the parameters of '{shown_name(name)}': {flaws}"
+    return ToolError(message=message, name="ToolArgumentsError", code=ToolCode.ARGUMENTS)
+
+
+def too_many(most: int) -> ToolError:
+    """Return the error of a call that comes after the most calls of one answer."""
+    message = f"An answer may ask for {most} calls. This one came after them and was not performed."
+    return ToolError(message=message, name="ToolTooManyCallsError", code=ToolCode.TOO_MANY)
+
+
+def timed_out(seconds: float) -> ToolError:
+    """Return the error of a call that had no result in its time."""
+    message = f"The tool gave no result in {seconds:g} seconds. It may have taken effect."
+    return ToolError(message=message, name="ToolTimeout", code=ToolCode.TIMEOUT)
 
 
 def error_of(error: BaseException) -> ToolError:

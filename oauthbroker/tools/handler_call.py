@@ -15,8 +15,9 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import Any, Final
 
+from oauthbroker.tools.call_life import CallLife
 from oauthbroker.tools.context import AuthorizedToolContext, CallScope, Json, StepFacts, ToolContext, ToolHandler
-from oauthbroker.tools.failures import ToolCode, ToolFailure
+from oauthbroker.tools.failures import ToolFailure, unusable_arguments
 from oauthbroker.tools.parameters import NotJson, arguments
 from oauthbroker.tools.registry import Handler, RegisteredTool
 from oauthbroker.tools.results import ToolCall
@@ -25,9 +26,14 @@ _SHARED: Final = tuple(field.name for field in fields(StepFacts))
 
 
 async def handled(call: ToolCall, tool: RegisteredTool, scope: CallScope) -> Json:
-    """Return the value of the handler. Raises ToolFailure for arguments that do not fit, and the handler's exceptions,
-    `SystemExit` included."""
-    args, context, handler = _checked(call, tool), _context(call, tool, scope), tool.handler
+    """Return the value of the handler. Raises ToolFailure for arguments that do not fit and for a handler that takes
+    too long, and the handler's exceptions, `SystemExit` included."""
+    args, life = _checked(call, tool), CallLife(tool.name)
+    return await life.within(tool.seconds, _value(tool, _context(call, tool, scope, life), args))
+
+
+async def _value(tool: RegisteredTool, context: ToolContext, args: dict[str, Json]) -> Json:
+    handler = tool.handler
     if not callable(handler):
         return await handler.call(tool.export, context, args)
     value = handler(context, args) if _waits(handler) else await _in_thread(handler, context, args)
@@ -43,15 +49,15 @@ def _checked(call: ToolCall, tool: RegisteredTool) -> dict[str, Json]:
         flaws = [str(flaw)]
     if not flaws:
         return args
-    text = f"The arguments do not fit the parameters of '{call.name}': {'; '.join(flaws)}"
-    raise ToolFailure(text, name="ToolArgumentsError", code=ToolCode.ARGUMENTS)
+    raise ToolFailure.of(unusable_arguments(call.name, "; ".join(flaws)))
 
 
-def _context(call: ToolCall, tool: RegisteredTool, scope: CallScope) -> ToolContext:
+def _context(call: ToolCall, tool: RegisteredTool, scope: CallScope, life: CallLife) -> ToolContext:
     """Return the context of a call. Only a tool that declared an app gets `oauth`."""
     members: dict[str, Any] = {name: getattr(scope, name) for name in _SHARED} | {"tool_call_id": call.id}
+    members |= {"runtime": life.lend(scope.runtime), "logger": life.logger(scope.logger)}
     oauth = scope.oauth_of(tool.asks_as, blocking=not _waits(tool.handler)) if scope.oauth_of else None
-    return ToolContext(**members) if oauth is None else AuthorizedToolContext(**members, oauth=oauth)
+    return ToolContext(**members) if oauth is None else AuthorizedToolContext(**members, oauth=life.lend(oauth))
 
 
 def _waits(handler: Handler) -> bool:

@@ -30,6 +30,6 @@ class Message:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Message:
-        calls = [ToolCall(**call) for call in data.get("toolCalls", ())]
+        calls = [ToolCall.from_json(call) for call in data.get("toolCalls", ())]
         result = ToolCallResult.from_json(data["result"]) if "result" in data else None
         return cls(id=data["id"], role=data["role"], text=data.get("text", ""), calls=calls, result=result)

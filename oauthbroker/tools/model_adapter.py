@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from oauthbroker.tools.catalog import ToolCatalogItem
 from oauthbroker.tools.messages import Message
@@ -12,11 +13,12 @@ from oauthbroker.tools.model_port import Model, ModelAnswer, ModelRequest
 from oauthbroker.tools.results import ToolCall
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage
+    from pydantic_ai.messages import ModelMessage, ToolCallPart
     from pydantic_ai.models import Model as ForeignModel
     from pydantic_ai.settings import ModelSettings
     from pydantic_ai.tools import ToolDefinition
 
+MOST_NAME: Final = 130  # characters of a tool's name: two parts of 64 and their separator
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -37,7 +39,7 @@ class AdaptedModel:
             model_settings=cast("ModelSettings", self._params),
             model_request_parameters=ModelRequestParameters(function_tools=[_tool(item) for item in request.tools]),
         )
-        calls = [ToolCall(call.tool_call_id, call.tool_name, call.args_as_dict()) for call in response.tool_calls]
+        calls = [ToolCall(call.tool_call_id, call.tool_name, _arguments(call)) for call in response.tool_calls]
         return ModelAnswer(response.text or "", calls)
 
 
@@ -66,11 +68,11 @@ def messages_of(request: ModelRequest) -> list[ModelMessage]:
     def part(message: Message) -> Any:
         if message.result is not None:
             told = message.result.to_json()
-            return ToolReturnPart(message.result.tool_name, told, tool_call_id=message.result.tool_call_id)
+            return ToolReturnPart(_name(message.result.tool_name), told, tool_call_id=message.result.tool_call_id)
         return UserPromptPart(message.text) if message.role == "user" else SystemPromptPart(message.text)
 
     def answered(message: Message) -> ModelResponse:
-        calls = [ToolCallPart(call.name, dict(call.args), tool_call_id=call.id) for call in message.calls]
+        calls = [ToolCallPart(_name(call.name), dict(call.args), tool_call_id=call.id) for call in message.calls]
         return ModelResponse([TextPart(message.text), *calls] if message.text else list(calls))
 
     messages: list[ModelMessage] = [Asked([SystemPromptPart(request.system_prompt)])]
@@ -79,6 +81,19 @@ def messages_of(request: ModelRequest) -> list[ModelMessage]:
         blocks = "\n".join(json.dumps(block, ensure_ascii=False) for block in request.blocks)
         messages.append(Asked([SystemPromptPart(blocks)]))
     return messages
+
+
+def _arguments(call: ToolCallPart) -> Any:
+    """Return the arguments of a call; the text of the model where that is no JSON object, which is refused as such."""
+    try:
+        return call.args_as_dict(raise_if_invalid=True)
+    except (ValueError, AssertionError):
+        return call.args
+
+
+def _name(name: str) -> str:
+    """Return a name in the form that providers take. Only names that a model made up have another one."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:MOST_NAME] or "unnamed"
 
 
 def _tool(item: ToolCatalogItem) -> ToolDefinition:

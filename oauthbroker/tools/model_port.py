@@ -5,16 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from oauthbroker.tools.catalog import ToolCatalogItem
+from oauthbroker.tools.failures import too_many, unusable_arguments
 from oauthbroker.tools.messages import Message
-from oauthbroker.tools.parameters import NotJson, as_json
+from oauthbroker.tools.names import shown_name
+from oauthbroker.tools.parameters import NotJson, arguments, as_json
 from oauthbroker.tools.results import ToolCall
 
-MOST_CALLS: Final = 64  # in one answer
+MOST_CALLS: Final = 64  # performed of one answer
+MOST_TOLD: Final = 256  # of one answer that the conversation keeps
 MOST_BYTES: Final = 256 * 1024  # of one answer as JSON
-MOST_NAME: Final = 200
 
 
 class ModelFailed(Exception):
@@ -73,33 +76,36 @@ class ScriptedModel:
 
 
 async def asked(model: Model, request: ModelRequest) -> ModelAnswer:
-    """Ask a model and check its answer. Raises ModelFailed and AnswerRefused."""
+    """Ask a model and check its answer. A call that cannot be performed has its refusal. Raises ModelFailed, and
+    AnswerRefused for an answer that cannot be used as a whole."""
     fault: str
     try:
-        answer = await model.complete(request)
+        return _checked(await model.complete(request))
+    except AnswerRefused:
+        raise
     except Exception as error:  # noqa: BLE001  (a library's own; its text may hold the prompt)
         fault = type(error).__name__
-    else:
-        return _checked(answer)
     raise ModelFailed(f"the model failed with {fault}")
 
 
 def _checked(answer: object) -> ModelAnswer:
     if not isinstance(answer, ModelAnswer) or not isinstance(answer.text, str):
         raise AnswerRefused("The model gave no answer that can be used.")
-    calls = tuple(answer.calls)
-    if len(calls) > MOST_CALLS:
-        raise AnswerRefused(f"The model asked for more than {MOST_CALLS} calls at once.")
-    if not all(_is_call(call) for call in calls):
-        raise AnswerRefused("The model asked for a call that has no name or no arguments.")
+    calls = tuple(_usable(call, index) for index, call in enumerate(islice(answer.calls, MOST_TOLD)))
     try:
-        as_json([answer.text, [[call.name, dict(call.args)] for call in calls]], MOST_BYTES)
+        as_json([answer.text, [call.to_json() for call in calls]], MOST_BYTES)
     except NotJson as flaw:
         raise AnswerRefused(f"The model's answer is refused: {flaw}.") from None
     return ModelAnswer(answer.text, calls)
 
 
-def _is_call(call: object) -> bool:
-    if not isinstance(call, ToolCall) or not isinstance(call.name, str) or not isinstance(call.args, Mapping):
-        return False
-    return 0 < len(call.name) <= MOST_NAME
+def _usable(call: object, index: int) -> ToolCall:
+    """Return a call in the form that the conversation keeps. What the model wrote wrong is told as its result."""
+    if not isinstance(call, ToolCall):
+        raise AnswerRefused("The model gave no answer that can be used.")
+    name = shown_name(call.name) if isinstance(call.name, str) else ""
+    try:
+        refused = None if index < MOST_CALLS else too_many(MOST_CALLS)
+        return ToolCall(call.id, name, arguments(call.args), refused=refused)
+    except NotJson as flaw:
+        return ToolCall(call.id, name, refused=unusable_arguments(name, str(flaw)))

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from oauthbroker.tools.call_life import MOST_SECONDS, SECONDS
 from oauthbroker.tools.catalog import Catalog, ToolCatalogItem
 from oauthbroker.tools.context import Json, ToolContext, ToolHandler
 from oauthbroker.tools.names import SEPARATOR, is_export_name, is_resource_name, parse_tool_name
@@ -29,13 +30,14 @@ Handler = ToolHandler | IsolatedTool
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredTool:
     """One export that can be called. `owner` registered it: `Tool/name` or `Extension/name`. `flaws_of` lists why
-    arguments do not fit."""
+    arguments do not fit; `seconds` is the time of a call."""
 
     item: ToolCatalogItem
     handler: Handler
     owner: str
     flaws_of: FlawsOf
     message_limit: int
+    seconds: float
 
     @property
     def name(self) -> str:
@@ -63,18 +65,28 @@ class Registry:
         self._tools: dict[str, RegisteredTool] = {}
 
     def register(
-        self, item: ToolCatalogItem, handler: Handler, *, owner: str, limit: int = DEFAULT_MESSAGE_LIMIT
+        self,
+        item: ToolCatalogItem,
+        handler: Handler,
+        *,
+        owner: str,
+        limit: int = DEFAULT_MESSAGE_LIMIT,
+        seconds: float = SECONDS,
     ) -> RegisteredTool:
         """Add a tool. Raises RegistrationRefused for a name that is in use or malformed, for parameters that are no
-        JSON Schema of type object, and for a handler that cannot be called."""
+        JSON Schema of type object, for a time that no call can have, and for a handler that cannot be called."""
         flaw = self._flaw(item.name, handler, owner)
         try:
             flaws_of = compiled(item.parameters)
         except SchemaRefused as refused:
             flaw = flaw or ": ".join(refused.args)
+        if not flaw and not (isinstance(seconds, int | float) and 0 < seconds <= MOST_SECONDS):
+            flaw = f"the time of a call is more than 0 and at most {MOST_SECONDS:g} seconds"
         if flaw:
             raise RegistrationRefused(f"{owner} cannot register {item.name!r}: {flaw}")
-        tool = RegisteredTool(item=item, handler=handler, owner=owner, flaws_of=flaws_of, message_limit=limit)
+        tool = RegisteredTool(
+            item=item, handler=handler, owner=owner, flaws_of=flaws_of, message_limit=limit, seconds=seconds
+        )
         self._tools[item.name] = tool
         return tool
 

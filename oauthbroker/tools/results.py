@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Literal
 
 DEFAULT_MESSAGE_LIMIT: Final = 1000
@@ -13,14 +13,23 @@ TRUNCATED: Final = "... (truncated)"
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that the model asks for: `{id, name, args}`. `name` is the full name, `resource__export`."""
+    """A call that the model asks for: `{id, name, args}`. `name` is the full name, `resource__export`. `refused`: why
+    the turn does not perform it."""
 
     id: str
     name: str
     args: Mapping[str, Any] = field(default_factory=dict)
+    _: KW_ONLY
+    refused: ToolError | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {"id": self.id, "name": self.name, "args": dict(self.args)}
+        told = {"id": self.id, "name": self.name, "args": dict(self.args)}
+        return told if self.refused is None else told | {"refused": self.refused.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ToolCall:
+        refused = ToolError.from_json(data["refused"]) if "refused" in data else None
+        return cls(data["id"], data["name"], data["args"], refused=refused)
 
 
 @dataclass(frozen=True, slots=True)

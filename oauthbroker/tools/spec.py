@@ -9,12 +9,14 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field
 
 from oauthbroker import Ref, ResourceKind, SecretSource, Strict, Tolerant, WrittenResource, WrittenResources
+from oauthbroker.tools.call_life import MOST_SECONDS
 from oauthbroker.tools.entries import entry_flaw
 from oauthbroker.tools.names import is_export_name, is_resource_name
 from oauthbroker.tools.parameters import SchemaRefused, compiled
 from oauthbroker.tools.results import DEFAULT_MESSAGE_LIMIT
 
 Line = Annotated[str, Field(min_length=1, max_length=2048)]
+Seconds = Annotated[float, Field(gt=0, le=MOST_SECONDS)]
 Prompt = Annotated[str, Field(max_length=200_000)]
 _WRITE_EXPORT: Final = "write at least one function of the tool"
 _WRITE_ENTRY: Final = "write the path of a Python file, from the folder of the bundle"
@@ -29,18 +31,20 @@ Refs = Annotated[list[Annotated[Ref, BeforeValidator(_bare)]], Field(max_length=
 
 
 class ToolExportSpec(Tolerant):
-    """One function of a tool. `parameters` is a JSON Schema of type object."""
+    """One function of a tool. `parameters` is a JSON Schema of type object. `timeoutSeconds` is the time of a call."""
 
     name: Line | None = None
     description: Annotated[str, Field(max_length=10_000)] | None = None
     parameters: dict[str, Any] | None = None
+    timeout_seconds: Seconds | None = None
 
 
 class ToolResourceSpec(Tolerant):
-    """The members of a Tool beside `auth`, which the broker reads."""
+    """The members of a Tool beside `auth`, which the broker reads. `timeoutSeconds` is that of exports without one."""
 
     entry: Line | None = None
     error_message_limit: Annotated[int, Field(ge=1, le=10_000)] = DEFAULT_MESSAGE_LIMIT
+    timeout_seconds: Seconds | None = None
     isolation: Literal["process"] | None = None
     exports: Annotated[list[ToolExportSpec], Field(max_length=1000)] | None = None
 

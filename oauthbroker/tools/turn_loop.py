@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from oauthbroker.tools.agent_event import UnifiedEvent
+from oauthbroker.tools.call_life import CallLife, calling
 from oauthbroker.tools.calls import Perform, ToolCalls
 from oauthbroker.tools.context import AgentRuntime, CallScope, OAuthOf
 from oauthbroker.tools.conversation import Conversation
@@ -161,7 +162,12 @@ class TurnLoop:
             result: ToolCallResult = await self._parts.pipeline.run("toolCall", context, core)
             return result
 
-        result = await self._parts.calls.perform(call, self._scope(step, message, call), around)
+        calling.set(CallLife(call.name))  # of this task, for what middlewares print
+        scope = self._scope(step, message, call)
+        if call.refused is None:
+            result = await self._parts.calls.perform(call, scope, around)
+        else:
+            result = self._parts.calls.refuse(call, call.refused, scope)
         await self._conversation.add_result(bounded(call, result))
 
     def _scope(self, step: StepContext, message: Message, call: ToolCall) -> CallScope:

@@ -92,4 +92,5 @@ TOOL_RULES = {
     "tools.ours-5": "a call that needs consent is an error of code `E_AUTHORIZATION_REQUIRED`, and `auth.pending` is a block of the next step",
     "tools.ours-6": "a call of an id that was performed before in its instance returns the earlier result",
     "tools.ours-7": "a call, or work that goes on, whose process ended is told as interrupted and is not repeated",
+    "tools.ours-8": "a handler has `timeoutSeconds` (of its export, else of its Tool, else 60); after that the model is told `E_TOOL_TIMEOUT`, the handler is given up, and its context gives and takes nothing more",
 }

@@ -40,7 +40,7 @@ async def test_an_agent_process_has_no_environment_of_ours_and_its_output_is_log
     with caplog.at_level("INFO"):
         told = await world.called("notes__echo", {"text": "printed by a tool"})
     assert {"LANG", "PATH"} >= set(told["env"]) - {"LC_CTYPE"}
-    assert any("planner printed: printed by a tool" in line for line in caplog.messages)
+    assert "Agent/planner/thread-1 notes__echo printed: printed by a tool" in caplog.messages
 
 
 async def test_a_conversation_is_remembered_and_the_value_of_an_extension_too(world):

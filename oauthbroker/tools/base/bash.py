@@ -14,7 +14,7 @@ from typing import Final
 
 from oauthbroker.tools.base.confined_files import confined, opened_file
 from oauthbroker.tools.context import Json, ToolContext
-from oauthbroker.tools.failures import ToolFailure
+from oauthbroker.tools.failures import ToolCode, ToolFailure
 from oauthbroker.tools.isolation.containment import MIB, CallLimits, Containment
 from oauthbroker.tools.results import TRUNCATED
 
@@ -47,7 +47,8 @@ class CommandRunner:
                 stdout = await self._output(process)
                 return {"stdout": stdout, "exitCode": await process.wait()}
         except TimeoutError:
-            raise ToolFailure(f"The command did not end in {self.limits.seconds:g} seconds.", name="Timeout") from None
+            text = f"The command did not end in {self.limits.seconds:g} seconds."
+            raise ToolFailure(text, name="Timeout", code=ToolCode.TIMEOUT) from None
 
     async def _output(self, process: Process) -> str:
         """Return the output, cut to the limit. The rest is read and dropped, so that the command can end; a command

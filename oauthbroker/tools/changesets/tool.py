@@ -16,6 +16,7 @@ from oauthbroker.tools.names import SWARM_BUNDLE, ToolName
 from oauthbroker.tools.registry import Registry
 
 MOST_MESSAGE: Final = 500
+CHANGESET_SECONDS: Final = 600.0  # of a call: a commit checks the whole bundle
 _SOURCE: Final = ToolSource(type="config", name=SWARM_BUNDLE)
 
 OPEN: Final = ToolCatalogItem(
@@ -77,7 +78,7 @@ class SwarmBundleTool:
     def register(self, registry: Registry) -> None:
         """Register both exports. They are in every catalog that is made from then on."""
         for item, handler in ((OPEN, self.open_changeset), (COMMIT, self.commit_changeset)):
-            registry.register(item, handler, owner="the runtime")
+            registry.register(item, handler, owner="the runtime", seconds=CHANGESET_SECONDS)
 
     def folders(self, ctx: ToolContext) -> Sequence[Path]:
         """Return the folders of the changesets that the agent of a call has open. Blocks."""

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from oauthbroker import ValueCounter
 from oauthbroker.tools.context import Json, ToolContext, changeset_folders
-from oauthbroker.tools.failures import ToolCode, ToolFailure
+from oauthbroker.tools.failures import ToolCode, ToolFailure, timed_out
 from oauthbroker.tools.isolation.containment import CallLimits, Containment
 
 MOST_VALUES: Final = 100_000  # of one answer
@@ -63,7 +63,7 @@ class ProcessTool:
                 async with asyncio.timeout(self.limits.seconds):
                     return _output(await self._answer(call, context.workdir, folders))
             except TimeoutError:
-                raise ToolFailure(f"no result in {self.limits.seconds:g} seconds", name="ToolTimeout") from None
+                raise ToolFailure.of(timed_out(self.limits.seconds)) from None
 
     async def _answer(self, call: Mapping[str, Json], workdir: Path, changesets: Sequence[Path]) -> bytes:
         """Run the process of a call, and return the line that comes back."""

@@ -80,14 +80,13 @@ class AgentCalls:
         if self._would_wait_for_itself(caller.instance, target):
             text = f"{target.agent} waits for this agent, so it cannot answer."
             raise IpcRefused("E_AGENT_DEADLOCK", text, "Answer without it, or use agents__send.")
-        event_id = await self._enqueue(caller, asked, REQUEST, reply_to)
         waits_for = self._waits_for.setdefault(caller.instance, [])
-        waits_for.append(target)
-        self.requests[event_id] = target.agent
+        waits_for.append(target)  # before the first await: two that ask each other at once both look here
         try:
+            event_id = await self._enqueue(caller, asked, REQUEST, reply_to)
+            self.requests[event_id] = target.agent
             outcome = await self._outcome(event_id, _seconds(asked.get("timeout")))
         finally:
-            self.requests.pop(event_id, None)
             waits_for.remove(target)
             if not waits_for:
                 self._waits_for.pop(caller.instance, None)
@@ -99,7 +98,7 @@ class AgentCalls:
         return {"target": target.agent, "instanceKey": asked.get("instanceKey"), "response": outcome["answer"]}
 
     async def _outcome(self, event_id: str, seconds: float) -> Outcome | None:
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(seconds):
                 while True:
                     ended = self._ended
@@ -107,7 +106,10 @@ class AgentCalls:
                         return outcome
                     with suppress(TimeoutError):
                         await asyncio.wait_for(ended.wait(), POLL_SECONDS)
-        return None
+        except TimeoutError:
+            return None
+        finally:
+            del self.requests[event_id]
 
     def _would_wait_for_itself(self, caller: Instance, target: Instance) -> bool:
         seen, reached = set[Instance](), [target]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
+from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker.tools.calls import ToolCalls
 from oauthbroker.tools.entries import REGISTER, entry_object
 from oauthbroker.tools.extension_api import ExtensionHost, InstanceValues, register_all
-from oauthbroker.tools.isolation.containment import Containment, detect_containment
+from oauthbroker.tools.isolation.containment import CallLimits, Containment, detect_containment
 from oauthbroker.tools.isolation.process_tool import LendsAccess, ProcessTool, no_access
 from oauthbroker.tools.loading import Isolate, register_tools
 from oauthbroker.tools.model_port import Model
@@ -62,7 +64,15 @@ def _isolates(hidden: Sequence[str], lend: LendsAccess) -> Isolate:
         LOG.info("%s", found.told)
         return found
 
-    return lambda entry: ProcessTool(entry=entry, containment=containment(), lend=lend)
+    return lambda entry, seconds: ProcessTool(
+        entry=entry, containment=containment(), limits=_limits(seconds), lend=lend
+    )
+
+
+def _limits(seconds: float) -> CallLimits:
+    """Return the usual limits for a call of so many seconds, which may use a processor all the time."""
+    usual = CallLimits()
+    return replace(usual, seconds=seconds, cpu_seconds=max(usual.cpu_seconds, ceil(seconds)))
 
 
 def _model(config: Mapping[str, Any], folder: Path) -> Model:

@@ -7,16 +7,16 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from oauthbroker.tools.orchestration.agent_output import AgentOutput
 from oauthbroker.tools.orchestration.ipc import MOST_LINE, Peer, PeerGone, Serve
 
 MODULE: Final = "oauthbroker.tools.orchestration.agent_worker"
 ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
-MOST_LOG_LINE: Final = 8192
 
 
 class AgentProcess:
@@ -24,12 +24,12 @@ class AgentProcess:
         self._process, self._peer, self._reading = process, peer, reading
 
     @classmethod
-    async def start(cls, name: str, workdir: Path, serve: Serve, on_output: Callable[[str], None]) -> AgentProcess:
-        """Start a process. Its environment has no variable of ours."""
+    async def start(cls, name: str, workdir: Path, serve: Serve, output: AgentOutput) -> AgentProcess:
+        """Start a process, whose output is not buffered. Its environment has no variable of ours."""
         ours, theirs = socket.socketpair()
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-m", MODULE, str(theirs.fileno())),
+                *(sys.executable, "-I", "-u", "-m", MODULE, str(theirs.fileno())),
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
                 env=ENVIRONMENT,
@@ -37,7 +37,6 @@ class AgentProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
-                limit=MOST_LOG_LINE,
             )
         except BaseException:
             ours.close()
@@ -51,7 +50,8 @@ class AgentProcess:
             _kill_group(process)
             raise
         peer = Peer(streams, "orchestrator", name)
-        reading = asyncio.gather(peer.run(serve), _output(process, on_output))
+        assert process.stdout is not None  # noqa: S101  (a pipe was asked for)
+        reading = asyncio.gather(peer.run(serve), output.read(process.stdout))
         return cls(process, peer, reading)
 
     @property
@@ -82,10 +82,3 @@ class AgentProcess:
 def _kill_group(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-async def _output(process: asyncio.subprocess.Process, on_output: Callable[[str], None]) -> None:
-    """Pass on the lines that tools print. A line that is too long is cut into parts."""
-    assert process.stdout is not None  # noqa: S101  (a pipe was asked for)
-    while data := await process.stdout.read(MOST_LOG_LINE):
-        on_output(data.decode("utf-8", "replace"))

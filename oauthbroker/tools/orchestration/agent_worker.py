@@ -26,6 +26,7 @@ from oauthbroker.tools.extension_api import ExtensionFailed
 from oauthbroker.tools.isolation.process_tool import TurnAccess
 from oauthbroker.tools.messages import Message
 from oauthbroker.tools.model_port import ModelFailed
+from oauthbroker.tools.orchestration.agent_output import send_output
 from oauthbroker.tools.orchestration.agent_parts import parts_of
 from oauthbroker.tools.orchestration.ipc import MOST_LINE, OUTDATED, IpcRefused, Peer
 from oauthbroker.tools.orchestration.worker_host import IpcValues, WorkerHost, register_swarm_bundle
@@ -51,7 +52,10 @@ class AgentWorker:
                 return await self._configure(payload)
             case "turn.begin":
                 async with self._turn:
-                    return await self._run(payload)
+                    try:
+                        return await self._run(payload)
+                    finally:
+                        sys.stdout.flush()  # a line that no tool has ended
         raise IpcRefused("E_IPC", f"an agent process does not know {kind[:40]}")
 
     async def _configure(self, payload: dict[str, Any]) -> None:
@@ -128,5 +132,6 @@ async def _main(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
+    send_output()
     threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
     asyncio.run(_main(int(sys.argv[1])))

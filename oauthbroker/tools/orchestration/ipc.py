@@ -1,7 +1,8 @@
 """The IPC between an orchestrator and an agent process: JSON lines over a socket, in order.
 
 A message is `{type, from, to, payload}`, and its type is `event`, `shutdown` or `shutdown_ack`. A question is an event
-with `replyTo`; its answer is an event whose `metadata.inReplyTo` is the question's correlation id.
+with `replyTo`; its answer is an event whose `metadata.inReplyTo` is the question's correlation id. So is the event that
+takes a question back: the work for its answer ends.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Final
 from oauthbroker.tools.agent_event import ANSWER
 
 MOST_LINE: Final = 8 * 1024 * 1024  # a conversation of 1 MiB, escaped
+TAKEN_BACK: Final = "ipc.takenBack"
 OUTDATED: Final = "outdated"  # the status of a turn that goes on in a process with the newest configuration
 Serve = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
@@ -43,14 +45,14 @@ class Peer:
         self._reader, self._writer = streams
         self._own, self._other = own, other
         self._waiting: dict[str, asyncio.Future[Any]] = {}
-        self._serving: set[asyncio.Task[None]] = set()
+        self._serving: dict[asyncio.Task[None], str] = {}  # the correlation ids of the other end's questions
         self._asked = 0
         self._gone = False
         self.shutdown_asked = asyncio.Event()
         self.shutdown_acknowledged = asyncio.Event()
 
     async def ask(self, kind: str, payload: Mapping[str, Any]) -> Any:
-        """Send a question and return its answer. Raises IpcRefused and PeerGone."""
+        """Send a question and return its answer. A cancelled one is taken back. Raises IpcRefused and PeerGone."""
         if self._gone:
             raise PeerGone
         self._asked += 1
@@ -60,6 +62,10 @@ class Peer:
         try:
             await self._send("event", {"type": kind, "replyTo": reply_to, "payload": dict(payload)})
             return await answer
+        except asyncio.CancelledError:
+            with suppress(OSError, RuntimeError):
+                self._write("event", {"type": TAKEN_BACK, "metadata": {"inReplyTo": correlation}})
+            raise
         finally:
             del self._waiting[correlation]
 
@@ -96,10 +102,22 @@ class Peer:
                 self.shutdown_acknowledged.set()
             case {"type": "event", "payload": {"metadata": {"inReplyTo": str(correlation)}, "payload": dict(answer)}}:
                 self._answered(correlation, answer)
-            case {"type": "event", "payload": {"type": str(kind), "replyTo": dict(reply), "payload": dict(payload)}}:
-                task = asyncio.create_task(self._answer(kind, reply, payload, serve))
-                self._serving.add(task)
-                task.add_done_callback(self._serving.discard)
+            case {"type": "event", "payload": {"type": str(kind), "metadata": {"inReplyTo": str(correlation)}}} if (
+                kind == TAKEN_BACK
+            ):
+                for task in [task for task, asked in self._serving.items() if asked == correlation]:
+                    task.cancel()
+            case {
+                "type": "event",
+                "payload": {
+                    "type": str(kind),
+                    "replyTo": {"correlationId": str(correlation)},
+                    "payload": dict(payload),
+                },
+            }:
+                task = asyncio.create_task(self._answer(kind, correlation, payload, serve))
+                self._serving[task] = correlation
+                task.add_done_callback(self._serving.pop)
 
     def _answered(self, correlation: str, answer: dict[str, Any]) -> None:
         waiting = self._waiting.get(correlation)
@@ -111,16 +129,16 @@ class Peer:
             case _:
                 waiting.set_result(answer.get("value"))
 
-    async def _answer(self, kind: str, reply: dict[str, Any], payload: dict[str, Any], serve: Serve) -> None:
+    async def _answer(self, kind: str, correlation: str, payload: dict[str, Any], serve: Serve) -> None:
         try:
             answer = {"value": await serve(kind, payload)}
         except IpcRefused as refused:
             answer = {"error": refused.to_json()}
         except Exception as error:  # noqa: BLE001  (the other end must not wait for ever)
             answer = {"error": IpcRefused("E_IPC", f"the answer failed with {type(error).__name__}").to_json()}
-        metadata = {"inReplyTo": reply.get("correlationId")}
         with suppress(PeerGone):
-            await self._send("event", {"type": ANSWER, "metadata": metadata, "payload": answer})
+            told = {"type": ANSWER, "metadata": {"inReplyTo": correlation}, "payload": answer}
+            await self._send("event", told)
 
     async def _read(self) -> dict[str, Any] | None:
         """Return the next message; None when the other end is gone or writes something else."""
@@ -131,9 +149,12 @@ class Peer:
         return message if isinstance(message, dict) else None
 
     async def _send(self, kind: str, payload: Mapping[str, Any]) -> None:
-        message = {"type": kind, "from": self._own, "to": self._other, "payload": payload}
         try:
-            self._writer.write(json.dumps(message, allow_nan=False).encode() + b"\n")  # one write: lines never mix
+            self._write(kind, payload)
             await self._writer.drain()
         except (OSError, RuntimeError):
             raise PeerGone from None
+
+    def _write(self, kind: str, payload: Mapping[str, Any]) -> None:
+        message = {"type": kind, "from": self._own, "to": self._other, "payload": payload}
+        self._writer.write(json.dumps(message, allow_nan=False).encode() + b"\n")  # one write: lines never mix

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from oauthbroker.tools.orchestration.agent_output import AgentOutput
 from oauthbroker.tools.orchestration.agent_process import AgentProcess
 from oauthbroker.tools.orchestration.instances import Instance
 from oauthbroker.tools.orchestration.ipc import IpcRefused, PeerGone, Serve
@@ -34,12 +35,13 @@ def pause_ms(crashes: int) -> int:
 class ProcessSlot:
     """The place of one instance's process. Its holder runs one turn."""
 
-    def __init__(self, instance: Instance, workdir: Path, log: Callable[[str], None]) -> None:
+    def __init__(self, instance: Instance, workdir: Path, output: AgentOutput) -> None:
         self.instance, self.workdir = instance, workdir
         self.turns = asyncio.Lock()
+        self.users = 0  # turns under way and turns that wait
         self._crashes = 0  # in a row
         self._plan: SwarmPlan | None = None  # of the process
-        self._log = log
+        self._output = output
         self._process: AgentProcess | None = None
         self._serve: Serve | None = None
         self._goes_on: dict[str, Serve] = {}  # by the handles of work that outlives its turn
@@ -50,8 +52,9 @@ class ProcessSlot:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no turn and no other work is under way."""
-        return not (self.turns.locked() or self._goes_on)
+        """Return whether no turn and no other work is under way, and no turn waits: the lock is free for a moment
+        between two turns."""
+        return not (self.users or self._goes_on)
 
     async def run_turn(self, config: Mapping[str, Any], serve: Serve, turn: Mapping[str, Any]) -> Any:
         """Run a turn in the process, which is started first if there is none. Raises IpcRefused and PeerGone."""
@@ -78,7 +81,7 @@ class ProcessSlot:
             await self.kill()
         if self._process is None:
             await asyncio.sleep(pause_ms(self._crashes) / 1000)
-            self._process = await AgentProcess.start(self.instance.name, self.workdir, self._served, self._log)
+            self._process = await AgentProcess.start(self.instance.name, self.workdir, self._served, self._output)
             try:
                 async with asyncio.timeout(CONFIGURE_SECONDS):
                     await self._process.ask("agent.configure", {**config, "workdir": str(self.workdir)})
@@ -129,8 +132,12 @@ class Processes:
         directory of an instance that was spawned with one."""
         slot = self._slots.pop(instance, None) or self._slot(instance, cwd)
         self._slots[instance] = slot  # the newest is the last
-        async with slot.turns:
-            yield slot
+        slot.users += 1
+        try:
+            async with slot.turns:
+                yield slot
+        finally:
+            slot.users -= 1
         await self._end_idle()
 
     async def stop(self, grace_seconds: float) -> None:
@@ -150,8 +157,4 @@ class Processes:
         if workdir is None or not workdir.is_dir() or workdir.resolve() != workdir:  # a link may have taken its place
             workdir = self._workspaces / instance.agent / instance.digest
             workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-        def log(text: str) -> None:
-            self._logger.info("%s printed: %s", instance.agent, self._scrub(text).rstrip())
-
-        return ProcessSlot(instance, workdir, log)
+        return ProcessSlot(instance, workdir, AgentOutput(instance.name, self._logger, self._scrub))

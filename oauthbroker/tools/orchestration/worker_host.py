@@ -10,7 +10,7 @@ from typing import Any
 
 from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
 from oauthbroker.client import OAuth, SyncOAuth
-from oauthbroker.tools.changesets.tool import COMMIT, OPEN
+from oauthbroker.tools.changesets.tool import CHANGESET_SECONDS, COMMIT, OPEN
 from oauthbroker.tools.context import AgentRuntime, Json, ToolContext, ToolHandler, changeset_folders
 from oauthbroker.tools.failures import ToolFailure
 from oauthbroker.tools.orchestration.ipc import IpcRefused, Peer
@@ -88,8 +88,8 @@ def register_swarm_bundle(registry: Registry, peer: Peer) -> None:
 
         return handler
 
-    registry.register(OPEN, asks("openChangeset"), owner="the runtime")
-    registry.register(COMMIT, asks("commitChangeset"), owner="the runtime")
+    registry.register(OPEN, asks("openChangeset"), owner="the runtime", seconds=CHANGESET_SECONDS)
+    registry.register(COMMIT, asks("commitChangeset"), owner="the runtime", seconds=CHANGESET_SECONDS)
 
 
 async def _tool_asks(peer: Peer, kind: str, asked: Mapping[str, Json], name: str) -> Json:

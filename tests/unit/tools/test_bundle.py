@@ -279,8 +279,8 @@ def test_a_module_that_cannot_be_used_is_refused_when_it_is_imported(tmp_path: P
 
 def test_a_tool_with_a_process_of_its_own_is_not_imported(tmp_path: Path):
     class Isolated:
-        def __init__(self, entry: Path) -> None:
-            self.entry = entry
+        def __init__(self, entry: Path, seconds: float) -> None:
+            self.entry, self.seconds = entry, seconds
 
         async def call(self, export: str, context: object, args: object) -> None: ...
 

@@ -10,6 +10,7 @@ import threading
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from oauthbroker import (
     Secret,
 )
 from oauthbroker.tools.calls import ToolCalls
-from oauthbroker.tools.context import AuthorizedToolContext, ToolContext
+from oauthbroker.tools.context import ToolContext
 from oauthbroker.tools.failures import ToolFailure
 from oauthbroker.tools.parameters import MOST_BYTES
 from oauthbroker.tools.registry import Registry
@@ -219,7 +220,8 @@ async def test_the_context_has_the_printed_members_and_no_oauth():
     assert ("planner", "thread-1", "turn-1", "trace-1", "call-7") == (
         ctx.agent_name, ctx.instance_key, ctx.turn_id, ctx.trace_id, ctx.tool_call_id,
     )  # fmt: skip
-    assert (scope.message, scope.workdir, scope.logger, None) == (ctx.message, ctx.workdir, ctx.logger, ctx.runtime)
+    assert (scope.message, scope.workdir, None) == (ctx.message, ctx.workdir, ctx.runtime)
+    assert (scope.logger, scope.logger.name) == (ctx.logger.parent, ctx.logger.name)
     assert not hasattr(ctx, "oauth")
     assert not hasattr(ctx, "swarm_bundle")
 
@@ -228,13 +230,13 @@ async def test_the_context_has_the_printed_members_and_no_oauth():
     (True, "Tool/weather", "Tool/weather:get"), (False, "Tool/weather", "Tool/weather:get"), (False, "Extension/x", "Extension/x"),
 ])  # fmt: skip
 async def test_a_tool_that_declared_an_app_gets_the_capability(waits: bool, owner: str, asked: str):
-    async def waiting(ctx: AuthorizedToolContext, args: object) -> Any:
-        return ctx.oauth
+    async def waiting(ctx: Any, args: object) -> Any:
+        return ctx.oauth.asked
 
     def oauth_of(asks_as: str, *, blocking: bool) -> Any:
-        return [asks_as, blocking]
+        return SimpleNamespace(asked=[asks_as, blocking])
 
-    handler: Any = waiting if waits else lambda ctx, args: ctx.oauth
+    handler: Any = waiting if waits else lambda ctx, args: ctx.oauth.asked
     assert [asked, not waits] == (await performed(handler, owner=owner, oauth_of=oauth_of)).output
 
 

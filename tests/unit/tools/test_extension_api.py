@@ -32,7 +32,7 @@ class World:
         self.values = Values()
         self.host = ExtensionHost(pipeline=Pipeline(), register_tool=self.register, values=self.values)
 
-    def register(self, item: ToolCatalogItem, _handler: Any, *, owner: str) -> None:
+    def register(self, item: ToolCatalogItem, _handler: Any, *, owner: str, seconds: float) -> None:
         self.tools.append((item.name, owner))
 
 

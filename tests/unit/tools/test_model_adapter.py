@@ -10,7 +10,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from oauthbroker.tools.catalog import ToolCatalogItem
 from oauthbroker.tools.messages import Message
-from oauthbroker.tools.model_adapter import AdaptedModel, adapted
+from oauthbroker.tools.model_adapter import AdaptedModel, adapted, messages_of
 from oauthbroker.tools.model_port import ModelRequest
 from oauthbroker.tools.results import ToolCall, ToolCallResult
 
@@ -44,6 +44,27 @@ async def test_a_request_reaches_the_model_whole_and_its_answer_comes_back():
         ("system-prompt", "granted"), ("system-prompt", '{"type": "auth.pending"}'),
     ] == parts  # fmt: skip
     assert ["notes__add"] == [tool.name for tool in seen[1]]
+
+
+@pytest.mark.rule("turns.ours-30")
+@pytest.mark.parametrize("args", ['{"text": ', "[1]", "null", '"x"', "NaN"])
+async def test_arguments_that_are_no_object_come_as_they_are_and_are_not_called_another_object(args):
+    def answer(_messages: list[Any], _info: AgentInfo) -> ModelResponse:
+        return ModelResponse([ToolCallPart("notes__add", args, tool_call_id="x")])
+
+    (call,) = (await AdaptedModel(FunctionModel(answer), {}).complete(REQUEST)).calls
+    assert args == call.args
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"), [("", "unnamed"), ("a b\n", "a_b_"), ("x" * 999, "x" * 130), ("a" * 64 + "__" + "b" * 64, None)]
+)
+def test_a_name_that_a_model_made_up_is_sent_in_the_form_that_providers_take(name, sent):
+    call = ToolCall("call-1", name)
+    result = ToolCallResult(tool_call_id="call-1", tool_name=name)
+    said = [Message(id="1", role="assistant", calls=[call]), Message(id="2", role="tool", result=result)]
+    _, asked, returned = list[Any](messages_of(ModelRequest(system_prompt="", messages=said)))
+    assert [sent or name] * 2 == [asked.parts[0].tool_name, returned.parts[0].tool_name]
 
 
 def test_a_provider_that_the_library_does_not_know_is_refused():

@@ -29,6 +29,7 @@ class Pair:
 
     def __init__(self) -> None:
         self.served: list[tuple[str, dict[str, Any]]] = []
+        self.ended = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         self.sockets = socket.socketpair()
@@ -45,7 +46,11 @@ class Pair:
         if kind == "broken":
             raise KeyError("s3cret")
         if kind == "never":
-            await asyncio.sleep(60)
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                self.ended.set()
+                raise
         return {"answer": payload}
 
     async def __aexit__(self, *_: object) -> None:
@@ -69,6 +74,19 @@ async def test_a_refusal_comes_with_its_code_and_a_fault_without_its_text():
         assert ("E_NO", "because", "try later") == (refused.value.code, refused.value.message, refused.value.suggestion)
         with pytest.raises(IpcRefused, match=r"^the answer failed with KeyError$"):
             await pair.ours.ask("broken", {})
+
+
+@pytest.mark.rule("turns.ours-23")
+async def test_a_question_that_is_cancelled_is_taken_back_and_the_other_end_stops_its_work():
+    async with Pair() as pair:
+        asking, other = (asyncio.create_task(pair.ours.ask("never", {})) for _ in range(2))
+        while len(pair.served) < 2:
+            await asyncio.sleep(0.01)
+        asking.cancel()
+        await asyncio.wait_for(pair.ended.wait(), 60)
+        assert {"answer": {}} == await pair.ours.ask("count", {}), "the connection goes on"
+        assert not other.done()
+        other.cancel()
 
 
 async def test_all_questions_fail_when_the_other_end_is_gone():

@@ -14,7 +14,7 @@ from oauthbroker.tools.catalog import ToolCatalogItem
 from oauthbroker.tools.conversation import in_order
 from oauthbroker.tools.failures import ToolFailure
 from oauthbroker.tools.messages import Message
-from oauthbroker.tools.model_port import MOST_BYTES, MOST_CALLS, ModelAnswer, ModelFailed
+from oauthbroker.tools.model_port import MOST_BYTES, MOST_CALLS, MOST_TOLD, ModelAnswer, ModelFailed
 from oauthbroker.tools.pipeline import PipelineError, StepContext, ToolCallContext, TurnContext, TurnResult
 from oauthbroker.tools.results import ToolCall, ToolCallResult
 from oauthbroker.tools.turn_loop import MOST_OUTPUT, ConfigurationChanged
@@ -256,16 +256,10 @@ async def test_a_failing_model_fails_the_turn_without_its_text():
 HOSTILE = {
     "no answer": None,
     "text that is none": ModelAnswer(7),  # type: ignore[arg-type]
-    "too many calls": ModelAnswer("", [ToolCall("1", "notes__add", {})] * (MOST_CALLS + 1)),
-    "a call without a name": ModelAnswer("", [ToolCall("1", "", {})]),
-    "a call with a name that is none": ModelAnswer("", [ToolCall("1", None, {})]),  # type: ignore[arg-type]
-    "arguments that are none": ModelAnswer("", [ToolCall("1", "notes__add", [])]),  # type: ignore[arg-type]
+    "calls that are none": ModelAnswer("", ["notes__add"]),  # type: ignore[list-item]
     "huge arguments": ModelAnswer("", [ToolCall("1", "notes__add", {"a": "x" * MOST_BYTES})]),
     "huge words": ModelAnswer("x" * MOST_BYTES),
-    "arguments that are no JSON": ModelAnswer("", [ToolCall("1", "notes__add", {"a": {1, 2}})]),
-    "half a character": ModelAnswer("", [ToolCall("1", "notes__add", {"a": "\ud800"})]),
     "half a character in its words": ModelAnswer("\ud800"),
-    "no number": ModelAnswer("", [ToolCall("1", "notes__add", {"a": float("nan")})]),
 }
 
 
@@ -279,6 +273,66 @@ async def test_an_answer_that_cannot_be_used_ends_the_turn_with_an_error(answer)
     assert "E_MODEL" == result.error.code
     assert [] == world.performed
     assert ["user", "system"] == world.roles
+
+
+def one(name: Any = "notes__add", args: Any = None) -> ToolCall:
+    return ToolCall("1", name, {} if args is None else args)
+
+
+BAD_CALLS = {
+    "no name": (one(""), "E_TOOL_NOT_IN_CATALOG", "Tool '' is not available"),
+    "a name that is no text": (one(7), "E_TOOL_NOT_IN_CATALOG", "Tool '' is not available"),
+    "an overlong name": (one("x" * 100_000), "E_TOOL_NOT_IN_CATALOG", "Tool 'xxx"),
+    "a name with half a character": (one("\ud800"), "E_TOOL_NOT_IN_CATALOG", "Tool '\ufffd'"),
+    "a list": (one(args=[]), "E_TOOL_ARGUMENTS", "'notes__add': they are no object"),
+    "a text": (one(args='{"a": '), "E_TOOL_ARGUMENTS", "they are no object"),
+    "no JSON": (one(args={"a": {1, 2}}), "E_TOOL_ARGUMENTS", "a value that JSON does not have"),
+    "half a character": (one(args={"a": "\ud800"}), "E_TOOL_ARGUMENTS", "half a character"),
+    "no number": (one(args={"a": float("nan")}), "E_TOOL_ARGUMENTS", "a number that is not finite"),
+}
+
+
+@pytest.mark.parametrize(("bad", "code", "text"), BAD_CALLS.values(), ids=BAD_CALLS)
+@pytest.mark.rule("turns.ours-30", "002-2.4-1", "002-2.3-4")
+async def test_a_call_that_cannot_be_performed_is_told_to_the_model_and_the_others_are_performed(bad, code, text):
+    world = World([ModelAnswer("", [one(), bad, one()]), DONE])
+    world.tool("notes__add", lambda: "added")
+    assert "Done." == (await world.run()).answer
+    results = [each.result for each in world.model.requests[1].messages if each.result is not None]
+    assert ["ok", "error", "ok"] == [each.status for each in results]
+    assert (error := results[1].error) is not None
+    assert (code, True) == (error.code, text in error.message)
+    assert error.suggestion
+    assert 2 == len(world.performed)
+    json.dumps(world.recorded, ensure_ascii=False).encode()
+
+
+@pytest.mark.rule("turns.ours-9", "turns.ours-30")
+@pytest.mark.parametrize("extra", [1, 100, 10_000])
+async def test_calls_beyond_the_most_are_told_and_the_first_are_performed(extra):
+    world = World([ModelAnswer("", [one()] * (MOST_CALLS + extra)), DONE])
+    world.tool("notes__add", lambda: "added")
+    assert "Done." == (await world.run()).answer
+    results = [each.result for each in world.model.requests[1].messages if each.result is not None]
+    assert MOST_CALLS == len(world.performed)
+    assert ["ok"] * MOST_CALLS == [each.status for each in results[:MOST_CALLS]]
+    assert {"E_TOOL_TOO_MANY_CALLS"} == {each.error and each.error.code for each in results[MOST_CALLS:]}
+    assert min(extra, MOST_TOLD - MOST_CALLS) == len(results) - MOST_CALLS
+
+
+@pytest.mark.rule("turns.ours-30", "turns.ours-11")
+@pytest.mark.parametrize("place", [2, 3])
+async def test_a_refused_call_stays_refused_after_an_interruption(place):
+    world = World([ModelAnswer("", [one(), one(args=[])]), DONE])
+    world.tool("notes__add", lambda: "added")
+    world.fails_at = place
+    with pytest.raises(Crashed):
+        await world.run()
+    world.fails_at = None
+    assert "Done." == (await world.run()).answer
+    results = [each.result for each in world.model.requests[1].messages if each.result is not None]
+    assert [None, "E_TOOL_ARGUMENTS"] == [each.error and each.error.code for each in results]
+    assert 1 == len({call_id for _, call_id in world.performed})
 
 
 SCRIPT = [
