@@ -32,6 +32,7 @@ ROOM = Room(
     },
     kinds="oauthbroker.flowtools.serving.kinds:KINDS",
     open="oauthbroker.flowtools.serving.room:open_room",
+    secret_places="oauthbroker.flowtools.serving.kinds:secret_places",
 )
 
 

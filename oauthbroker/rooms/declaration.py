@@ -31,8 +31,10 @@ class RoomCommand:
 class Room:
     """An add-on room. Its entry point in the group `oauthbroker.rooms` has the same name.
 
-    `kinds` names a tuple of `ResourceKind`, `audit_types` a tuple of `RoomEntry` classes, `open` an `OpensRoom`. An
-    empty text means none. They count only where `Broker.spec.rooms` names the room; its commands always do.
+    `kinds` names a tuple of `ResourceKind`, `audit_types` a tuple of `RoomEntry` classes, `open` an `OpensRoom`,
+    `secret_places` a function of the store's path and the room's `RoomResources` that returns the files and folders
+    that no tool is to read. An empty text means none. They count only where `Broker.spec.rooms` names the room; its
+    commands always do.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Room:
     kinds: str = ""
     audit_types: str = ""
     open: str = ""
+    secret_places: str = ""
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.commands):

@@ -11,15 +11,15 @@ from oauthbroker.tools.entries import HANDLERS, entry_file, entry_object, loadin
 from oauthbroker.tools.registry import IsolatedTool, RegistrationRefused, Registry
 from oauthbroker.tools.spec import ToolExportSpec, ToolResourceSpec
 
-Isolate = Callable[[Path], IsolatedTool]
+Isolate = Callable[[Path, ToolResourceSpec], IsolatedTool]
 
 
 def register_tools(
     registry: Registry, tools: Mapping[str, ToolResourceSpec], folder: Path, *, isolate: Isolate | None = None
 ) -> None:
     """Register all exports of Tool resources by name. `folder` is that of the bundle. `isolate` makes the handler of a
-    tool with `isolation: process` from its file. Raises EntryRefused or RegistrationRefused for a tool whose module or
-    handlers cannot be used."""
+    tool with `isolation: process` from its file and its spec. Raises EntryRefused or RegistrationRefused for a tool
+    whose module or handlers cannot be used."""
     for name, spec in tools.items():
         handlers = _handlers_of(name, spec, folder, isolate)
         for export in spec.exports or ():
@@ -36,7 +36,7 @@ def _handlers_of(name: str, spec: ToolResourceSpec, folder: Path, isolate: Isola
     if isolate is None:
         raise RegistrationRefused(f"{owner} needs a process of its own, and this runtime starts none")
     with loading(owner, entry):
-        return dict.fromkeys([export.name for export in spec.exports or ()], isolate(entry_file(entry, folder)))
+        return dict.fromkeys([export.name for export in spec.exports or ()], isolate(entry_file(entry, folder), spec))
 
 
 def _item(name: str, export: ToolExportSpec) -> ToolCatalogItem:

@@ -8,12 +8,14 @@ step that gives it is configured. Other text is answered with `<agent>: <text>`.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import oauthbroker.tools.base
 
+USER = 61234 if os.geteuid() == 0 else None  # a runtime that is root names a user for its agents
 BROKER = """\
 apiVersion: agents.example.io/v1alpha1
 kind: Broker

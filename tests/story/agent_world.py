@@ -20,7 +20,7 @@ from oauthbroker.tools.changesets.changesets import open_changesets
 from oauthbroker.tools.orchestration.instances import Instance, Instances
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
 from oauthbroker.tools.orchestration.plan import plans_from
-from tests.kit.agent_bundle import FILES, plan, written
+from tests.kit.agent_bundle import FILES, USER, plan, written
 from tests.kit.default_store import default_store
 from tests.unit.tools.changesets.repositories import bare_repository
 
@@ -99,7 +99,7 @@ async def agent_world(
     async with open_broker(config, env={}, store=default_store(clock), audit=AuditList(), log=log) as broker:
         workspaces = folder / "workspaces"
         activation = Activation(broker, changesets, opened) if changesets and opened else None
-        orchestrator = Orchestrator(broker, plans_from(broker), workspaces, activation=activation)
+        orchestrator = Orchestrator(broker, plans_from(broker), workspaces, activation=activation, user=USER)
         running = asyncio.create_task(orchestrator.run())
         world = AgentWorld(broker, orchestrator, Instances(broker.room_state("tools")), workspaces, running)
         try:

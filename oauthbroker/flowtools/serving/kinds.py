@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from oauthbroker import ResourceKind, Secret, SecretSource, Strict, WrittenResource, WrittenResources
+from oauthbroker import ResourceKind, RoomResources, Secret, SecretSource, Strict, WrittenResource, WrittenResources
 from oauthbroker.flowtools.running.mail import mail_server
 from oauthbroker.flowtools.source import FlowRefused
 
@@ -25,6 +25,7 @@ Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256
 _USUAL: Final[tuple[Algorithm, ...]] = ("RS256", "ES256")
 TokenType = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+-]{0,63}$")]
 ACCESS_TOKEN: Final = "at+jwt"
+_SQLITE: Final = "sqlite:///"
 _SLOT: Final = re.compile(r"\{([^{}]+)\}")
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
 OWN_IDS: Final = ("key:{name}", "service:{name}")  # of callers with API keys, and of services
@@ -182,6 +183,18 @@ def _is_url(text: str) -> bool:
         return False
     known = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
     return known and bool(parts.hostname) and not parts.fragment and "@" not in parts.netloc
+
+
+def database_beside(store: Path) -> Path:
+    """Return the file of the database of a FlowService that names none."""
+    return store.with_name(f"{store.name}-flows.db")
+
+
+def secret_places(store: Path, resources: RoomResources) -> list[Path]:
+    """Return the files of the databases, with those that SQLite keeps beside them."""
+    urls = [each.secrets[("database",)].reveal() for each in resources.resources if ("database",) in each.secrets]
+    files = [database_beside(store), *(Path(url.removeprefix(_SQLITE)) for url in urls if url.startswith(_SQLITE))]
+    return [file.with_name(file.name + suffix) for file in files for suffix in ("", "-wal", "-shm", "-journal")]
 
 
 KINDS = (ResourceKind(kind="FlowService", model=FlowServiceSpec, check=_check),)

@@ -27,7 +27,7 @@ from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.resuming import to_its_end
 from oauthbroker.flowtools.serving.callers import identity
 from oauthbroker.flowtools.serving.entity_files import entities_in
-from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
+from oauthbroker.flowtools.serving.kinds import FlowServiceSpec, database_beside
 from oauthbroker.flowtools.source import FlowRefused
 from oauthbroker.flowtools.versions import FlowVersions, same_route, same_secret
 
@@ -208,7 +208,7 @@ def event_key(trigger: str, event: str) -> str:
 
 def _beside(store: Path) -> str:
     """Return the URL of the embedded database, which only the account of the broker can read."""
-    file = store.with_name(f"{store.name}-flows.db")
+    file = database_beside(store)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.touch(mode=0o600)
     return f"sqlite:///{file}"

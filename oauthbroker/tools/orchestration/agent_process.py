@@ -7,16 +7,19 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from oauthbroker.tools.isolation.containment import opened
 from oauthbroker.tools.orchestration.ipc import MOST_LINE, Peer, PeerGone, Serve
 
 MODULE: Final = "oauthbroker.tools.orchestration.agent_worker"
 ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 MOST_LOG_LINE: Final = 8192
+Commands = Callable[[Sequence[str], int], Sequence[str]]
+Prints = Callable[[str], None]
 
 
 class AgentProcess:
@@ -24,21 +27,24 @@ class AgentProcess:
         self._process, self._peer, self._reading = process, peer, reading
 
     @classmethod
-    async def start(cls, name: str, workdir: Path, serve: Serve, on_output: Callable[[str], None]) -> AgentProcess:
-        """Start a process. Its environment has no variable of ours."""
+    async def start(cls, name: str, workdir: Path, command: Commands, serve: Serve, on_output: Prints) -> AgentProcess:
+        """Start a process. Its environment has no variable of ours. `command` returns how the worker is run, from its
+        arguments and the descriptor of `workdir`, no part of which may be a symbolic link. Raises OSError."""
         ours, theirs = socket.socketpair()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-m", MODULE, str(theirs.fileno())),
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-                env=ENVIRONMENT,
-                cwd=workdir,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                limit=MOST_LOG_LINE,
-            )
+            with opened([workdir]) as folders:
+                here = folders[workdir]
+                process = await asyncio.create_subprocess_exec(
+                    *command([sys.executable, "-I", "-m", MODULE, str(theirs.fileno())], here),
+                    pass_fds=(theirs.fileno(), here),
+                    start_new_session=True,
+                    env=ENVIRONMENT,
+                    cwd=f"/proc/self/fd/{here}",
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.STDOUT,
+                    limit=MOST_LOG_LINE,
+                )
         except BaseException:
             ours.close()
             raise
@@ -84,7 +90,7 @@ def _kill_group(process: asyncio.subprocess.Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-async def _output(process: asyncio.subprocess.Process, on_output: Callable[[str], None]) -> None:
+async def _output(process: asyncio.subprocess.Process, on_output: Prints) -> None:
     """Pass on the lines that tools print. A line that is too long is cut into parts."""
     assert process.stdout is not None  # noqa: S101  (a pipe was asked for)
     while data := await process.stdout.read(MOST_LOG_LINE):

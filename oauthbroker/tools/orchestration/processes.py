@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker.tools.orchestration.agent_process import AgentProcess
+from oauthbroker.tools.orchestration.agent_user import AgentUser
 from oauthbroker.tools.orchestration.instances import Instance
 from oauthbroker.tools.orchestration.ipc import IpcRefused, PeerGone, Serve
 from oauthbroker.tools.orchestration.plan import SwarmPlan
@@ -34,8 +35,9 @@ def pause_ms(crashes: int) -> int:
 class ProcessSlot:
     """The place of one instance's process. Its holder runs one turn."""
 
-    def __init__(self, instance: Instance, workdir: Path, log: Callable[[str], None]) -> None:
+    def __init__(self, instance: Instance, workdir: Path, user: AgentUser, log: Callable[[str], None]) -> None:
         self.instance, self.workdir = instance, workdir
+        self._user = user
         self.turns = asyncio.Lock()
         self._crashes = 0  # in a row
         self._plan: SwarmPlan | None = None  # of the process
@@ -78,7 +80,7 @@ class ProcessSlot:
             await self.kill()
         if self._process is None:
             await asyncio.sleep(pause_ms(self._crashes) / 1000)
-            self._process = await AgentProcess.start(self.instance.name, self.workdir, self._served, self._log)
+            self._process = await self._started(config)
             try:
                 async with asyncio.timeout(CONFIGURE_SECONDS):
                     await self._process.ask("agent.configure", {**config, "workdir": str(self.workdir)})
@@ -86,6 +88,12 @@ class ProcessSlot:
                 await self.kill()
                 raise
         return self._process
+
+    async def _started(self, config: Mapping[str, Any]) -> AgentProcess:
+        def command(arguments: Sequence[str], descriptor: int) -> list[str]:
+            return self._user.command(arguments, config, (self.workdir, descriptor))
+
+        return await AgentProcess.start(self.instance.name, self.workdir, command, self._served, self._log)
 
     async def _served(self, kind: str, asked: dict[str, Any]) -> Any:
         handle = str(asked.get("handle"))
@@ -117,10 +125,10 @@ class ProcessSlot:
 
 
 class Processes:
-    """The slots of all instances. `workspaces` is the folder of their working directories."""
+    """The slots of all instances."""
 
-    def __init__(self, workspaces: Path, log: logging.Logger, scrub: Callable[[str], str]) -> None:
-        self._workspaces, self._logger, self._scrub = workspaces, log, scrub
+    def __init__(self, user: AgentUser, log: logging.Logger, scrub: Callable[[str], str]) -> None:
+        self._user, self._logger, self._scrub = user, log, scrub
         self._slots: dict[Instance, ProcessSlot] = {}
 
     @asynccontextmanager
@@ -148,10 +156,12 @@ class Processes:
     def _slot(self, instance: Instance, cwd: str | None) -> ProcessSlot:
         workdir = None if cwd is None else Path(cwd)
         if workdir is None or not workdir.is_dir():
-            workdir = self._workspaces / instance.agent / instance.digest
-            workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            workdir = self._user.workspaces / instance.agent / instance.digest
+            if not workdir.is_dir():
+                workdir.mkdir(mode=0o700, parents=True)
+                self._user.give(workdir)
 
         def log(text: str) -> None:
             self._logger.info("%s printed: %s", instance.agent, self._scrub(text).rstrip())
 
-        return ProcessSlot(instance, workdir, log)
+        return ProcessSlot(instance, workdir, self._user, log)
