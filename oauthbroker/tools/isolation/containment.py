@@ -102,7 +102,7 @@ class Containment:
         go nowhere. Raises OSError, also if a part of `workdir` is a symbolic link, and ValueError."""
         with opened([workdir, *(access.writable if self.bubblewrap else ())]) as folders, _filter() as seccomp:
             sandbox = self.sandbox(folders, access, limits, seccomp).values() if self.bubblewrap else ()
-            command = self.command([*(word for line in sandbox for word in line), *arguments], limits, [*folders])
+            command = self.command([*(word for line in sandbox for word in line), *arguments], limits, folders, access)
             starting = asyncio.ensure_future(
                 asyncio.create_subprocess_exec(
                     *command,
@@ -125,7 +125,9 @@ class Containment:
         finally:
             await asyncio.shield(_end(process))
 
-    def command(self, arguments: Sequence[str], limits: CallLimits, folders: Sequence[Path]) -> list[str]:
+    def command(
+        self, arguments: Sequence[str], limits: CallLimits, folders: Mapping[Path, int], access: Access
+    ) -> list[str]:
         """Return the command that runs `arguments` below the supervisor. It stays outside of the sandbox, where a tool
         can neither end nor trace it."""
         group = None if self.user is None else group_of(self.user)
@@ -133,7 +135,8 @@ class Containment:
         supervised = [*_PYTHON, str(SUPERVISOR), settings, *arguments]
         if self.user is None or not self.bubblewrap:
             return supervised
-        mounts = agent_mounts(self.user, readable=[], writable=dict.fromkeys(folders), hidden=[])
+        readable = [*access.readable, *access.sockets]
+        mounts = agent_mounts(self.user, readable=readable, writable=dict.fromkeys(folders), hidden=[])
         return [*self._as_root(mounts), *supervised]
 
     def agent_command(
@@ -248,7 +251,7 @@ def _starts(containment: Containment) -> bool:
     with opened([place]) as folders, _filter() as seccomp:
         lines = replace(containment, hidden=()).sandbox(folders, Access(), limits, seccomp)
         words = [word for line in lines.values() for word in line]
-        command = containment.command([*words, "/bin/true"], limits, [place])
+        command = containment.command([*words, "/bin/true"], limits, folders, Access())
         passed = [*folders.values(), seccomp]
         try:
             ran = subprocess.run(command, capture_output=True, pass_fds=passed, timeout=20, check=False)  # noqa: S603

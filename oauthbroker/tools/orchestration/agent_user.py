@@ -43,12 +43,12 @@ class AgentUser:
             for each in _all_in(folder):
                 os.chown(each, user, group_of(user), follow_symlinks=False)
 
-    def show(self, folder: Path) -> None:
-        """Let the group of the user read a folder of the runtime, and all in it."""
+    def show(self, folder: Path, *, entered: Path) -> None:
+        """Let the group of the user read a folder of the runtime, and all in it, and pass through another one."""
         if (user := self.containment.user) is not None:
-            for each in _all_in(folder):
+            for each in (entered, *_all_in(folder)):
                 os.chown(each, -1, group_of(user))
-                each.chmod(each.stat().st_mode | (0o050 if each.is_dir() else 0o040))
+                each.chmod(each.stat().st_mode | (0o010 if each == entered else 0o050 if each.is_dir() else 0o040))
 
 
 def _all_in(folder: Path) -> list[Path]:

@@ -33,10 +33,10 @@ class BundleChanges:
         return True
 
     def _show_revision(self) -> None:
-        """Let agents read the revision in use, which the runtime has written for itself."""
+        """Let agents read the revision in use, and enter worktrees, which the runtime has made for itself."""
         folder = self._broker.bundle.rooms["tools"].folder
         if self._activation is not None and folder is not None:
-            self._user.show(folder)
+            self._user.show(folder, entered=self._activation.changesets.worktrees.root)
 
     def editor_of(self, instance: Instance) -> BundleEditor | None:
         """Return an instance as the owner of changesets. None if a list, its own or its swarm's, has no pattern: then
