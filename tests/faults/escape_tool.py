@@ -17,7 +17,10 @@ from typing import Any
 LIBC = ctypes.CDLL(None, use_errno=True)
 PTRACE_TRACEME, PTRACE_ATTACH, KEYCTL_GET_KEYRING_ID, NEW_USER = 0, 16, 0, 0x10000000
 TIOCSTI, AF_VSOCK = 0x5412, 40
-NUMBERS = {"x86_64": {"keyctl": 250, "userfaultfd": 323, "bpf": 321}, "aarch64": {"keyctl": 219, "userfaultfd": 282, "bpf": 280}}
+NUMBERS = {
+    "x86_64": {"keyctl": 250, "userfaultfd": 323, "bpf": 321},
+    "aarch64": {"keyctl": 219, "userfaultfd": 282, "bpf": 280},
+}
 ENVIRONMENT = {"PATH", "LANG", "HOME", "PWD", "LC_CTYPE"}
 DEVICES = {"null", "zero", "full", "random", "urandom", "tty", "shm", "pts", "ptmx", "console", "core", "fd", "stdin"}
 DEVICES |= {"stdout", "stderr"}
@@ -41,6 +44,10 @@ def called(result: int) -> int:
 
 def syscall(name: str, *arguments: int) -> int:
     return called(LIBC.syscall(NUMBERS[os.uname().machine][name], *arguments))
+
+
+def names(folder: str) -> set[str]:
+    return {each.name for each in Path(folder).iterdir()}
 
 
 def read_only(path: str) -> bool:
@@ -80,17 +87,18 @@ def host_environment(args: Any) -> list[str]:
 
 
 def first_process(_args: Any) -> Any:
-    names = {each.partition("=")[0] for each in Path("/proc/1/environ").read_text().split("\0") if each}
-    return must(names <= ENVIRONMENT, names)
+    found = {each.partition("=")[0] for each in Path("/proc/1/environ").read_text().split("\0") if each}
+    return must(found <= ENVIRONMENT, found)
 
 
 def descriptors(_args: Any) -> Any:
-    found = {each: os.readlink(f"/proc/self/fd/{each}") for each in os.listdir("/proc/self/fd") if _is_open(each)}
+    found = {each.name: str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if _is_open(each.name)}
     kinds = {"/dev/null"} | {each for each in found.values() if each.startswith("socket:")}
     return must(len(found) <= 4 and set(found.values()) <= kinds, found)
 
 
 def _is_open(number: str) -> bool:
+    """Return whether a descriptor is open still: the one that lists the others is not."""
     try:
         os.fstat(int(number))
     except OSError:
@@ -190,7 +198,7 @@ ATTEMPTS: dict[str, Callable[[Any], Any]] = {
     "raw packets": lambda _args: socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close(),
     "secrets in files": hidden,
     "users of the machine": lambda _args: Path("/etc/passwd").read_text(),
-    "root's folder": lambda _args: must(set(os.listdir("/root")) <= {".pyenv"}, os.listdir("/root")),
+    "root's folder": lambda _args: must(names("/root") <= {".pyenv"}, names("/root")),
     "files that may be written": lambda args: must(not writable_mounts(args), writable_mounts(args)),
     "devices and user ids of mounts": lambda _args: must(not with_devices(), with_devices()),
     "the root folder": lambda _args: must(read_only("/"), "writable"),
@@ -227,7 +235,7 @@ ATTEMPTS: dict[str, Callable[[Any], Any]] = {
     "another user": lambda _args: must((os.getuid(), os.getgid()) == (1000, 1000), os.getuid()),
     "the name of the machine": lambda _args: must(socket.gethostname() == "sandbox", socket.gethostname()),
     "a session of the machine": lambda _args: must(os.getsid(0) != 0, "no session of its own"),
-    "other devices": lambda _args: must(set(os.listdir("/dev")) <= DEVICES, os.listdir("/dev")),
+    "other devices": lambda _args: must(names("/dev") <= DEVICES, names("/dev")),
 }
 
 
@@ -244,7 +252,7 @@ def escape(ctx: Any, args: Any) -> Any:
 
 def missing(_ctx: Any, args: Any) -> Any:
     """Return the paths that should be there and are not."""
-    return [each for each in args["shown"] if not os.path.exists(each)]
+    return [each for each in args["shown"] if not Path(each).exists()]
 
 
 def sleeps(_ctx: Any, _args: Any) -> Any:

@@ -21,7 +21,7 @@ from oauthbroker.tools.failures import ToolFailure
 from oauthbroker.tools.isolation.containment import MIB, Access, CallLimits, Containment, detect_containment
 from oauthbroker.tools.isolation.places import configuration_files
 from oauthbroker.tools.isolation.process_tool import ProcessTool
-from tests.kit.agent_bundle import USER
+from tests.kit.agent_bundle import USER, given
 from tests.kit.processes import running_here
 from tests.unit.tools.contexts import context
 
@@ -89,11 +89,12 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         stack.callback(shared.unlink)
         segment = libc.shmget(key, 4096, 0o1666)
         stack.callback(libc.shmctl, segment, 0, None)  # IPC_RMID
-        victim = subprocess.Popen(["sleep", "300"], env={"SECRET": CANARY}, user=USER, extra_groups=[] if USER else None)
+        victim = subprocess.Popen(
+            ["sleep", "300"], env={"SECRET": CANARY}, user=USER, extra_groups=[] if USER else None
+        )
         stack.callback(victim.wait)
         stack.callback(victim.kill)
-        if USER is not None:
-            os.chown(workdir, USER, USER)
+        given(workdir)
         attempt = {
             "canary": CANARY,
             "secrets": [*map(str, secrets), str(shared)],

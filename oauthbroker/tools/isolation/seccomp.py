@@ -11,6 +11,7 @@ import platform
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Literal
 
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000  # seccomp(2)
@@ -109,6 +110,7 @@ class _Machine:
 _MACHINES: Final = {"x86_64": _Machine(0, 0xC000003E), "aarch64": _Machine(1, 0xC00000B7)}
 
 
+@cache
 def filter_program(machine: str = platform.machine()) -> bytes:
     """Return the filter for a machine, as bubblewrap takes it; nothing for a machine whose numbers are not known."""
     if (known := _MACHINES.get(machine)) is None:

@@ -17,7 +17,7 @@ from oauthbroker.tools.context import ToolContext
 from oauthbroker.tools.failures import ToolFailure
 from oauthbroker.tools.isolation.containment import MIB, CallLimits, Containment, detect_containment
 from oauthbroker.tools.isolation.process_tool import ProcessTool
-from tests.kit.agent_bundle import USER
+from tests.kit.agent_bundle import USER, given
 from tests.kit.processes import running_here
 from tests.unit.tools.contexts import context
 
@@ -45,8 +45,7 @@ def tool(request):
 
 @pytest.fixture
 def ctx(tmp_path):
-    if USER is not None:
-        os.chown(tmp_path, USER, USER)
+    given(tmp_path)
     return context(workdir=tmp_path)
 
 
