@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 from importlib import import_module, metadata
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.room_resources import RoomResources
 from oauthbroker.rooms.declaration import ResourceKind, Room
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from oauthbroker.model.room_resources import RoomResources
 
 GROUP: Final = "oauthbroker.rooms"
 

@@ -15,10 +15,13 @@ from oauthbroker import open_broker
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.settings import ApiSocket, SocketCaller
+from oauthbroker.tools.isolation.containment import Containment
 from oauthbroker.tools.isolation.places import opened_folder, user_named
+from oauthbroker.tools.orchestration.agent_parts import parts_of
 from oauthbroker.tools.orchestration.agent_user import agents_containment
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
 from oauthbroker.tools.orchestration.plan import plans_from
+from oauthbroker.tools.registry import RegistrationRefused
 from tests.kit.agent_bundle import AGENTS, FILES, USER, plan, written
 from tests.kit.default_store import default_store
 from tests.story.agent_world import AgentWorld, agent_world, turn_of
@@ -141,3 +144,31 @@ async def test_a_folder_that_an_agent_replaced_by_a_link_becomes_no_workdir_of_a
     asked = {"target": "writer", "instanceKey": "helper", "input": plan(("notes__add", {"text": "x"})), "timeout": 3}
     assert "E_AGENT" in json.dumps(await world.called("others__request", asked))
     assert [] == list(secret.iterdir())
+
+
+CONTAINED = {
+    **BUNDLE,
+    "agents.yaml": BUNDLE["agents.yaml"].replace("entry: ./looks.py", "entry: ./looks.py, isolation: process"),
+}
+
+
+@pytest.mark.parametrize("weaken", [False, True])
+async def test_without_a_sandbox_isolated_tools_are_refused_unless_the_operator_says_so(tmp_path, monkeypatch, weaken):
+    monkeypatch.setattr("oauthbroker.tools.isolation.containment.shutil.which", lambda _name: None)
+    monkeypatch.setattr("oauthbroker.tools.orchestration.agent_user._runs_python", lambda _found: True)
+    config = written(tmp_path / "config", files=CONTAINED)
+    broker_file = config / "broker.yaml"
+    loopback = broker_file.read_text().replace("https://broker.example", "http://127.0.0.1:8420")
+    broker_file.write_text(loopback.replace("rooms:", "weaken: [toolIsolation]\n  rooms:") if weaken else loopback)
+    store = default_store(SystemClock())
+    async with open_broker(config, env={}, store=store, audit=AuditList()) as broker:
+        plans = plans_from(broker)
+        if weaken:
+            assert Orchestrator(broker, plans, tmp_path / "workspaces", user=USER)
+            return
+        with pytest.raises(ValueError, match="needs a sandbox, and bubblewrap cannot make one here"):
+            Orchestrator(broker, plans, tmp_path / "workspaces", user=USER)
+        (agent, _other) = next(iter(plans.values())).agents.values()
+        monkeypatch.setattr("oauthbroker.tools.orchestration.agent_parts.detect_containment", lambda **_: Containment())
+        with pytest.raises(RegistrationRefused, match="needs a sandbox"):
+            await parts_of({**agent, "extensions": []}, tmp_path, values=SimpleNamespace())

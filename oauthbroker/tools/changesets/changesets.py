@@ -167,8 +167,8 @@ def check_apart(root: Path, state: Iterable[Path]) -> None:
     for path in [each.resolve() for each in state]:
         if path.is_relative_to(root.parent) or root.is_relative_to(path.parent):
             raise ValueError(
-                f"{path} is no place for tools and shares a parent folder with changesets: write another absolute path"
-                " for store.root, the files of keys, api.socket or the database, or for the changesets"
+                "store.root, a file of keys, the API's socket or a database of a room shares a parent folder with"
+                " changesets: write another absolute path"
             )
 
 

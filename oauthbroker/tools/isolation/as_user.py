@@ -19,7 +19,7 @@ def main() -> None:
     os.setgid(group)
     os.setuid(user)
     ctypes.CDLL(None).prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    os.environ.pop("PWD", None)  # bubblewrap has set it
+    os.unsetenv("PWD")  # bubblewrap has set it
     try:
         os.execv(command[0], command)  # noqa: S606 - no shell
     except OSError as error:

@@ -30,10 +30,10 @@ def main() -> NoReturn:
     signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     _control(SUBREAPER, 1)
     _control(PARENT_DIES, signal.SIGTERM)
+    _control(DUMPABLE, 0)  # no process of the same user may trace this one, or read its memory
     child = os.fork()
     if child == 0:
         _become(command, limits)
-    _control(DUMPABLE, 0)  # no process of the same user may trace this one, or read its memory
     _release_descriptors()
     ended: dict[int, int] = {}
     while child not in ended and signal.sigwait(waited) == signal.SIGCHLD:

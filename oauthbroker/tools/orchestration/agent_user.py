@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker import Broker
-from oauthbroker.tools.isolation.containment import Containment, detect_containment
+from oauthbroker.tools.isolation.containment import NO_SANDBOX, Containment, detect_containment
 from oauthbroker.tools.isolation.places import group_of
+from oauthbroker.tools.orchestration.plan import SwarmPlan
 
 _UNIX: Final = "unix:"
 
@@ -55,9 +56,10 @@ def _all_in(folder: Path) -> list[Path]:
     return [folder, *folder.rglob("*")]
 
 
-def agents_containment(broker: Broker, user: int | None) -> Containment:
+def agents_containment(broker: Broker, user: int | None, plans: Iterable[SwarmPlan] = ()) -> Containment:
     """Return how agent processes are started. Raises ValueError for a runtime that is root without a user, for a user
-    that cannot run Python, and for one whom the broker's socket admits without a token."""
+    that cannot run Python, for one whom the broker's socket admits without a token, and for isolated tools of the plans
+    where no sandbox can be made."""
     found = Containment() if user is None and os.geteuid() != 0 else detect_containment(user=user)
     runs_as = os.geteuid() if found.user is None else found.user
     door = broker.bundle.settings.api_socket
@@ -71,7 +73,16 @@ def agents_containment(broker: Broker, user: int | None) -> Containment:
             f"the user id {found.user} cannot run {sys.executable}: install bubblewrap, which shows it this Python, or"
             " let that user read it"
         )
+    if any(map(_needs_sandbox, plans)) and not detect_containment(user=user).bubblewrap:
+        raise ValueError(NO_SANDBOX)
     return found
+
+
+def _needs_sandbox(plan: SwarmPlan) -> bool:
+    return any(
+        not agent["weakIsolation"] and any("isolation" in tool for tool in agent["tools"].values())
+        for agent in plan.agents.values()
+    )
 
 
 def _runs_python(containment: Containment) -> bool:

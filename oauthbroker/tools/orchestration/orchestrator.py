@@ -72,7 +72,7 @@ class Orchestrator:
         self._instances = Instances(self._state)
         self._calls = AgentCalls(broker, self._instances)
         agent_user = AgentUser(
-            containment=agents_containment(broker, user),
+            containment=agents_containment(broker, user, plans.values()),
             workspaces=workspaces.resolve(),
             changesets=None if activation is None else activation.changesets.worktrees.root,
             address=address or "",

@@ -35,7 +35,7 @@ def pause_ms(crashes: int) -> int:
 class ProcessSlot:
     """The place of one instance's process. Its holder runs one turn."""
 
-    def __init__(self, instance: Instance, workdir: Path, user: AgentUser, log: Callable[[str], None]) -> None:
+    def __init__(self, instance: Instance, workdir: Path, *, user: AgentUser, log: Callable[[str], None]) -> None:
         self.instance, self.workdir = instance, workdir
         self._user = user
         self.turns = asyncio.Lock()
@@ -164,4 +164,4 @@ class Processes:
         def log(text: str) -> None:
             self._logger.info("%s printed: %s", instance.agent, self._scrub(text).rstrip())
 
-        return ProcessSlot(instance, workdir, self._user, log)
+        return ProcessSlot(instance, workdir, user=self._user, log=log)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from oauthbroker.tools.context import ToolContext
 from oauthbroker.tools.failures import ToolFailure
-from oauthbroker.tools.isolation.containment import MIB, CallLimits, Containment, detect_containment
+from oauthbroker.tools.isolation.containment import MIB, SUPERVISOR, CallLimits, Containment, detect_containment
 from oauthbroker.tools.isolation.process_tool import ProcessTool
 from tests.kit.agent_bundle import USER, given
 from tests.kit.processes import running_here
@@ -201,3 +202,20 @@ def test_what_contains_is_told():
 def test_root_without_a_user_for_its_tools_is_refused(user):
     with pytest.raises(ValueError, match="this runtime is root"):
         detect_containment(user=user)
+
+
+TRACES = """
+import os
+try:
+    open(f"/proc/{os.getppid()}/mem", "rb")
+except PermissionError:
+    os._exit(7)
+"""
+
+
+def test_no_process_of_its_user_can_read_or_trace_a_supervisor():
+    limits = json.dumps(asdict(LIMITS) | {"user": None, "group": None, "sandbox": False})
+    python = [sys.executable, "-I", "-S"]
+    command = [*python, str(SUPERVISOR), limits, *python, "-c", TRACES]
+    ran = subprocess.run(SANDBOX.agent_command(command), capture_output=True, timeout=60, check=False)
+    assert (7, b"") == (ran.returncode, ran.stderr)

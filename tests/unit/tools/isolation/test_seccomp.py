@@ -62,7 +62,9 @@ def decision(machine: str, number: int, arguments: tuple[int, ...] = (), archite
     words = [number, architecture or MACHINES[machine], 0, 0]
     for each in (*arguments, *[0] * (6 - len(arguments))):
         words += [each & 0xFFFFFFFF, each >> 32]
-    program = [struct.unpack("=HBBI", step) for step in _pieces(filter_program(machine))]
+    program: list[tuple[int, int, int, int]] = [
+        struct.unpack("=HBBI", step) for step in _pieces(filter_program(machine))
+    ]
     at = loaded = 0
     while True:
         code, yes, no, value = program[at]
