@@ -68,12 +68,12 @@ def mounts() -> list[tuple[str, set[str]]]:
 
 
 def writable_mounts(args: Any) -> list[str]:
-    own = {args["workdir"], "/tmp", "/dev/shm", "/dev/pts"}
-    return [place for place, flags in mounts() if "ro" not in flags and place not in own and place[:5] != "/dev/"]
+    own = {args["workdir"], "/tmp", *(f"/dev/{each}" for each in DEVICES)}
+    return [place for place, flags in mounts() if "ro" not in flags and place not in own]
 
 
 def with_devices() -> list[str]:
-    return [place for place, flags in mounts() if not {"nodev", "nosuid"} <= flags and not place.startswith("/dev")]
+    return [place for place, flags in mounts() if not {"nodev", "nosuid"} <= flags and place[:5] != "/dev/"]
 
 
 def host_environment(args: Any) -> list[str]:

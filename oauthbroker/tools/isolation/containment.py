@@ -18,7 +18,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from oauthbroker.tools.isolation.places import Mounts, agent_mounts, group_of, opened_folder, sandbox_mounts
+from oauthbroker.tools.isolation.places import (
+    Mounts,
+    agent_mounts,
+    empty_folder,
+    group_of,
+    opened_folder,
+    sandbox_mounts,
+)
 from oauthbroker.tools.isolation.seccomp import filter_program
 
 _ENVIRONMENT: Final = {"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": "/nonexistent"}
@@ -179,7 +186,8 @@ class Containment:
             size=limits.file_size,
         )
         lines |= {f"mount {path}": options for path, options in mounts.items()}
-        return lines | {f"read-only {path}": ["--remount-ro", path] for path in ("/dev", "/")}
+        last = [path for path, words in mounts.items() if words == empty_folder(path)]  # they have their mounts now
+        return lines | {f"read-only {path}": ["--remount-ro", str(path)] for path in (*last, "/dev", "/")}
 
     def _as_root(self, mounts: Mounts) -> list[str]:
         """Return how root starts a program that becomes another user, with these mounts."""

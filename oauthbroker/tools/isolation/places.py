@@ -72,7 +72,7 @@ def agent_mounts(
     is hidden, and with the folders of Python and those named here, even below a folder that the user may not enter."""
     needed = [*PYTHON, *readable, *writable]
     closed = {next((it for it in reversed(each.parents) if not _may_enter(it, user)), None) for each in needed}
-    emptied = {each: _empty(each) for each in closed if each is not None}
+    emptied = {each: empty_folder(each) for each in closed if each is not None}
     emptied |= {each: _mask(each) for each in _existing(path.resolve() for path in hidden)}
     above = {folder for each in needed for folder in each.parents if not emptied.keys().isdisjoint(folder.parents)}
     shown = {Path("/"): ["--dev-bind", "/", "/"]} | {each: ["--perms", "0755", "--dir", str(each)] for each in above}
@@ -80,6 +80,11 @@ def agent_mounts(
     for path, descriptor in writable.items():
         shown[path] = [*(["--bind", str(path)] if descriptor is None else ["--bind-fd", str(descriptor)]), str(path)]
     return _in_order(shown)
+
+
+def empty_folder(path: Path) -> list[str]:
+    """Return the options of an empty folder in the place of another one."""
+    return ["--perms", "0755", "--tmpfs", str(path)]
 
 
 def configuration_files(folder: Path) -> list[Path]:
@@ -133,8 +138,4 @@ def _link(path: Path) -> list[str]:
 
 
 def _mask(path: Path) -> list[str]:
-    return _empty(path) if os.path.isdir(path) else ["--ro-bind", os.devnull, str(path)]  # noqa: PTH112 - see above
-
-
-def _empty(folder: Path) -> list[str]:
-    return ["--perms", "0755", "--tmpfs", str(folder)]
+    return empty_folder(path) if os.path.isdir(path) else ["--ro-bind", os.devnull, str(path)]  # noqa: PTH112 - see above
