@@ -67,7 +67,7 @@ def _files(bundle: Path) -> tuple[list[Path], list[Path]]:
         each.parent.mkdir(parents=True, exist_ok=True)
         each.write_text(CANARY)
     places = [bundle / each for each in ("store", "key.kek", "store-flows.db", "workspaces")]
-    return secrets, [*places, *configuration_files(bundle)]
+    return secrets, [*places, *configuration_files(bundle, deep=True)]
 
 
 @pytest.fixture(scope="module")

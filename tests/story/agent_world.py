@@ -84,7 +84,12 @@ class AgentWorld:
 
 @asynccontextmanager
 async def agent_world(
-    folder: Path, *, lease: float = 60, files: Mapping[str, str] = FILES, in_git: bool = False
+    folder: Path,
+    *,
+    lease: float = 60,
+    files: Mapping[str, str] = FILES,
+    in_git: bool = False,
+    workspaces: str = "workspaces",
 ) -> AsyncIterator[AgentWorld]:
     """Run the agents of a bundle. `in_git`: its files are a repository, which agents change by changesets."""
     clock = SystemClock()
@@ -97,11 +102,10 @@ async def agent_world(
         config = opened.folder
     log = json_log(io.StringIO(), clock)
     async with open_broker(config, env={}, store=default_store(clock), audit=AuditList(), log=log) as broker:
-        workspaces = folder / "workspaces"
         activation = Activation(broker, changesets, opened) if changesets and opened else None
-        orchestrator = Orchestrator(broker, plans_from(broker), workspaces, activation=activation, user=USER)
+        orchestrator = Orchestrator(broker, plans_from(broker), folder / workspaces, activation=activation, user=USER)
         running = asyncio.create_task(orchestrator.run())
-        world = AgentWorld(broker, orchestrator, Instances(broker.room_state("tools")), workspaces, running)
+        world = AgentWorld(broker, orchestrator, Instances(broker.room_state("tools")), folder / workspaces, running)
         try:
             yield world
         finally:

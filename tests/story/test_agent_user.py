@@ -15,7 +15,7 @@ from oauthbroker import open_broker
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.settings import ApiSocket, SocketCaller
-from oauthbroker.tools.isolation.containment import Containment
+from oauthbroker.tools.isolation.containment import Containment, detect_containment
 from oauthbroker.tools.isolation.places import opened_folder, user_named
 from oauthbroker.tools.orchestration.agent_parts import parts_of
 from oauthbroker.tools.orchestration.agent_user import agents_containment
@@ -26,6 +26,7 @@ from tests.kit.agent_bundle import AGENTS, FILES, USER, plan, written
 from tests.kit.default_store import default_store
 from tests.story.agent_world import AgentWorld, agent_world, turn_of
 
+SANDBOX = detect_containment(user=USER)
 ROOT = pytest.mark.skipif(USER is None, reason="root may choose a user id")
 LOOKS = """\
 import os
@@ -172,3 +173,25 @@ async def test_without_a_sandbox_isolated_tools_are_refused_unless_the_operator_
         monkeypatch.setattr("oauthbroker.tools.orchestration.agent_parts.detect_containment", lambda **_: Containment())
         with pytest.raises(RegistrationRefused, match="needs a sandbox"):
             await parts_of({**agent, "extensions": []}, tmp_path, values=SimpleNamespace())
+
+
+@pytest.mark.skipif(not SANDBOX.bubblewrap, reason="needs bubblewrap that may make namespaces")
+async def test_an_isolated_tool_beside_the_configuration_sees_neither_it_nor_other_workspaces(tmp_path):
+    """All of it lies in the folder of the tool's entry, which the sandbox shows."""
+    async with agent_world(tmp_path, files=CONTAINED, workspaces="config/workspaces") as world:
+        await world.called("notes__add", {"text": "of another user"}, turn_of("thread-2"))
+        others = world.workdir(instance="thread-2") / "notes"
+        (tmp_path / "config" / ".env").write_text("secret")
+        await world.called("notes__add", {"text": "mine"})
+        files = [
+            others,
+            tmp_path / "config" / "agents.yaml",
+            tmp_path / "config" / "looks.py",
+            world.workdir() / "notes",
+        ]
+        found = await world.called("looks__look", {"process": os.getpid(), "files": [str(each) for each in files]})
+    *hidden, entry, mine = found["files"].values()
+    assert ["FileNotFoundError", "PermissionError"] == hidden
+    assert LOOKS == entry
+    assert mine.endswith("mine\n")
+    assert "ProcessLookupError" == found["kill"]

@@ -87,12 +87,12 @@ def empty_folder(path: Path) -> list[str]:
     return ["--perms", "0755", "--tmpfs", str(path)]
 
 
-def configuration_files(folder: Path) -> list[Path]:
+def configuration_files(folder: Path, *, deep: bool) -> list[Path]:
     """Return what a bundle's folder holds beside the code of tools: its YAML files, and files and folders whose names
-    begin with a dot, such as `.env` and `.git`."""
+    begin with a dot, such as `.env` and `.git`. `deep`: the bundle is the folder, and not one file in it."""
     found = [each for each in folder.iterdir() if each.name.startswith(".") and not each.name.startswith("..")]
     for place, folders, names in os.walk(folder):
-        folders[:] = [each for each in folders if not each.startswith(".")]
+        folders[:] = [each for each in folders if deep and not each.startswith(".")]
         found += [Path(place, each) for each in names if each.endswith(_CONFIGURATION)]
     return found
 

@@ -13,7 +13,7 @@ import sys
 from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,7 +58,7 @@ class ProcessTool:
         """Call an export in a process of its own. Raises ToolFailure: its name is the exception's in the tool, or says
         how the process ended."""
         folders = [each for each in await asyncio.to_thread(changeset_folders.get(), context) if each.is_dir()]
-        entry = self.entry.resolve()
+        entry, context = self.entry.resolve(), replace(context, workdir=context.workdir.absolute())
         call: dict[str, Json] = {"entry": str(entry), "export": export, "context": context_data(context), "args": args}
         call["changesets"] = [str(each) for each in folders]
         call |= {"processes": self.limits.processes} if self.containment.bubblewrap else {}

@@ -30,13 +30,17 @@ class AgentUser:
 
     def command(self, arguments: Sequence[str], config: Mapping[str, Any], workdir: tuple[Path, int]) -> list[str]:
         """Return the command of an agent process with its configuration. `workdir`: with a descriptor."""
-        hidden = [*(Path(each) for each in config["hidden"]), self.workspaces]
         readable = [Path(config["folder"])]
         if self.address.startswith(_UNIX):
             readable.append(Path(self.address.removeprefix(_UNIX)))
         writable: dict[Path, int | None] = {} if self.changesets is None else {self.changesets: None}
-        containment = replace(self.containment, hidden=hidden)
+        containment = replace(self.containment, hidden=[Path(each) for each in self.hidden(config)])
         return containment.agent_command(arguments, readable=readable, writable=writable | dict([workdir]))
+
+    def hidden(self, config: Mapping[str, Any]) -> list[str]:
+        """Return what no tool sees beside its own folders: secret places, and the folders of other instances."""
+        folders = [self.workspaces] if self.changesets is None else [self.workspaces, self.changesets]
+        return [*config["hidden"], *map(str, folders)]
 
     def give(self, folder: Path) -> None:
         """Give a folder of the runtime, and all in it, to the user. Call it before any tool sees the folder."""

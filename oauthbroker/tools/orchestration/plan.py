@@ -39,14 +39,14 @@ def _plan(swarm: RoomResource, broker: Broker) -> SwarmPlan:
     broker and its rooms, and `configuration` the bundle's own files beside the code of tools: no sandbox shows either.
     """
     policy, bundle, resources = swarm.spec.policy, broker.bundle, broker.bundle.rooms["tools"]
-    folder = resources.folder
+    folder, deep = resources.folder, bool(bundle.settings.bundle_root)
     shared = {
         "maxSteps": policy.max_steps_per_turn,
         "outsideCatalog": policy.tool_calls == "registry",
         "folder": str(folder),
         "authorized": sorted(bundle.tools),
         "hidden": sorted(str(Path(each).absolute()) for each in bundle.secret_places),
-        "configuration": [] if folder is None else sorted(map(str, configuration_files(folder))),
+        "configuration": [] if folder is None else sorted(map(str, configuration_files(folder, deep=deep))),
         "weakIsolation": WEAK in bundle.settings.weaken,
     }
     agents = resources.of("Agent")

@@ -83,7 +83,8 @@ class ProcessSlot:
             self._process = await self._started(config)
             try:
                 async with asyncio.timeout(CONFIGURE_SECONDS):
-                    await self._process.ask("agent.configure", {**config, "workdir": str(self.workdir)})
+                    own = {"workdir": str(self.workdir), "hidden": self._user.hidden(config)}
+                    await self._process.ask("agent.configure", {**config, **own})
             except IpcRefused:
                 await self.kill()
                 raise

@@ -204,6 +204,13 @@ def test_root_without_a_user_for_its_tools_is_refused(user):
         detect_containment(user=user)
 
 
+async def test_an_entry_and_a_workdir_may_be_relative_paths(tool, ctx, monkeypatch):
+    monkeypatch.chdir(ctx.workdir.parent)
+    relative = replace(tool, entry=Path(os.path.relpath(ENTRY)))
+    answer = await called(relative, "environment", context(workdir=Path(ctx.workdir.name)))
+    assert [str(ctx.workdir)] * 2 == [answer["directory"], answer["workdir"]]
+
+
 TRACES = """
 import os
 try:
