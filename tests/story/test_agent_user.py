@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.settings import ApiSocket, SocketCaller
 from oauthbroker.tools.isolation.containment import Containment, detect_containment
-from oauthbroker.tools.isolation.places import opened_folder, user_named
+from oauthbroker.tools.isolation.places import agent_mounts, opened_folder, user_named
 from oauthbroker.tools.orchestration.agent_parts import parts_of
 from oauthbroker.tools.orchestration.agent_user import agents_containment
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
@@ -68,8 +69,17 @@ spec: {entry: ./looks.py, exports: [{name: look}]}
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[AgentWorld]:
-    async with agent_world(tmp_path, files=BUNDLE) as running:
+def place() -> Iterator[Path]:
+    """Yield a folder that every user may enter: only then a wall, and no mode of a folder, hides what is in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = Path(folder).resolve()
+        found.chmod(0o755)
+        yield found
+
+
+@pytest.fixture
+async def world(place: Path) -> AsyncIterator[AgentWorld]:
+    async with agent_world(place, files=BUNDLE) as running:
         yield running
 
 
@@ -176,8 +186,13 @@ async def test_without_a_sandbox_isolated_tools_are_refused_unless_the_operator_
 
 
 @pytest.mark.skipif(not SANDBOX.bubblewrap, reason="needs bubblewrap that may make namespaces")
-async def test_an_isolated_tool_beside_the_configuration_sees_neither_it_nor_other_workspaces(tmp_path):
-    """All of it lies in the folder of the tool's entry, which the sandbox shows."""
+async def test_an_isolated_tool_beside_the_configuration_sees_neither_it_nor_other_workspaces(tmp_path, monkeypatch):
+    """All of it lies in the folder of the tool's entry, which the sandbox shows. The agent process sees all of it."""
+
+    def all_shown(user: int, **given: Any) -> Any:
+        return agent_mounts(user, **{**given, "hidden": []})
+
+    monkeypatch.setattr("oauthbroker.tools.isolation.containment.agent_mounts", all_shown)
     async with agent_world(tmp_path, files=CONTAINED, workspaces="config/workspaces") as world:
         await world.called("notes__add", {"text": "of another user"}, turn_of("thread-2"))
         others = world.workdir(instance="thread-2") / "notes"

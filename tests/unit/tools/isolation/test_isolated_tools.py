@@ -16,7 +16,14 @@ import pytest
 
 from oauthbroker.tools.context import ToolContext
 from oauthbroker.tools.failures import ToolFailure
-from oauthbroker.tools.isolation.containment import MIB, SUPERVISOR, CallLimits, Containment, detect_containment
+from oauthbroker.tools.isolation.containment import (
+    AS_USER,
+    MIB,
+    SUPERVISOR,
+    CallLimits,
+    Containment,
+    detect_containment,
+)
 from oauthbroker.tools.isolation.process_tool import ProcessTool
 from tests.kit.agent_bundle import USER, given
 from tests.kit.processes import running_here
@@ -226,3 +233,17 @@ def test_no_process_of_its_user_can_read_or_trace_a_supervisor():
     command = [*python, str(SUPERVISOR), limits, *python, "-c", TRACES]
     ran = subprocess.run(SANDBOX.agent_command(command), capture_output=True, timeout=60, check=False)
     assert (7, b"") == (ran.returncode, ran.stderr)
+
+
+@pytest.mark.skipif(not ROOT, reason="root may choose a user id")
+def test_a_process_that_becomes_another_user_has_no_group_and_no_way_back():
+    python = [sys.executable, "-I", "-S", str(AS_USER), "61234", "61235"]
+    command = [*python, "/bin/grep", "-E", "^(Uid|Gid|Groups|NoNewPrivs|CapPrm)", "/proc/self/status"]
+    ran = subprocess.run(command, capture_output=True, extra_groups=[5], timeout=60, check=True)
+    facts = {
+        name: set(told.split()) for name, _, told in (each.partition(":") for each in ran.stdout.decode().splitlines())
+    }
+    own = {"Uid": {"61234"}, "Gid": {"61235"}, "Groups": set(), "NoNewPrivs": {"1"}, "CapPrm": {"0" * 16}}
+    assert own == facts
+    missing = subprocess.run([*python, "/missing"], capture_output=True, timeout=60, check=False)
+    assert (126, b"user 61234 cannot run /missing: No such file or directory\n") == (missing.returncode, missing.stderr)
