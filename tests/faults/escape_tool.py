@@ -31,7 +31,7 @@ def refused(what: str) -> None:
 
 
 def must(safe: object, told: object) -> Any:
-    """Refuse what is safe; else tell what was found."""
+    """Raise OSError for a safe state; else return the finding."""
     return refused("as it should be") if safe else told
 
 

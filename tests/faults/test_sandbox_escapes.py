@@ -137,7 +137,7 @@ def lines_of(machine: Machine) -> dict[str, list[str]]:
 
 
 async def holds(machine: Machine, containment: Containment) -> bool:
-    """Return whether a sandbox works, shows what it should and holds."""
+    """Return whether a sandbox works, shows all its paths and holds."""
     shown = [name.partition(" ")[2] for name in lines_of(machine) if name.startswith("mount ")]
     try:
         tool = machine.tool(containment)

@@ -70,7 +70,7 @@ spec: {entry: ./looks.py, exports: [{name: look}]}
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """Yield a folder that every user may enter: only then a wall, and no mode of a folder, hides what is in it."""
+    """Yield a folder that every user may enter: only then a wall, and no mode of a folder, hides its files."""
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder).resolve()
         found.chmod(0o755)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def served():
 SANDBOX = detect_containment(user=USER)
 
 
-def tool_of(served, containment, **more):
+def tool_of(served: Any, containment: Containment, **more: Any) -> ProcessTool:
     access = TurnAccess(served.url, served.tool)
     entry = Path(__file__).with_name("isolated_oauth_tool.py")
     return ProcessTool(entry=entry, containment=containment, lend=lambda _ctx: nullcontext(access), **more)
