@@ -221,6 +221,7 @@ class Agents:
 
 
 async def turns(folder: Path, *, quick: bool) -> None:
+    folder.chmod(0o755)  # noqa: ASYNC240 - agents of another user read the bundle there
     for name, text in {"bundle.yaml": BUNDLE, "model.py": MODEL, "weather.py": TOOL}.items():
         (folder / name).write_text(text, "utf-8")
     log, store = json_log(io.StringIO(), SystemClock()), open_file_store(folder)
