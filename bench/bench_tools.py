@@ -10,6 +10,7 @@ import asyncio
 import io
 import json
 import logging
+import os
 import sys
 import tempfile
 import threading
@@ -39,6 +40,7 @@ from oauthbroker.tools import (
 )
 
 TOOLS = 1000
+USER = 65534 if os.geteuid() == 0 else None  # a runtime that is root names a user for its tools
 PLAIN, QUEUED = "isolated: a plain Python", "turn: an event taken and acknowledged"
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 ARGS = {"city": "Seoul"}
@@ -170,7 +172,9 @@ async def isolated(folder: Path, *, quick: bool) -> None:
     entry = folder / "weather.py"
     entry.write_text(TOOL, "utf-8")
     works: dict[str, Any] = {PLAIN: a_subprocess}
-    found = detect_containment()
+    found = detect_containment(user=USER)
+    if USER is not None:
+        os.chown(folder, USER, USER)
     for name, containment in {"isolated: a call": Containment(), "isolated: a call in bubblewrap": found}.items():
         if containment.bubblewrap or name == "isolated: a call":
             tool = ProcessTool(entry=entry, containment=containment)
@@ -217,11 +221,13 @@ class Agents:
 
 
 async def turns(folder: Path, *, quick: bool) -> None:
+    folder.chmod(0o755)  # noqa: ASYNC240 - agents of another user read the bundle there
     for name, text in {"bundle.yaml": BUNDLE, "model.py": MODEL, "weather.py": TOOL}.items():
         (folder / name).write_text(text, "utf-8")
     log, store = json_log(io.StringIO(), SystemClock()), open_file_store(folder)
     async with open_broker(folder / "bundle.yaml", env={}, store=store, log=log) as broker:
-        running = asyncio.create_task(Orchestrator(broker, plans_from(broker), folder / "agents").run())
+        orchestrator = Orchestrator(broker, plans_from(broker), folder / "agents", user=USER)
+        running = asyncio.create_task(orchestrator.run())
         agents = Agents(broker)
         await agents.asked()  # starts the process
         works: dict[str, Any] = {QUEUED: agents.queued, "turn: an answer": agents.asked}

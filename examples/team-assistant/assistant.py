@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import re
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -24,6 +25,7 @@ from oauthbroker.tools import Activation, Orchestrator, plans_from
 QUESTION = "Is there anything new?"
 PERSON = "alice"
 PATIENCE_SECONDS = 120
+NOBODY = 65534
 LINK = re.compile(r"http://127\.0\.0\.1:\d+/connect/\S+")
 
 
@@ -44,7 +46,9 @@ async def running(base_url: str, door: socket.socket) -> AsyncIterator[Running]:
         async with open_broker(opened.folder, env={}, log=ErrorLog()) as broker:
             activation = Activation(broker, changesets, opened)
             workspaces = setting.folder / "workspaces"
-            orchestrator = Orchestrator(broker, plans_from(broker), workspaces, address=base_url, activation=activation)
+            user = NOBODY if os.geteuid() == 0 else None  # agents of a runtime that is root need a user of their own
+            plans = plans_from(broker)
+            orchestrator = Orchestrator(broker, plans, workspaces, address=base_url, activation=activation, user=user)
             chat = Conversation(broker, f"demo:user:{setting.provider.account(PERSON).sub}")
             options = uvicorn.Config(chat_page(chat), lifespan="off", log_level="warning", access_log=False)
             server = uvicorn.Server(options)

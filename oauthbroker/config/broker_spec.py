@@ -157,7 +157,7 @@ class BrokerSpec(Strict):
     keys: KeysSpec | None = None
     limits: LimitsSpec | None = None
     locale: Locale | None = None
-    weaken: list[Literal["plainHttpProvider"]] | None = None
+    weaken: list[Literal["plainHttpProvider", "toolIsolation"]] | None = None
     allow_plain_secrets: Literal["dev"] | None = None
     events: EventsSpec | None = None
     api: ApiSpec | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
 
 from oauthbroker.config.key_file import KEY_FILE_ENV, with_keys
 from oauthbroker.config.problems import Problems
@@ -16,6 +17,8 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import BrokerLogin, Bundle, ConnectorAuth, OAuthApp
 from oauthbroker.model.client_key import signing_key
 from oauthbroker.model.room_resources import RoomResource, RoomResources
+from oauthbroker.model.settings import Settings
+from oauthbroker.rooms.discovery import declared, secret_places_of
 
 
 def resolve(
@@ -61,7 +64,25 @@ def resolve(
     if flaw := key_flaws(settings).get(("file",)):
         problems.add(loaded.keys_place, "", flaw[0], f"let {KEY_FILE_ENV} or keys.file name {flaw[1]}")
     problems.raise_if_any()
-    return Bundle(settings, apps, loaded.tools, connectors=connectors, login=login, rooms=rooms, forwarders=forwarders)
+    return Bundle(
+        settings,
+        apps,
+        loaded.tools,
+        connectors=connectors,
+        login=login,
+        rooms=rooms,
+        forwarders=forwarders,
+        room_places=_room_places(settings, rooms) if only is None else (),
+    )
+
+
+def _room_places(settings: Settings, rooms: Mapping[str, RoomResources]) -> tuple[str, ...]:
+    store = Path(settings.store_root)
+    return tuple(
+        each
+        for name in settings.rooms
+        for each in secret_places_of(declared(name), store, rooms.get(name, RoomResources()))
+    )
 
 
 def _room(draft: RoomDraft, read: Callable[[Source], Secret | None]) -> RoomResource:

@@ -34,6 +34,7 @@ ROOM = Room(
     open="oauthbroker.flowtools.serving.room:open_room",
     erase="oauthbroker.flowtools.serving.data:erase_subject",
     backup="The database of flows is apart: oauthbroker flow backup FILE copies it, or says what to dump.",
+    secret_places="oauthbroker.flowtools.serving.data:secret_places",
 )
 
 

@@ -275,7 +275,8 @@ class Bundle:
     """Everything a configuration says. Keys are resource names.
 
     `tools` keys are `Tool/name`, `Tool/name:export`, `Extension/name`, `Connection/name` or, for a connector with an
-    app, `Connector/name`. `rooms` are the resources of each named room.
+    app, `Connector/name`. `rooms` are the resources of each named room, `room_places` the files and folders that the
+    rooms keep secret.
     """
 
     settings: Settings
@@ -286,6 +287,13 @@ class Bundle:
     login: BrokerLogin | None = None
     rooms: Mapping[str, RoomResources] = field(default_factory=dict)
     forwarders: tuple[Forwarder, ...] = ()
+    room_places: tuple[str, ...] = ()
+
+    @property
+    def secret_places(self) -> tuple[str, ...]:
+        """Return the files and folders that no tool is to read and no copy may hold: the broker's and those of its
+        rooms. Every wall around tools asks this list."""
+        return tuple(dict.fromkeys((*self.settings.secret_places, *self.room_places)))
 
     def forwards(self, agent: str) -> bool:
         """Return whether the events of an agent are forwarded, so that they cannot be polled."""

@@ -163,6 +163,8 @@ class Settings:
 
     @property
     def secret_places(self) -> tuple[str, ...]:
-        """Return the files and folders that no tool is to read and no copy may hold: the store's, and its keys'."""
-        found = (self.store_root, *self.secret_files.values(), self.credentials)
+        """Return the broker's own files and folders that no tool is to read and no copy may hold: the store's, its
+        keys', and the API's socket."""
+        socket = self.api_socket.path if self.api_socket is not None else ""
+        found = (self.store_root, *self.secret_files.values(), self.credentials, socket)
         return tuple(dict.fromkeys(each for each in found if each))

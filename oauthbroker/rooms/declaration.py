@@ -48,10 +48,11 @@ class ErasesSubject(Protocol):
 class Room:
     """An add-on room. Its entry point in the group `oauthbroker.rooms` has the same name.
 
-    `kinds` names a tuple of `ResourceKind`, `audit_types` a tuple of `RoomEntry` classes, `open` an `OpensRoom`. A
-    room that keeps data outside of the broker's store names an `ErasesSubject` in `erase`, and its `backup` is a
-    sentence that says how to back that data up. An empty text means none. They count only where `Broker.spec.rooms`
-    names the room; its commands always do.
+    `kinds` names a tuple of `ResourceKind`, `audit_types` a tuple of `RoomEntry` classes, `open` an `OpensRoom`,
+    `secret_places` a function of the store's path and the room's `RoomResources` that returns the files and folders
+    that no tool is to read. A room that keeps data outside of the broker's store names an `ErasesSubject` in `erase`,
+    and its `backup` is a sentence that says how to back that data up. An empty text means none. They count only where
+    `Broker.spec.rooms` names the room; its commands always do.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Room:
     open: str = ""
     erase: str = ""
     backup: str = ""
+    secret_places: str = ""
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.commands):

@@ -5,10 +5,15 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 from importlib import import_module, metadata
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.rooms.declaration import ResourceKind, Room
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from oauthbroker.model.room_resources import RoomResources
 
 GROUP: Final = "oauthbroker.rooms"
 
@@ -62,6 +67,20 @@ def kinds_of(room: Room) -> tuple[ResourceKind, ...]:
     if isinstance(kinds, tuple) and all(isinstance(each, ResourceKind) for each in kinds):
         return kinds
     raise _refused(f"{room.kinds} of the room {room.name} is not a tuple of ResourceKind")
+
+
+def secret_places_of(room: Room, store: Path, resources: RoomResources) -> tuple[str, ...]:
+    """Return the files and folders of a room that no tool is to read. Raises `configInvalid` with a note that names the
+    room."""
+    if not room.secret_places:
+        return ()
+    try:
+        return tuple(str(each) for each in named(room, room.secret_places)(store, resources))
+    except BrokerError:
+        raise
+    except Exception as error:  # noqa: BLE001  (code of another package: anything may happen)
+        broken = _refused(f"{room.secret_places} of the room {room.name} raised {type(error).__name__}")
+    raise broken
 
 
 def _refused(note: str) -> BrokerError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -21,11 +22,13 @@ from oauthbroker.tools.changesets.activation import Activation
 from oauthbroker.tools.changesets.changesets import FAILURES, open_changesets
 from oauthbroker.tools.entries import EntryRefused
 from oauthbroker.tools.isolation.containment import Containment
+from oauthbroker.tools.isolation.places import user_named
 from oauthbroker.tools.isolation.process_tool import ProcessTool
 from oauthbroker.tools.loading import register_tools
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
 from oauthbroker.tools.orchestration.plan import plans_from
 from oauthbroker.tools.registry import RegistrationRefused, Registry
+from oauthbroker.tools.spec import ToolResourceSpec
 
 app = typer.Typer(add_completion=False)
 
@@ -59,7 +62,7 @@ def check(
     typer.echo(json.dumps({"tools": names}) if as_json else "\n".join(names))
 
 
-def _process_tool(entry: Path, _seconds: float) -> ProcessTool:
+def _process_tool(entry: Path, _spec: ToolResourceSpec, _seconds: float) -> ProcessTool:
     return ProcessTool(entry=entry, containment=Containment())
 
 
@@ -69,6 +72,7 @@ def run(
     config: Config = Path("config"),
     repository: Annotated[Path | None, typer.Option(help="The bundle's bare git repository, not --config.")] = None,
     changesets: Annotated[Path | None, typer.Option(help="With --repository: the folder of worktrees.")] = None,
+    user: Annotated[str | None, typer.Option(help="The user of agents and tools, which root has to name.")] = None,
 ) -> None:
     """Run the agents of all swarms beside `oauthbroker serve`, until SIGTERM or SIGINT. Turns under way have the grace
     period of their swarm."""
@@ -77,17 +81,17 @@ def run(
     logging.basicConfig(level=logging.INFO)
     bundle = None if repository is None or changesets is None else (repository, changesets)
     try:
-        asyncio.run(_run(config, workspaces, bundle))
+        asyncio.run(_run(config, workspaces, bundle, None if user is None else user_named(user)))
     except (ValueError, *FAILURES) as error:
         raise BrokerError(Code.CONFIG_INVALID, note=str(error)) from None
 
 
-async def _run(config: Path, workspaces: Path, bundle: tuple[Path, Path] | None) -> None:
+async def _run(config: Path, workspaces: Path, bundle: tuple[Path, Path] | None, user: int | None) -> None:
     changesets = open_changesets(*bundle, check_config) if bundle else None
     opened = changesets.newest() if changesets else None
     async with open_broker(opened.folder if opened else config) as broker, _api(broker) as address:
         activation = Activation(broker, changesets, opened) if changesets and opened else None
-        agents = Orchestrator(broker, plans_from(broker), workspaces, address=address, activation=activation)
+        agents = Orchestrator(broker, plans_from(broker), workspaces, address=address, activation=activation, user=user)
         running = asyncio.create_task(agents.run())
         for each in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(each, running.cancel)
@@ -116,6 +120,7 @@ async def _api(broker: Broker) -> AsyncIterator[str]:
         await broker.doors.api({**scope, "headers": [*headers, host]}, receive, send)
 
     with tempfile.TemporaryDirectory(prefix="oauthbroker-") as folder:
+        os.chmod(folder, 0o711)  # noqa: S103, PTH101 - agents of another user connect too, each with its turn token
         path = f"{folder}/api.sock"
         server = _ApiServer(uvicorn.Config(api, uds=path, lifespan="off", log_level="warning", access_log=False))
         serving = asyncio.create_task(server.serve())

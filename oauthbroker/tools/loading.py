@@ -12,7 +12,7 @@ from oauthbroker.tools.entries import HANDLERS, entry_file, entry_object, loadin
 from oauthbroker.tools.registry import IsolatedTool, RegistrationRefused, Registry
 from oauthbroker.tools.spec import ToolExportSpec, ToolResourceSpec
 
-Isolate = Callable[[Path, float], IsolatedTool]
+Isolate = Callable[[Path, ToolResourceSpec, float], IsolatedTool]
 _OWN_SECONDS: Final = {"base:bash": 130.0, "base:agents": MOST_SECONDS}  # by entry: their handlers end a little earlier
 
 
@@ -20,7 +20,7 @@ def register_tools(
     registry: Registry, tools: Mapping[str, ToolResourceSpec], folder: Path, *, isolate: Isolate | None = None
 ) -> None:
     """Register all exports of Tool resources by name. `folder` is that of the bundle. `isolate` makes the handler of an
-    export with `isolation: process` from its file and its time. Raises EntryRefused or RegistrationRefused for a tool
+    export with `isolation: process` from its file, spec and time. Raises EntryRefused or RegistrationRefused for a tool
     whose module or handlers cannot be used."""
     for name, spec in tools.items():
         handlers = _handlers_of(name, spec, folder, isolate)
@@ -45,7 +45,7 @@ def _handlers_of(name: str, spec: ToolResourceSpec, folder: Path, isolate: Isola
         raise RegistrationRefused(f"{owner} needs a process of its own, and this runtime starts none")
     with loading(owner, entry):
         file = entry_file(entry, folder)
-        return {export.name: isolate(file, _seconds_of(spec, export)) for export in spec.exports or ()}
+        return {export.name: isolate(file, spec, _seconds_of(spec, export)) for export in spec.exports or ()}
 
 
 def _seconds_of(spec: ToolResourceSpec, export: ToolExportSpec) -> float:

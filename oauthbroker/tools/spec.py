@@ -40,12 +40,14 @@ class ToolExportSpec(Tolerant):
 
 
 class ToolResourceSpec(Tolerant):
-    """The members of a Tool beside `auth`, which the broker reads. `timeoutSeconds` is that of exports without one."""
+    """The members of a Tool beside `auth`, which the broker reads. `timeoutSeconds` is that of exports without one;
+    `network` is that of an isolated tool, which has none unless it says so."""
 
     entry: Line | None = None
     error_message_limit: Annotated[int, Field(ge=1, le=10_000)] = DEFAULT_MESSAGE_LIMIT
     timeout_seconds: Seconds | None = None
     isolation: Literal["process"] | None = None
+    network: Literal["none", "open"] | None = None
     exports: Annotated[list[ToolExportSpec], Field(max_length=1000)] | None = None
 
 
@@ -113,6 +115,8 @@ def check_tool(tool: WrittenResource, resources: WrittenResources) -> None:
         tool.refuse(("exports",), "without any export", _WRITE_EXPORT)
     for index, export in enumerate(tool.spec.exports or ()):
         _check_export(tool, index, export)
+    if tool.spec.network is not None and tool.spec.isolation is None:
+        tool.refuse(("network",), "a limit that only `isolation: process` keeps", "add isolation, or remove network")
     names = [export.name for export in tool.spec.exports or () if export.name is not None]
     _check_entry(tool, resources, handlers=[name for name in names if is_export_name(name)])
 

@@ -15,6 +15,7 @@ from oauthbroker.events import queue
 from oauthbroker.observability.logging import json_log
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
 from oauthbroker.tools.orchestration.plan import plans_from
+from tests.kit.agent_bundle import USER
 from tests.kit.running_broker import file_store
 
 
@@ -28,7 +29,7 @@ async def main(folder: Path) -> None:
     log = json_log(sys.stderr, clock)
     async with open_broker(folder / "config", env={}, clock=clock, store=store, audit=AuditList(), log=log) as broker:
         broker.scrubber.remember(Secret((folder / "config" / "leaked").read_text()))
-        orchestrator = Orchestrator(broker, plans_from(broker), folder / "workspaces")
+        orchestrator = Orchestrator(broker, plans_from(broker), folder / "workspaces", user=USER)
         print("up", flush=True)
         await orchestrator.run()
 

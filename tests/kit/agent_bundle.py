@@ -8,11 +8,21 @@ step that gives it is configured. Other text is answered with `<agent>: <text>`.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import oauthbroker.tools.base
+
+USER = 61234 if os.geteuid() == 0 else None  # a runtime that is root names a user for its agents
+
+
+def given(folder: Path) -> None:
+    """Give a folder to the user of the agents."""
+    if USER is not None:
+        os.chown(folder, USER, USER)
+
 
 BROKER = """\
 apiVersion: agents.example.io/v1alpha1

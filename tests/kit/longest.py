@@ -27,6 +27,7 @@ LONGEST = (
     "tests/e2e/test_mcp_typescript.py",
     "tests/story/cli/test_mcp_serve.py",
     "tests/story/test_framework_mcp.py",
+    "tests/faults/test_sandbox_escapes.py",
     "tests/story/test_postgres.py",
     "tests/story/cli/test_serve_workers.py",
     "tests/story/cli/test_serve_rooms.py",

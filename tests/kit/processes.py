@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -19,6 +20,18 @@ def freeze(pid: int) -> None:
     become = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     assert become is not None
     assert os.CLD_STOPPED == become.si_code, "it has ended"
+
+
+async def ended(pid: int) -> bool:
+    """Return whether a process ends. One without a parent is gone when the machine's first process has heard of it."""
+    for _ in range(500):
+        state = b"Z"
+        with suppress(OSError):
+            state = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[0]
+        if state == b"Z":
+            return True
+        await asyncio.sleep(0.02)
+    return False
 
 
 def running_here(marker: str) -> list[int]:

@@ -22,7 +22,7 @@ from oauthbroker.tools.changesets.changesets import open_changesets
 from oauthbroker.tools.orchestration.instances import Instance, Instances
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
 from oauthbroker.tools.orchestration.plan import plans_from
-from tests.kit.agent_bundle import FILES, plan, written
+from tests.kit.agent_bundle import FILES, USER, plan, written
 from tests.kit.default_store import default_store
 from tests.unit.tools.changesets.repositories import bare_repository
 
@@ -93,7 +93,12 @@ class AgentWorld:
 
 @asynccontextmanager
 async def agent_world(
-    folder: Path, *, lease: float = 60, files: Mapping[str, str] = FILES, in_git: bool = False
+    folder: Path,
+    *,
+    lease: float = 60,
+    files: Mapping[str, str] = FILES,
+    in_git: bool = False,
+    workspaces: str = "workspaces",
 ) -> AsyncIterator[AgentWorld]:
     """Run the agents of a bundle. `in_git`: its files are a repository, which agents change by changesets."""
     clock = SystemClock()
@@ -105,13 +110,12 @@ async def agent_world(
         opened = changesets.newest()
         config = opened.folder
     log = json_log(io.StringIO(), clock)
-    store = default_store(clock)
+    store, shared = default_store(clock), folder / workspaces
     async with open_broker(config, env={}, store=store, audit=AuditList(), log=log) as broker:
-        workspaces = folder / "workspaces"
         activation = Activation(broker, changesets, opened) if changesets and opened else None
-        orchestrator = Orchestrator(broker, plans_from(broker), workspaces, activation=activation)
+        orchestrator = Orchestrator(broker, plans_from(broker), shared, activation=activation, user=USER)
         running = asyncio.create_task(orchestrator.run())
-        world = AgentWorld(broker, orchestrator, Instances(broker.room_state("tools")), workspaces, running, store)
+        world = AgentWorld(broker, orchestrator, Instances(broker.room_state("tools")), shared, running, store)
         try:
             yield world
         finally:

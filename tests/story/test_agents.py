@@ -16,7 +16,8 @@ import pytest
 from oauthbroker import BrokerError, Code, Secret
 from oauthbroker.tools.orchestration.instances import Instance, Instances
 from oauthbroker.tools.orchestration.plan import plans_from
-from tests.kit.agent_bundle import FILES, plan
+from tests.kit.agent_bundle import FILES, given, plan
+from tests.kit.processes import ended
 from tests.story.agent_world import SUBJECTS, AgentWorld, agent_world, turn_of
 
 
@@ -294,6 +295,7 @@ async def test_a_spawned_instance_works_in_the_folder_that_its_agent_gave_it(wor
     await world.called("notes__add", {"text": "mine"})
     workdir = world.workdir()
     workdir.joinpath("drafts").mkdir()
+    given(workdir / "drafts")
     made = await world.called("others__spawn", {"target": "writer", "instanceKey": "poems", "cwd": "drafts"})
     assert str(workdir / "drafts") == made["cwd"]
     note = plan(("notes__add", {"text": "theirs"}))
@@ -350,6 +352,5 @@ async def test_at_the_end_a_turn_has_the_grace_period_and_then_its_group_is_kill
         while len(await world.instances._messages(event_id)) < 2:
             await asyncio.sleep(0.05)
         await world.stop()
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
+        assert await ended(pid)
         assert answered == (await world.instances.outcome(event_id) is not None)

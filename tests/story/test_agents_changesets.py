@@ -130,7 +130,9 @@ async def test_agents_of_a_bundle_in_no_repository_have_no_changesets(tmp_path):
         assert "E_TOOL_NOT_IN_CATALOG" == await world.called(OPEN, {})
 
 
-async def test_store_and_key_file_are_hidden_from_isolated_tools(world):
-    settings = world.broker.bundle.settings
+async def test_secret_places_and_the_configuration_are_hidden_from_isolated_tools(world):
+    bundle = world.broker.bundle
     (plan,) = plans_from(world.broker).values()
-    assert {settings.store_root, settings.key_file} == set(plan.agents["planner"]["hidden"])
+    assert {bundle.settings.store_root, bundle.settings.key_file} == set(plan.agents["planner"]["hidden"])
+    files = {each.name for each in bundle.rooms["tools"].folder.glob("*.yaml")}
+    assert files == {Path(each).name for each in plan.agents["planner"]["configuration"]}

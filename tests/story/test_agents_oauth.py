@@ -19,7 +19,7 @@ from oauthbroker.tools.orchestration.instances import Instances
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
 from oauthbroker.tools.orchestration.plan import plans_from
 from oauthbroker.tools.spec import AgentSpec, ModelSpec, SwarmSpec, ToolResourceSpec
-from tests.kit.agent_bundle import plan, written
+from tests.kit.agent_bundle import USER, plan, written
 from tests.kit.running_broker import at, public, running, turn, user_app
 from tests.story.agent_world import AgentWorld
 from tests.story.api.clients import listening
@@ -58,7 +58,7 @@ async def test_consent_ends_a_turn_and_the_grant_starts_the_next_one(
         more: dict[str, Any] = {"settings": public(base), "clock": clock, "tools": tools, "rooms": rooms}
         async with running(identity_provider, [app], **more) as harness, listening(harness.broker.web, door) as address:
             plans = plans_from(harness.broker)
-            orchestrator = Orchestrator(harness.broker, plans, tmp_path / "workspaces", address=address)
+            orchestrator = Orchestrator(harness.broker, plans, tmp_path / "workspaces", address=address, user=USER)
             task = asyncio.create_task(orchestrator.run())
             instances = Instances(harness.broker.room_state("tools"))
             world = AgentWorld(harness.broker, orchestrator, instances, tmp_path / "workspaces", task)

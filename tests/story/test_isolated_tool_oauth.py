@@ -5,12 +5,14 @@ from __future__ import annotations
 from contextlib import nullcontext
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from oauthbroker.tools.failures import ToolFailure
-from oauthbroker.tools.isolation.containment import Containment
+from oauthbroker.tools.isolation.containment import Containment, detect_containment
 from oauthbroker.tools.isolation.process_tool import ProcessTool, TurnAccess
+from tests.kit.agent_bundle import USER, given
 from tests.story.api_server import api_server
 from tests.unit.tools.contexts import context
 
@@ -21,11 +23,28 @@ def served():
         yield it
 
 
-@pytest.fixture
-def tool(served):
+SANDBOX = detect_containment(user=USER)
+
+
+def tool_of(served: Any, containment: Containment, **more: Any) -> ProcessTool:
     access = TurnAccess(served.url, served.tool)
     entry = Path(__file__).with_name("isolated_oauth_tool.py")
-    return ProcessTool(entry=entry, containment=Containment(), lend=lambda _ctx: nullcontext(access))
+    return ProcessTool(entry=entry, containment=containment, lend=lambda _ctx: nullcontext(access), **more)
+
+
+@pytest.fixture
+def tool(served):
+    return tool_of(served, Containment())
+
+
+@pytest.mark.skipif(not SANDBOX.bubblewrap, reason="needs bubblewrap that may make namespaces")
+async def test_in_a_sandbox_a_broker_without_a_socket_is_reached_with_an_open_network_alone(served, tmp_path):
+    given(tmp_path)
+    there = context(workdir=tmp_path)
+    assert "ready" == (await tool_of(served, SANDBOX, network=True).call("sync", there, {"app": "mail"}))["status"]
+    with pytest.raises(ToolFailure, match="over a Unix socket only") as failed:
+        await tool_of(served, SANDBOX).call("sync", there, {"app": "mail"})
+    assert "ToolBrokerUnreachable" == failed.value.error.name
 
 
 @pytest.mark.parametrize("export", ["sync", "waiting"])

@@ -15,13 +15,14 @@ import pytest
 from oauthbroker import open_broker
 from oauthbroker.cli import run
 from oauthbroker.tools import Instances
-from tests.kit.agent_bundle import AGENTS, EDITABLE, FILES, LISTS, plan, written
+from tests.kit.agent_bundle import AGENTS, EDITABLE, FILES, LISTS, USER, plan, written
 from tests.kit.cli import environment
 from tests.kit.forms import is_long
 from tests.story.agent_world import turn_of
 from tests.unit.tools.changesets.repositories import bare_repository
 
 pytestmark = pytest.mark.slow
+AS_USER = [] if USER is None else ["--user", str(USER)]
 THREADS = 6 if is_long() else 3
 MAIL = """\
 ---
@@ -29,6 +30,15 @@ apiVersion: agents.example.io/v1alpha1
 kind: Tool
 metadata: {name: mail}
 spec: {entry: ./mail.py, auth: {oauthAppRef: OAuthApp/mail}, exports: [{name: read}]}
+---
+apiVersion: agents.example.io/v1alpha1
+kind: Tool
+metadata: {name: contained}
+spec:
+  entry: ./tools/contained.py
+  isolation: process
+  auth: {oauthAppRef: OAuthApp/mail}
+  exports: [{name: read}, {name: knock}]
 ---
 apiVersion: agents.example.io/v1alpha1
 kind: OAuthApp
@@ -48,23 +58,43 @@ async def read(ctx, args):
 
 handlers = {"read": read}
 """
+CONTAINED = (
+    READ.partition("handlers")[0]
+    + """\
+async def knock(ctx, args):
+    with open("/proc/self/mountinfo") as mounts:
+        (door,) = [each.split()[4] for each in mounts if "api.sock" in each]
+    reader, writer = await asyncio.open_unix_connection(door)
+    writer.write(b"GET /v1/apps HTTP/1.1\\r\\nHost: broker.example\\r\\nConnection: close\\r\\n\\r\\n")
+    return (await reader.readline()).decode()
+
+
+handlers = {"read": read, "knock": knock}
+"""
+)
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MAIL_SECRET", "secret")
-    files = {**FILES, "agents.yaml": AGENTS.replace("Tool/notes]", "Tool/notes, Tool/mail]", 1) + MAIL, "mail.py": READ}
+    files = {
+        **FILES,
+        "agents.yaml": AGENTS.replace("Tool/notes]", "Tool/notes, Tool/mail, Tool/contained]", 1) + MAIL,
+        "mail.py": READ,
+    }
     config = written(tmp_path / "config", state=tmp_path / "state", files=files)
+    (config / "tools").mkdir()
+    (config / "tools" / "contained.py").write_text(f"import asyncio\n\n\n{CONTAINED}")
     assert 0 == run(["init", "--config", str(config)])
     return config
 
 
 @asynccontextmanager
-async def agents(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def agents(*words: str, cwd: Path | None = None) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run the command, and end it as an operator does."""
-    command = [sys.executable, "-m", "oauthbroker", "tools", "run", *words]
+    command = [sys.executable, "-m", "oauthbroker", "tools", "run", *AS_USER, *words]
     process = await asyncio.create_subprocess_exec(
-        *command, env=environment() | {"MAIL_SECRET": "secret"}, stderr=asyncio.subprocess.DEVNULL
+        *command, env=environment() | {"MAIL_SECRET": "secret"}, cwd=cwd, stderr=asyncio.subprocess.DEVNULL
     )
     try:
         yield process
@@ -104,6 +134,47 @@ async def test_agents_answer_in_a_process_of_their_own_and_a_signal_ends_it(conf
     async with agents("--config", str(config), "--workspaces", str(tmp_path / "agents")):
         assert "planner: hello" == await answer(config, "hello")
         assert ["E_AUTHORIZATION_REQUIRED"] == json.loads(await answer(config, plan(("mail__read", {}))))
+
+
+async def test_an_isolated_tool_reaches_the_broker_with_its_turn_token_and_not_without(config, tmp_path):
+    """It has no network but the socket of the command, which admits no user of the machine."""
+    async with agents("--config", str(config), "--workspaces", str(tmp_path / "agents")):
+        called = plan(("contained__read", {}), ("contained__knock", {}))
+        required, knocked = json.loads(await answer(config, called))
+        assert "authorization_required" == required["status"]
+        assert " 401 " in knocked
+
+
+async def test_all_paths_of_the_command_may_be_relative(config, tmp_path):
+    words = repository_of(config, tmp_path, EDITABLE)
+    relative = [each.removeprefix(f"{tmp_path}/") for each in words]
+    assert words != relative
+    async with agents(*relative, cwd=tmp_path):
+        (opened, noted) = json.loads(
+            await answer(config, plan(("swarmBundle__openChangeset", {}), ("notes__add", {"text": "x"})))
+        )
+        write = ("file-system__write", {"path": f"{opened['workdir']}/agents.yaml", "content": LISTS})
+        assert (["x"], True) == ([noted], json.loads(await answer(config, plan(write)))[0]["written"])
+    assert list(tmp_path.glob("agents/planner/*/notes"))
+
+
+async def test_a_relative_configuration_and_relative_workspaces_work_together(config, tmp_path):
+    async with agents("--config", "config", "--workspaces", "agents", cwd=tmp_path):
+        called = plan(("notes__add", {"text": "x"}), ("contained__read", {}))
+        noted, required = json.loads(await answer(config, called))
+        assert ("x", "authorization_required") == (noted, required["status"])
+    assert list(tmp_path.glob("agents/planner/*/notes"))
+
+
+@pytest.mark.skipif(USER is None, reason="root has to name a user")
+def test_root_names_a_user_that_exists(config, tmp_path, capsys):
+    words = ["tools", "run", "--workspaces", str(tmp_path / "agents"), "--config", str(config)]
+    for more, told in (
+        ([], "name a user of their own"),
+        (["--user", "no-such-user"], "there is no user 'no-such-user'"),
+    ):
+        assert 2 == run([*words, *more])
+        assert told in capsys.readouterr().err
 
 
 async def test_agents_of_a_bundle_in_a_repository_have_its_newest_revision(config, tmp_path):

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from oauthbroker import BrokerError, Code, RoomResource, RoomResources, RoomTraces
+
+_SQLITE: Final = "sqlite:///"
 
 
 def database_url(resource: RoomResource, store: Path) -> str:
     """Return the URL of the database: the configured one, or SQLite beside the store."""
     secret = resource.secrets.get(("database",))
-    return f"sqlite:///{store.with_name(f'{store.name}-flows.db')}" if secret is None else secret.reveal()
+    return f"{_SQLITE}{_beside(store)}" if secret is None else secret.reveal()
+
+
+def _beside(store: Path) -> Path:
+    return store.with_name(f"{store.name}-flows.db")
+
+
+def secret_places(store: Path, resources: RoomResources) -> list[Path]:
+    """Return the files of the databases, with those that SQLite keeps beside them. The usual one may be left from before
+    another was configured."""
+    urls = [database_url(each, store) for each in resources.resources]
+    named = [Path(url.removeprefix(_SQLITE).partition("?")[0]) for url in urls if url.startswith(_SQLITE)]
+    files = dict.fromkeys([_beside(store), *named])
+    return [file.with_name(file.name + suffix) for file in files for suffix in ("", "-wal", "-shm", "-journal")]
 
 
 def urls_of(bundle: Any) -> list[str]:

@@ -23,7 +23,7 @@ class Activation:
     relative to the bundle would be in the folder of one revision."""
 
     def __init__(self, broker: Broker, changesets: Changesets, active: Revision) -> None:
-        check_apart(changesets.root, map(Path, broker.bundle.settings.secret_places))
+        check_apart(changesets.root, map(Path, broker.bundle.secret_places))
         self._broker, self.changesets = broker, changesets
         self._active = self._refused = active.ref
         self._one_at_a_time = asyncio.Lock()

@@ -147,7 +147,7 @@ def open_changesets(
     repository: Path, root: Path, check: ChecksBundle, *, apart_from: Sequence[Path] = (), branch: str = "main"
 ) -> Changesets:
     """Return the changesets of a bare repository, with worktrees and revisions below `root`. Raises ValueError if a
-    path of `apart_from` (the broker's store and key files) shares a parent folder with `root`, and if a work tree of
+    path of `apart_from` (`broker.bundle.secret_places`) shares a parent folder with `root`, and if a work tree of
     the repository has the branch checked out."""
     root, git = root.resolve(), Git(repository.resolve())
     check_apart(root, apart_from)
@@ -163,11 +163,12 @@ def open_changesets(
 
 
 def check_apart(root: Path, state: Iterable[Path]) -> None:
-    """Raise ValueError if a path of the broker's store or keys shares a parent folder with the changesets."""
+    """Raise ValueError if a secret place of the broker shares a parent folder with the changesets."""
     for path in [each.resolve() for each in state]:
         if path.is_relative_to(root.parent) or root.is_relative_to(path.parent):
             raise ValueError(
-                "store.root, or a file of keys, shares a parent folder with changesets: write another absolute path"
+                "store.root, a file of keys, the API's socket or a database of a room shares a parent folder with"
+                " changesets: write another absolute path"
             )
 
 

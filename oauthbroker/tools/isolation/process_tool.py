@@ -13,16 +13,17 @@ import sys
 from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker import ValueCounter
 from oauthbroker.tools.context import Json, ToolContext, changeset_folders
 from oauthbroker.tools.failures import ToolCode, ToolFailure, timed_out
-from oauthbroker.tools.isolation.containment import CallLimits, Containment
+from oauthbroker.tools.isolation.containment import Access, CallLimits, Containment
 
 MOST_VALUES: Final = 100_000  # of one answer
+_UNIX: Final = "unix:"
 WORKER: Final = Path(__file__).with_name("worker.py")
 
 
@@ -44,28 +45,46 @@ def no_access(_ctx: ToolContext) -> AbstractAsyncContextManager[TurnAccess | Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessTool:
-    """A tool by its entry module. `lend` returns the turn token of one call, and may end it afterwards."""
+    """A tool by its entry module. `lend` returns the turn token of one call, and may end it afterwards. `network`: in a
+    sandbox its calls use the machine's network, else none."""
 
     entry: Path
     containment: Containment
     limits: CallLimits = field(default_factory=CallLimits)
     lend: LendsAccess = no_access
+    network: bool = False
 
     async def call(self, export: str, context: ToolContext, args: dict[str, Json]) -> Json:
         """Call an export in a process of its own. Raises ToolFailure: its name is the exception's in the tool, or says
         how the process ended."""
         folders = [each for each in await asyncio.to_thread(changeset_folders.get(), context) if each.is_dir()]
-        call = {"entry": str(self.entry), "export": export, "context": context_data(context), "args": args}
+        entry, context = self.entry.resolve(), replace(context, workdir=context.workdir.absolute())
+        call: dict[str, Json] = {"entry": str(entry), "export": export, "context": context_data(context), "args": args}
         call["changesets"] = [str(each) for each in folders]
-        async with self.lend(context) as access:
-            call |= {} if access is None else {"oauth": asdict(access)}
+        call |= {"processes": self.limits.processes} if self.containment.bubblewrap else {}
+        async with self.lend(context) as lent:
+            call |= {} if lent is None else {"oauth": asdict(lent)}
+            sockets = self._sockets(lent)
+            access = Access(readable=[entry.parent], writable=folders, sockets=sockets, network=self.network)
             try:
                 async with asyncio.timeout(self.limits.seconds):
-                    return _output(await self._answer(call, context.workdir, folders))
+                    return _output(await self._answer(call, context.workdir, access))
             except TimeoutError:
                 raise ToolFailure.of(timed_out(self.limits.seconds)) from None
 
-    async def _answer(self, call: Mapping[str, Json], workdir: Path, changesets: Sequence[Path]) -> bytes:
+    def _sockets(self, lent: TurnAccess | None) -> Sequence[Path]:
+        """Return the broker's socket, the one way out of a sandbox without network. Raises ToolFailure."""
+        if lent is not None and lent.url.startswith(_UNIX):
+            return [Path(lent.url.removeprefix(_UNIX))]
+        if lent is not None and self.containment.bubblewrap and not self.network:
+            raise ToolFailure(
+                "A tool without network reaches the broker over a Unix socket only.",
+                name="ToolBrokerUnreachable",
+                suggestion="The operator gives the runtime a unix: address, or the tool `network: open`.",
+            )
+        return []
+
+    async def _answer(self, call: Mapping[str, Json], workdir: Path, access: Access) -> bytes:
         """Run the process of a call, and return the line that comes back."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
@@ -75,8 +94,7 @@ class ProcessTool:
                 workdir=workdir,
                 limits=self.limits,
                 descriptors=[theirs.fileno()],
-                readable=[self.entry.parent],
-                writable=changesets,
+                access=access,
             ) as process:
                 theirs.close()
                 return await self._exchange(ours, process, call)

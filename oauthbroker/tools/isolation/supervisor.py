@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-PARENT_DIES, NO_NEW_PRIVILEGES, SUBREAPER = 1, 38, 36  # of prctl(2)
+PARENT_DIES, DUMPABLE, NO_NEW_PRIVILEGES, SUBREAPER = 1, 4, 38, 36  # of prctl(2)
 NOT_STARTED = 126
 ROUNDS = 500
 
@@ -30,6 +30,7 @@ def main() -> NoReturn:
     signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     _control(SUBREAPER, 1)
     _control(PARENT_DIES, signal.SIGTERM)
+    _control(DUMPABLE, 0)  # no process of the same user may trace this one, or read its memory
     child = os.fork()
     if child == 0:
         _become(command, limits)
@@ -48,7 +49,7 @@ def _become(command: list[str], limits: dict[str, Any]) -> NoReturn:
         _limit(limits)
         if limits["user"] is not None:
             os.setgroups([])
-            os.setgid(limits["user"])
+            os.setgid(limits["group"])
             os.setuid(limits["user"])
         _control(NO_NEW_PRIVILEGES, 1)
         _control(PARENT_DIES, signal.SIGKILL)
@@ -66,7 +67,7 @@ def _limit(limits: dict[str, Any]) -> None:
         resource.RLIMIT_NOFILE: limits["open_files"],
         resource.RLIMIT_CORE: 0,
     }
-    if limits["user"] is not None:
+    if limits["user"] is not None and not limits["sandbox"]:  # there the worker limits those of its own namespace
         wanted[resource.RLIMIT_NPROC] = limits["processes"]
     for which, limit in wanted.items():
         _, allowed = resource.getrlimit(which)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from math import ceil
@@ -13,12 +13,12 @@ from typing import Any, Final
 from oauthbroker.tools.calls import ToolCalls
 from oauthbroker.tools.entries import REGISTER, entry_object
 from oauthbroker.tools.extension_api import ExtensionHost, InstanceValues, register_all
-from oauthbroker.tools.isolation.containment import CallLimits, Containment, detect_containment
+from oauthbroker.tools.isolation.containment import NO_SANDBOX, CallLimits, Containment, detect_containment
 from oauthbroker.tools.isolation.process_tool import LendsAccess, ProcessTool, no_access
 from oauthbroker.tools.loading import Isolate, register_tools
 from oauthbroker.tools.model_port import Model
 from oauthbroker.tools.pipeline import Pipeline
-from oauthbroker.tools.registry import Registry
+from oauthbroker.tools.registry import RegistrationRefused, Registry
 from oauthbroker.tools.spec import ToolResourceSpec
 from oauthbroker.tools.turn_loop import AgentParts
 
@@ -34,7 +34,7 @@ async def parts_of(
     folder = Path(config["folder"])
     registry, pipeline = Registry(), Pipeline()
     tools = {name: ToolResourceSpec.model_validate(spec) for name, spec in config["tools"].items()}
-    register_tools(registry, tools, folder, isolate=_isolates(config["hidden"], lend))
+    register_tools(registry, tools, folder, isolate=_isolates(config, lend))
     extensions = [
         (name, own, entry_object(f"Extension/{name}", entry, folder, REGISTER, callable))
         for name, entry, own in config["extensions"]
@@ -55,18 +55,22 @@ async def parts_of(
     )
 
 
-def _isolates(hidden: Sequence[str], lend: LendsAccess) -> Isolate:
+def _isolates(config: Mapping[str, Any], lend: LendsAccess) -> Isolate:
     """Return what makes the handler of a tool with `isolation: process`. The containment is looked up once."""
 
     @cache
     def containment() -> Containment:
-        found = detect_containment(hidden=[Path(each) for each in hidden])
+        found = detect_containment(hidden=[Path(each) for each in (*config["hidden"], *config["configuration"])])
         LOG.info("%s", found.told)
         return found
 
-    return lambda entry, seconds: ProcessTool(
-        entry=entry, containment=containment(), limits=_limits(seconds), lend=lend
-    )
+    def isolated(entry: Path, spec: ToolResourceSpec, seconds: float) -> ProcessTool:
+        if not (containment().bubblewrap or config["weakIsolation"]):
+            raise RegistrationRefused(NO_SANDBOX)
+        limits, network = _limits(seconds), spec.network == "open"
+        return ProcessTool(entry=entry, containment=containment(), limits=limits, lend=lend, network=network)
+
+    return isolated
 
 
 def _limits(seconds: float) -> CallLimits:

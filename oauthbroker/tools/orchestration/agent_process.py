@@ -7,16 +7,18 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from oauthbroker.tools.isolation.containment import opened
 from oauthbroker.tools.orchestration.agent_output import AgentOutput
 from oauthbroker.tools.orchestration.ipc import MOST_LINE, Peer, PeerGone, Serve
 
 MODULE: Final = "oauthbroker.tools.orchestration.agent_worker"
 ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+Commands = Callable[[Sequence[str], int], Sequence[str]]
 
 
 class AgentProcess:
@@ -24,20 +26,26 @@ class AgentProcess:
         self._process, self._peer, self._reading = process, peer, reading
 
     @classmethod
-    async def start(cls, name: str, workdir: Path, serve: Serve, output: AgentOutput) -> AgentProcess:
-        """Start a process, whose output is not buffered. Its environment has no variable of ours."""
+    async def start(
+        cls, name: str, workdir: Path, command: Commands, serve: Serve, output: AgentOutput
+    ) -> AgentProcess:
+        """Start a process, whose output is not buffered. Its environment has no variable of ours. `command` returns how
+        the worker is run, from its arguments and the descriptor of `workdir`, no part of which may be a symbolic link.
+        Raises OSError."""
         ours, theirs = socket.socketpair()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-u", "-m", MODULE, str(theirs.fileno())),
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-                env=ENVIRONMENT,
-                cwd=workdir,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-            )
+            with opened([workdir]) as folders:
+                here = folders[workdir]
+                process = await asyncio.create_subprocess_exec(
+                    *command([sys.executable, "-I", "-u", "-m", MODULE, str(theirs.fileno())], here),
+                    pass_fds=(theirs.fileno(), here),
+                    start_new_session=True,
+                    env=ENVIRONMENT,
+                    cwd=f"/proc/self/fd/{here}",
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.STDOUT,
+                )
         except BaseException:
             ours.close()
             raise

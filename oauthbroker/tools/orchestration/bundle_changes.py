@@ -3,13 +3,16 @@ bundle (specification 004, section 12.4)."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker import Broker
 from oauthbroker.tools.changesets.activation import Activation, allowed_files
 from oauthbroker.tools.changesets.changesets import FAILURES, ChangesetRefused
 from oauthbroker.tools.changesets.tool import BundleEditor, printable
+from oauthbroker.tools.orchestration.agent_user import AgentUser
 from oauthbroker.tools.orchestration.instances import Instance
 from oauthbroker.tools.orchestration.ipc import IpcRefused
 
@@ -19,11 +22,21 @@ REFUSED: Final = "E_CHANGESET"
 class BundleChanges:
     """The changesets of all agents of an orchestrator. Without an activation agents have none."""
 
-    def __init__(self, broker: Broker, activation: Activation | None) -> None:
-        self._broker, self._activation = broker, activation
+    def __init__(self, broker: Broker, activation: Activation | None, user: AgentUser) -> None:
+        self._broker, self._activation, self._user = broker, activation, user
+        self._show_revision()
 
     async def have_been_activated(self) -> bool:
-        return self._activation is not None and await self._activation.at_step_config()
+        if self._activation is None or not await self._activation.at_step_config():
+            return False
+        await asyncio.to_thread(self._show_revision)
+        return True
+
+    def _show_revision(self) -> None:
+        """Let agents read the revision in use, and enter worktrees, which the runtime has made for itself."""
+        folder = self._broker.bundle.rooms["tools"].folder
+        if self._activation is not None and folder is not None:
+            self._user.show(folder, entered=self._activation.changesets.worktrees.root)
 
     def editor_of(self, instance: Instance) -> BundleEditor | None:
         """Return an instance as the owner of changesets. None if a list, its own or its swarm's, has no pattern: then
@@ -49,7 +62,9 @@ class BundleChanges:
         try:
             match editor, kind, asked:
                 case BundleEditor(), "swarmBundle.openChangeset", _:
-                    return await editor.open()
+                    found = await editor.open()
+                    await asyncio.to_thread(self._user.give, Path(found["workdir"]))
+                    return found
                 case BundleEditor(), "swarmBundle.commitChangeset", {"changesetId": str(), "toolCallId": str(call)}:
                     return await editor.commit(asked, call)
         except (ChangesetRefused, *FAILURES) as error:

@@ -21,6 +21,7 @@ from oauthbroker.tools.changesets.activation import Activation
 from oauthbroker.tools.failures import ToolFailure
 from oauthbroker.tools.journal import COMPLETED, DurableJournal
 from oauthbroker.tools.orchestration.agent_calls import AgentCalls, CallingTurn
+from oauthbroker.tools.orchestration.agent_user import AgentUser, agents_containment
 from oauthbroker.tools.orchestration.bundle_changes import BundleChanges
 from oauthbroker.tools.orchestration.failed_turns import FailedTurns, QueuedEvent, is_final
 from oauthbroker.tools.orchestration.instances import Instance, Instances, TurnLost
@@ -38,7 +39,8 @@ LOG: Final = logging.getLogger("oauthbroker.tools.orchestrator")
 
 class Orchestrator:
     """Runs the turns of all swarms of a configuration. `address` is the broker's API for the tokens of tools; None if
-    it serves none. With an `activation`, agents change their bundle by changesets."""
+    it serves none. With an `activation`, agents change their bundle by changesets. `user`: the user id of agents and
+    tools, which a runtime that is root has to name. Raises ValueError if they cannot or should not run so."""
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class Orchestrator:
         *,
         address: str | None = None,
         activation: Activation | None = None,
+        user: int | None = None,
     ) -> None:
         self._broker = broker
         self._plans = dict(plans)
@@ -61,8 +64,14 @@ class Orchestrator:
             requests=self._calls.requests,
             serves=lambda swarm, agent: swarm in self._plans and agent in self._plans[swarm].agents,
         )
-        self._changes = BundleChanges(broker, activation)
-        self._processes = Processes(workspaces, LOG, broker.scrub)
+        agent_user = AgentUser(
+            containment=agents_containment(broker, user, plans.values()),
+            workspaces=workspaces.resolve(),
+            changesets=None if activation is None else activation.changesets.worktrees.root,
+            address=address or "",
+        )
+        self._changes = BundleChanges(broker, activation, agent_user)
+        self._processes = Processes(agent_user, LOG, broker.scrub)
         self._turns: set[asyncio.Task[None]] = set()
 
     def follow(self, plans: Mapping[str, SwarmPlan]) -> None:

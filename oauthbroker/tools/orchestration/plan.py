@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from oauthbroker import Broker, RoomResource, RoomResources
+from oauthbroker.tools.isolation.places import configuration_files
+
+WEAK: Final = "toolIsolation"  # the weakening that lets isolated tools run without a sandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +35,19 @@ def plans_from(broker: Broker) -> dict[str, SwarmPlan]:
 
 
 def _plan(swarm: RoomResource, broker: Broker) -> SwarmPlan:
-    """Return a plan. `authorized` are the resources that may ask for tokens; `hidden` are the files of the store and of
-    its keys, which isolated tools do not see where bubblewrap contains them."""
-    policy, settings, resources = swarm.spec.policy, broker.bundle.settings, broker.bundle.rooms["tools"]
+    """Return a plan. `authorized` are the resources that may ask for tokens. `hidden` are the secret places of the
+    broker and its rooms, and `configuration` the bundle's own files beside the code of tools: no sandbox shows either.
+    """
+    policy, bundle, resources = swarm.spec.policy, broker.bundle, broker.bundle.rooms["tools"]
+    folder, deep = resources.folder, bool(bundle.settings.bundle_root)
     shared = {
         "maxSteps": policy.max_steps_per_turn,
         "outsideCatalog": policy.tool_calls == "registry",
-        "folder": str(resources.folder),
-        "authorized": sorted(broker.bundle.tools),
-        "hidden": sorted(str(Path(each)) for each in settings.secret_places),
+        "folder": str(folder),
+        "authorized": sorted(bundle.tools),
+        "hidden": sorted(str(Path(each).absolute()) for each in bundle.secret_places),
+        "configuration": [] if folder is None else sorted(map(str, configuration_files(folder, deep=deep))),
+        "weakIsolation": WEAK in bundle.settings.weaken,
     }
     agents = resources.of("Agent")
     return SwarmPlan(

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker.tools.orchestration.agent_output import AgentOutput
 from oauthbroker.tools.orchestration.agent_process import AgentProcess
+from oauthbroker.tools.orchestration.agent_user import AgentUser
 from oauthbroker.tools.orchestration.instances import Instance
 from oauthbroker.tools.orchestration.ipc import IpcRefused, PeerGone, Serve
 from oauthbroker.tools.orchestration.plan import SwarmPlan
@@ -35,8 +36,9 @@ def pause_ms(crashes: int) -> int:
 class ProcessSlot:
     """The place of one instance's process. Its holder runs one turn."""
 
-    def __init__(self, instance: Instance, workdir: Path, output: AgentOutput) -> None:
+    def __init__(self, instance: Instance, workdir: Path, *, user: AgentUser, output: AgentOutput) -> None:
         self.instance, self.workdir = instance, workdir
+        self._user = user
         self.turns = asyncio.Lock()
         self.users = 0  # turns under way and turns that wait
         self._crashes = 0  # in a row
@@ -81,14 +83,21 @@ class ProcessSlot:
             await self.kill()
         if self._process is None:
             await asyncio.sleep(pause_ms(self._crashes) / 1000)
-            self._process = await AgentProcess.start(self.instance.name, self.workdir, self._served, self._output)
+            self._process = await self._started(config)
             try:
                 async with asyncio.timeout(CONFIGURE_SECONDS):
-                    await self._process.ask("agent.configure", {**config, "workdir": str(self.workdir)})
+                    own = {"workdir": str(self.workdir), "hidden": self._user.hidden(config)}
+                    await self._process.ask("agent.configure", {**config, **own})
             except IpcRefused:
                 await self.kill()
                 raise
         return self._process
+
+    async def _started(self, config: Mapping[str, Any]) -> AgentProcess:
+        def command(arguments: Sequence[str], descriptor: int) -> list[str]:
+            return self._user.command(arguments, config, (self.workdir, descriptor))
+
+        return await AgentProcess.start(self.instance.name, self.workdir, command, self._served, self._output)
 
     async def _served(self, kind: str, asked: dict[str, Any]) -> Any:
         handle = str(asked.get("handle"))
@@ -120,10 +129,10 @@ class ProcessSlot:
 
 
 class Processes:
-    """The slots of all instances. `workspaces` is the folder of their working directories."""
+    """The slots of all instances."""
 
-    def __init__(self, workspaces: Path, log: logging.Logger, scrub: Callable[[str], str]) -> None:
-        self._workspaces, self._logger, self._scrub = workspaces, log, scrub
+    def __init__(self, user: AgentUser, log: logging.Logger, scrub: Callable[[str], str]) -> None:
+        self._user, self._logger, self._scrub = user, log, scrub
         self._slots: dict[Instance, ProcessSlot] = {}
 
     @asynccontextmanager
@@ -155,6 +164,9 @@ class Processes:
     def _slot(self, instance: Instance, cwd: str | None) -> ProcessSlot:
         workdir = None if cwd is None else Path(cwd)
         if workdir is None or not workdir.is_dir() or workdir.resolve() != workdir:  # a link may have taken its place
-            workdir = self._workspaces / instance.agent / instance.digest
-            workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return ProcessSlot(instance, workdir, AgentOutput(instance.name, self._logger, self._scrub))
+            workdir = self._user.workspaces / instance.agent / instance.digest
+            if not workdir.is_dir():
+                workdir.mkdir(mode=0o700, parents=True)
+                self._user.give(workdir)
+        output = AgentOutput(instance.name, self._logger, self._scrub)
+        return ProcessSlot(instance, workdir, user=self._user, output=output)

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.config import Loaded, load, load_settings, resolve
+from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from tests.kit.room_package import install
 from tests.kit.rooms_installed import SAMPLE, distribution, on_path
 from tests.unit.config.bundles import (
     APP,
@@ -375,10 +377,36 @@ def test_a_room_learns_the_folder_of_the_bundle(tmp_path: Path, monkeypatch: pyt
     with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
         loaded = load(Path(given))
         from other import seen  # type: ignore[import-not-found]
+
+        assert folder == resolve(loaded, {}, {}).rooms["other"].folder
     assert [folder] == seen
-    assert folder == resolve(loaded, {}, {}).rooms["other"].folder
 
 
 def test_a_bundle_without_rooms_searches_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("oauthbroker.config.named_rooms.installed", lambda: pytest.fail("searched"))
     assert {} == load(write(tmp_path, broker=BROKER, app=APP)).rooms
+
+
+PLACES = """
+def places(store, resources):
+    return [store.with_name(each.name) for each in resources.resources]
+
+
+def failing(store, resources):
+    raise KeyError(store)
+"""
+
+
+def test_the_places_that_a_room_keeps_secret_are_those_of_the_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(tmp_path / "packages"))
+    install(tmp_path / "packages", "vault", PLACES, "secret_places=here('places')")
+    install(tmp_path / "packages", "broken", PLACES, "secret_places=here('failing')")
+    bundle = resolve(load(write(tmp_path / "config", broker=named("vault"))), {}, {})
+    assert bundle.settings.secret_places == bundle.secret_places, "it has no resource"
+    refused = load(write(tmp_path / "other", broker=named("broken")))
+    with pytest.raises(BrokerError) as raised:
+        resolve(refused, {}, {})
+    assert (Code.CONFIG_INVALID, True) == (
+        raised.value.code,
+        "the room broken raised KeyError" in str(raised.value.note),
+    )

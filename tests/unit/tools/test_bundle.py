@@ -14,6 +14,7 @@ from oauthbroker.model.room_resources import RoomResources
 from oauthbroker.tools.entries import EntryRefused
 from oauthbroker.tools.loading import register_tools
 from oauthbroker.tools.registry import RegistrationRefused, Registry
+from oauthbroker.tools.spec import ToolResourceSpec
 from tests.unit.config.bundles import BROKER, HEAD, edited, problems_in, unmarked, write
 
 ROOM = BROKER + "  rooms: [tools]\n"
@@ -160,6 +161,8 @@ FLAWS = {  # (old, new with @@ at the place, the flaw)
     "another document": ("{nail: {type: string}}", '{nail: {$ref: "https://x.example/y"}}', "no usable JSON Schema 2020-12 of type object"),
     "a limit that is no number": ("errorMessageLimit: 1200", "errorMessageLimit: @@many", None),
     "a limit of nothing": ("errorMessageLimit: 1200", "errorMessageLimit: @@0", None),
+    "a network without isolation": ("  errorMessageLimit: 1200", "  network: @@open", "a limit that only `isolation: process` keeps"),
+    "an unknown network": ("  errorMessageLimit: 1200", "  isolation: process\n  network: @@lan", None),
     "an unknown isolation": ("  errorMessageLimit: 1200", "  isolation: @@container", None),
 }  # fmt: skip
 
@@ -279,8 +282,9 @@ def test_a_module_that_cannot_be_used_is_refused_when_it_is_imported(tmp_path: P
 
 def test_a_tool_with_a_process_of_its_own_is_not_imported(tmp_path: Path):
     class Isolated:
-        def __init__(self, entry: Path, seconds: float) -> None:
+        def __init__(self, entry: Path, spec: ToolResourceSpec, seconds: float) -> None:
             self.entry, self.seconds = entry, seconds
+            assert "process" == spec.isolation
 
         async def call(self, export: str, context: object, args: object) -> None: ...
 

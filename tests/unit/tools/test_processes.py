@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from oauthbroker.tools.isolation.containment import Containment
 from oauthbroker.tools.orchestration import processes
+from oauthbroker.tools.orchestration.agent_user import AgentUser
 from oauthbroker.tools.orchestration.instances import Instance
 from oauthbroker.tools.orchestration.processes import Processes
 
@@ -17,7 +19,8 @@ from oauthbroker.tools.orchestration.processes import Processes
 async def test_a_slot_that_a_turn_waits_for_is_not_ended_between_two_turns(tmp_path: Path, monkeypatch):
     """Else the next two turns of the instance would run at once, in two processes."""
     monkeypatch.setattr(processes, "MOST_IDLE", 1)
-    slots = Processes(tmp_path, logging.getLogger("test"), str)
+    user = AgentUser(containment=Containment(), workspaces=tmp_path, changesets=None, address="")
+    slots = Processes(user, logging.getLogger("test"), str)
     under_way = most = 0
 
     def of(key: str) -> Instance:

@@ -25,7 +25,7 @@ from oauthbroker.tools.registry import Registry
 from tests.kit.agent_bundle import AGENTS, BROKER, FILES
 from tests.unit.tools.changesets.repositories import OWNER, Desk, bare_repository
 
-BESIDE = r"store\.root, or a file of keys, shares a parent folder with changesets"
+BESIDE = r"store\.root, a file of keys, the API's socket or a database of a room shares a parent folder"
 LISTS = AGENTS.replace("systemPrompt: planner,", "systemPrompt: planner, changesets: {allow: [agents.yaml, '*.md']},")
 LISTS = LISTS.replace("  policy:", "  changesets: {allow: ['*.yaml']}\n  policy:")
 STATE = """\

@@ -30,8 +30,8 @@ async def waiting(ctx: Any, args: Any) -> Any:
     return {"waited": args["x"], "oauth": hasattr(ctx, "oauth")}
 
 
-def environment(_ctx: Any, _args: Any) -> Any:
-    return {"names": sorted(os.environ), "directory": str(Path.cwd()), "user": os.getuid()}
+def environment(ctx: Any, _args: Any) -> Any:
+    return {"names": sorted(os.environ), "directory": str(Path.cwd()), "workdir": str(ctx.workdir)}
 
 
 def descriptors(_ctx: Any, _args: Any) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,25 @@ import pytest
 
 from oauthbroker.tools.context import ToolContext
 from oauthbroker.tools.failures import ToolFailure
-from oauthbroker.tools.isolation.containment import MIB, CallLimits, Containment, detect_containment
+from oauthbroker.tools.isolation.containment import (
+    AS_USER,
+    MIB,
+    SUPERVISOR,
+    CallLimits,
+    Containment,
+    detect_containment,
+)
 from oauthbroker.tools.isolation.process_tool import ProcessTool
+from tests.kit.agent_bundle import USER, given
 from tests.kit.processes import running_here
 from tests.unit.tools.contexts import context
 
 ENTRY = Path(__file__).with_name("hostile_tool.py")
 LIMITS = CallLimits(seconds=20, cpu_seconds=2, memory=512 * MIB, file_size=4 * MIB, open_files=64, output=MIB)
-BUBBLEWRAP = bool(detect_containment().bubblewrap)
 ROOT = os.geteuid() == 0
-STRONG = pytest.mark.skipif(not (BUBBLEWRAP and ROOT), reason="needs bubblewrap that may make namespaces, and root")
-KINDS = [
-    pytest.param(Containment(), id="supervisor"),
-    pytest.param(detect_containment(hidden=[Path("/root")] if ROOT else []), id="bubblewrap", marks=STRONG),
-]
+SANDBOX = detect_containment(user=USER)
+STRONG = pytest.mark.skipif(not SANDBOX.bubblewrap, reason="needs bubblewrap that may make namespaces")
+KINDS = [pytest.param(Containment(), id="supervisor"), pytest.param(SANDBOX, id="sandbox", marks=STRONG)]
 
 
 def left_behind(marker: str = "left-behind") -> list[int]:
@@ -48,6 +53,7 @@ def tool(request):
 
 @pytest.fixture
 def ctx(tmp_path):
+    given(tmp_path)
     return context(workdir=tmp_path)
 
 
@@ -167,44 +173,28 @@ def test_when_the_agents_process_is_killed_its_calls_end_with_it(tmp_path):
 
 
 @STRONG
-@pytest.mark.parametrize("user", [None, 65534])
-async def test_in_bubblewrap_hidden_folders_and_other_processes_are_not_there(ctx, tmp_path_factory, user):
-    hidden = tmp_path_factory.mktemp("state")
-    (hidden / "key").write_text("only outside")
-    ctx.workdir.chmod(0o777)
-    folders = [Path("/root"), hidden] if user else [hidden]
-    tool = ProcessTool(entry=ENTRY, containment=detect_containment(user=user, hidden=folders), limits=LIMITS)
-    with pytest.raises(ToolFailure) as failed:
-        await called(tool, "looks", ctx, path=str(hidden / "key"))
-    assert "FileNotFoundError" == failed.value.error.name
-    assert user in {None, (await called(tool, "environment", ctx))["user"]}
-    assert "ProcessLookupError" == (await called(tool, "hunts", ctx, process=os.getpid()))[1] if user else True
-
-
-@STRONG
-async def test_in_bubblewrap_a_hidden_file_cannot_be_read_and_a_missing_one_is_passed_over(ctx):
-    file = Path("/etc/passwd")  # a checkout may lie below /tmp, which a call never sees
-    hidden = [file, file.with_name("missing"), Path(tempfile.gettempdir(), "missing")]
-    open_to_all, hiding = (
-        ProcessTool(entry=ENTRY, containment=detect_containment(hidden=each)) for each in ([], hidden)
-    )
-    assert await called(open_to_all, "looks", ctx, path=str(file))
-    with pytest.raises(ToolFailure) as failed:
-        await called(hiding, "looks", ctx, path=str(file))
-    assert "PermissionError" == failed.value.error.name
-
-
-@STRONG
-async def test_a_user_id_of_its_own_cannot_end_its_supervisor(ctx):
-    ctx.workdir.chmod(0o777)
-    tool = ProcessTool(entry=ENTRY, containment=detect_containment(user=65534, hidden=[Path("/root")]), limits=LIMITS)
-    assert "PermissionError" == (await called(tool, "hunts", ctx, process=1))[0]
-
-
 async def test_a_workdir_around_a_hidden_folder_is_refused(ctx):
-    hiding = Containment(bubblewrap="/usr/bin/bwrap", hidden=[ctx.workdir / "state"])
+    hiding = replace(SANDBOX, hidden=[ctx.workdir / "state"])
     with pytest.raises(ValueError, match="hidden"):
         await called(ProcessTool(entry=ENTRY, containment=hiding), "echo", ctx)
+
+
+@STRONG
+@pytest.mark.parametrize("hidden", [ENTRY, ENTRY.parent, ENTRY.parent.parent])
+async def test_a_tool_below_a_hidden_folder_is_refused_and_a_hidden_entry_cannot_be_read(ctx, hidden):
+    tool = ProcessTool(entry=ENTRY, containment=replace(SANDBOX, hidden=[hidden]), limits=LIMITS)
+    with pytest.raises((ValueError, ToolFailure)):
+        await called(tool, "echo", ctx)
+
+
+async def test_a_workdir_that_a_link_leads_to_is_refused(tool, ctx, tmp_path_factory):
+    """A tool may have replaced a folder of its own, in which another agent is then started."""
+    other = tmp_path_factory.mktemp("other")
+    link = ctx.workdir / "inside"
+    link.symlink_to(other)
+    for workdir in (link, link / "deeper"):
+        with pytest.raises(NotADirectoryError):
+            await called(tool, "echo", context(workdir=workdir))
 
 
 def test_what_contains_is_told():
@@ -215,6 +205,45 @@ def test_what_contains_is_told():
 
 
 @pytest.mark.skipif(not ROOT, reason="root may choose a user id")
-def test_a_user_id_that_is_none_of_its_own_is_refused():
-    with pytest.raises(ValueError, match="user id"):
-        detect_containment(user=0)
+@pytest.mark.parametrize("user", [None, 0])
+def test_root_without_a_user_for_its_tools_is_refused(user):
+    with pytest.raises(ValueError, match="this runtime is root"):
+        detect_containment(user=user)
+
+
+async def test_an_entry_and_a_workdir_may_be_relative_paths(tool, ctx, monkeypatch):
+    monkeypatch.chdir(ctx.workdir.parent)
+    relative = replace(tool, entry=Path(os.path.relpath(ENTRY)))
+    answer = await called(relative, "environment", context(workdir=Path(ctx.workdir.name)))
+    assert [str(ctx.workdir)] * 2 == [answer["directory"], answer["workdir"]]
+
+
+TRACES = """
+import os
+try:
+    open(f"/proc/{os.getppid()}/mem", "rb")
+except PermissionError:
+    os._exit(7)
+"""
+
+
+def test_no_process_of_its_user_can_read_or_trace_a_supervisor():
+    limits = json.dumps(asdict(LIMITS) | {"user": None, "group": None, "sandbox": False})
+    python = [sys.executable, "-I", "-S"]
+    command = [*python, str(SUPERVISOR), limits, *python, "-c", TRACES]
+    ran = subprocess.run(SANDBOX.agent_command(command), capture_output=True, timeout=60, check=False)
+    assert (7, b"") == (ran.returncode, ran.stderr)
+
+
+@pytest.mark.skipif(not ROOT, reason="root may choose a user id")
+def test_a_process_that_becomes_another_user_has_no_group_and_no_way_back():
+    python = [sys.executable, "-I", "-S", str(AS_USER), "61234", "61235"]
+    command = [*python, "/bin/grep", "-E", "^(Uid|Gid|Groups|NoNewPrivs|CapPrm)", "/proc/self/status"]
+    ran = subprocess.run(command, capture_output=True, extra_groups=[5], timeout=60, check=True)
+    facts = {
+        name: set(told.split()) for name, _, told in (each.partition(":") for each in ran.stdout.decode().splitlines())
+    }
+    own = {"Uid": {"61234"}, "Gid": {"61235"}, "Groups": set(), "NoNewPrivs": {"1"}, "CapPrm": {"0" * 16}}
+    assert own == facts
+    missing = subprocess.run([*python, "/missing"], capture_output=True, timeout=60, check=False)
+    assert (126, b"user 61234 cannot run /missing: No such file or directory\n") == (missing.returncode, missing.stderr)

@@ -1,0 +1,97 @@
+"""The user of all agent processes of an orchestrator, and what its processes see of the machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from oauthbroker import Broker
+from oauthbroker.tools.isolation.containment import NO_SANDBOX, Containment, detect_containment
+from oauthbroker.tools.isolation.places import group_of
+from oauthbroker.tools.orchestration.plan import SwarmPlan
+
+_UNIX: Final = "unix:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentUser:
+    """Starts processes as the user. `workspaces`: the folder of all working directories, of which a process sees its
+    own alone. `changesets`: the folder of worktrees, if there is one. `address`: that of the broker's API."""
+
+    containment: Containment
+    workspaces: Path
+    changesets: Path | None
+    address: str
+
+    def command(self, arguments: Sequence[str], config: Mapping[str, Any], workdir: tuple[Path, int]) -> list[str]:
+        """Return the command of an agent process with its configuration. `workdir`: with a descriptor."""
+        readable = [Path(config["folder"])]
+        if self.address.startswith(_UNIX):
+            readable.append(Path(self.address.removeprefix(_UNIX)))
+        writable: dict[Path, int | None] = {} if self.changesets is None else {self.changesets: None}
+        containment = replace(self.containment, hidden=[Path(each) for each in self.hidden(config)])
+        return containment.agent_command(arguments, readable=readable, writable=writable | dict([workdir]))
+
+    def hidden(self, config: Mapping[str, Any]) -> list[str]:
+        """Return what no tool sees beside its own folders: secret places, and the folders of other instances."""
+        folders = [self.workspaces] if self.changesets is None else [self.workspaces, self.changesets]
+        return [*config["hidden"], *map(str, folders)]
+
+    def give(self, folder: Path) -> None:
+        """Give a folder of the runtime, and all in it, to the user. Call it before any tool sees the folder."""
+        if (user := self.containment.user) is not None:
+            for each in _all_in(folder):
+                os.chown(each, user, group_of(user), follow_symlinks=False)
+
+    def show(self, folder: Path, *, entered: Path) -> None:
+        """Let the group of the user read a folder of the runtime, and all in it, and pass through another one."""
+        if (user := self.containment.user) is not None:
+            for each in (entered, *_all_in(folder)):
+                os.chown(each, -1, group_of(user))
+                each.chmod(each.stat().st_mode | (0o010 if each == entered else 0o050 if each.is_dir() else 0o040))
+
+
+def _all_in(folder: Path) -> list[Path]:
+    return [folder, *folder.rglob("*")]
+
+
+def agents_containment(broker: Broker, user: int | None, plans: Iterable[SwarmPlan] = ()) -> Containment:
+    """Return how agent processes are started. Raises ValueError for a runtime that is root without a user, for a user
+    that cannot run Python, for one whom the broker's socket admits without a token, and for isolated tools of the plans
+    where no sandbox can be made."""
+    found = Containment() if user is None and os.geteuid() != 0 else detect_containment(user=user)
+    runs_as = os.geteuid() if found.user is None else found.user
+    door = broker.bundle.settings.api_socket
+    if door is not None and any(each.uid == runs_as for each in door.callers):
+        raise ValueError(
+            f"spec.api.socket.callers admits the user id {runs_as}, which agents and tools would have: each could ask"
+            " for any user's tokens. Run the agents as another user, or remove the id there and use an API key"
+        )
+    if found.user is not None and not _runs_python(found):
+        raise ValueError(
+            f"the user id {found.user} cannot run {sys.executable}: install bubblewrap, which shows it this Python, or"
+            " let that user read it"
+        )
+    if any(map(_needs_sandbox, plans)) and not detect_containment(user=user).bubblewrap:
+        raise ValueError(NO_SANDBOX)
+    return found
+
+
+def _needs_sandbox(plan: SwarmPlan) -> bool:
+    return any(
+        not agent["weakIsolation"] and any("isolation" in tool for tool in agent["tools"].values())
+        for agent in plan.agents.values()
+    )
+
+
+def _runs_python(containment: Containment) -> bool:
+    command = containment.agent_command([sys.executable, "-I", "-S", "-c", ""])
+    try:
+        return not subprocess.run(command, capture_output=True, timeout=20, check=False).returncode  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return False
