@@ -61,7 +61,14 @@ def test_the_runs_of_an_older_release_are_kept_and_each_that_has_not_ended_is_du
         ]
         old = sa.table("flow_run", *map(sa.column, columns))
         for state, lease in LEASES.items():
-            values: dict[str, Any] = {"id": state, "tool": "t", "digest": "d", "input": '{"a": 1}', "state": state, "notes": "[]"}
+            values: dict[str, Any] = {
+                "id": state,
+                "tool": "t",
+                "digest": "d",
+                "input": '{"a": 1}',
+                "state": state,
+                "notes": "[]",
+            }
             values |= {"version": 1, "taken": 2, "lease_until": lease, "started": 40.0, "key": state}
             connection.execute(sa.insert(old).values(**values, actor=json.dumps(ACTOR)))
         step = sa.table("flow_step", *map(sa.column, ("run", "node", "state", "value", "attempts", "rows")))
