@@ -12,7 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 MOST_TAKES = 2  # in the code 5: the model needs no more
-IDLE, WORKS, SENDING, SENT, SETTLES, REFUNDING = "idle", "works", "sending", "sent", "settles", "refunding"
+IDLE, WORKS, SENDING, SENT, SETTLES, REFUNDING, REFUNDED = (
+    "idle",
+    "works",
+    "sending",
+    "sent",
+    "settles",
+    "refunding",
+    "refunded",
+)
 ENDED = ("succeeded", "failed", "unknown")
 
 
@@ -53,7 +61,7 @@ class Run:
     owed: bool = False
     ends: int = 0
     generation: int = 0
-    refund: bool = False  # a refund is recorded
+    refund: str = ""  # as it is recorded: sent, or done
     charges: int = 0
     refunds: int = 0
     told: str = ""  # to the caller
@@ -107,7 +115,7 @@ def takes(run: Run, place: int, rules: Rules) -> Iterator[Move]:
     known = run
     if run.state == "failing":
         if rules.breaks and run.takes > MOST_TAKES:
-            may = run.steps >= 2 and not run.refund
+            may = run.steps >= 2 and run.refund != "done"
             yield "break", ended(run, "unknown" if run.steps == 2 else "failed", owed=may)
             return
     elif (
@@ -144,7 +152,7 @@ def works(run: Run, place: int, rules: Rules) -> Iterator[Move]:
     if worker.at == REFUNDING:
         yield (
             "refund",
-            run.with_worker(place, replace(worker, at=SETTLES), refunds=1 if rules.keys else run.refunds + 1),
+            run.with_worker(place, replace(worker, at=REFUNDED), refunds=1 if rules.keys else run.refunds + 1),
         )
         return
     if rules.fence and (not worker.has_token or run.state in ENDED):
@@ -152,7 +160,7 @@ def works(run: Run, place: int, rules: Rules) -> Iterator[Move]:
         return
     after = transaction(run, place, rules)
     yield "commit", after
-    lost = answered(after.with_worker(place, idle), worker, rules)
+    lost = answered(after.with_worker(place, idle), replace(worker, committed=True), rules)
     yield "!the answer of a commit is lost", lost
 
 
@@ -183,11 +191,13 @@ def transaction(run: Run, place: int, rules: Rules) -> Run:
     done = {"told": run.told or ("answer" if worker.is_call else "")}
     if worker.at == SENT:  # the outcome is written also for a cancelled run
         return run.with_worker(place, replace(wrote, at=WORKS), steps=3, takes=0, is_due=False)
+    if worker.at == REFUNDED:
+        return run.with_worker(place, replace(worker, at=SETTLES), refund="done")
     if worker.at == SETTLES:
-        if run.steps == 3 and not run.refund:
-            if run.refunds:
-                return run.with_worker(place, worker, refund=True)
-            return run.with_worker(place, replace(worker, at=REFUNDING))
+        if run.steps == 3 and run.refund == "sent" and not rules.keys:
+            return ended(run, "failed", owed=True).with_worker(place, idle, **done)
+        if run.steps == 3 and run.refund != "done":
+            return run.with_worker(place, replace(worker, at=REFUNDING), refund="sent")
         if run.steps == 2:
             state = "failed" if rules.keys else "unknown"
             return ended(run, state, owed=True).with_worker(place, idle, **done)
@@ -218,7 +228,7 @@ def redrives(run: Run, rules: Rules) -> Iterator[Move]:
     steps = (3 if run.charges else 1) if run.steps == 2 else run.steps
     steps = 1 if rules.redrives_any and run.refund else steps
     anew = {"generation": 1, "state": "running", "is_due": True, "takes": 0, "cancel": False}
-    yield "redrive", replace(fenced(run), **anew, steps=steps, refund=False, freed=False, owed=False)  # type: ignore[arg-type]
+    yield "redrive", replace(fenced(run), **anew, steps=steps, refund="", freed=False, owed=False)  # type: ignore[arg-type]
 
 
 def broken(run: Run, rules: Rules) -> str:
