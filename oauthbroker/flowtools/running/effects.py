@@ -98,8 +98,8 @@ def adapter_of(flow: ReadyFlow, node: Node) -> Adapter:
 
 
 def sent(way: Adapter | Requests, effect: Effect) -> Any:
-    """Send an effect, and return its answer as JSON. Raises the exceptions of the port: whatever else an adapter raises
-    or returns, the effect may have happened."""
+    """Send an effect, and return its answer as JSON. Raises the exceptions of the port. After any other
+    exception of an adapter, and an answer that is no JSON, the effect may have happened."""
     try:
         answer = way.send(effect)
         json.dumps(answer, allow_nan=False)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-MOST_TAKES = 2  # in the code 5: the model needs no more
+MOST_TAKES = 2  # in the code 5: more show nothing new
 IDLE, WORKS, SENDING, SENT, SETTLES, REFUNDING, REFUNDED = (
     "idle",
     "works",
@@ -238,7 +238,7 @@ def broken(run: Run, rules: Rules) -> str:
     if run.charges > 1 or run.refunds > 1:
         return "I6: an effect happens once"
     if run.refunds > run.charges:
-        return "I7: what was not charged is refunded"
+        return "I7: a refund without a charge"
     if run.state == "succeeded" and (run.charges, run.refunds) != (1, 0):
         return "I7: a success has one charge"
     if run.state == "failed" and run.charges != run.refunds and not run.owed:
