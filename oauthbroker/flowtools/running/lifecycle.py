@@ -1,7 +1,8 @@
 """The states of a run, and each way from one to another. No other module writes `state`, `due`, `failure` or `taken`.
 
-A run that has not ended has a `due` time, at which a process looks at it; so each run ends, whatever happens to the
-process that works on it. Whoever has taken a run has its token, and writes nothing more once another one has it.
+A run that has not ended has a `due` time, at which a process looks at it; so each run ends, also when
+the process that works on it is killed. A process that takes a run gets a token, and writes nothing more once another
+process has taken the run.
 """
 
 from __future__ import annotations
@@ -106,8 +107,8 @@ def take(connection: Connection, run: RunRecord, *, now: float, lease: float, wa
 
 
 def stop(connection: Connection, run: RunRecord, failure: FlowFailed, due: float, **values: Any) -> RunRecord:
-    """Let a run fail, whatever has happened: it goes no step forward any more. One without a step has ended, and gives
-    its key free. Others are `failing` until a process that has its flow has looked at what they owe."""
+    """Let a run fail: it goes no step forward any more. One without a step has ended, and gives
+    its key free. Others are `failing` until a process that has its flow has looked at their charges."""
     why: dict[str, Any] = {"code": failure.code, "message": failure.message}
     if steps(connection, run):
         return change(connection, run, state=FAILING, failure=why, due=due, takes=0, **values)
@@ -115,7 +116,7 @@ def stop(connection: Connection, run: RunRecord, failure: FlowFailed, due: float
 
 
 def _break(connection: Connection, run: RunRecord, now: float) -> None:
-    """End a failing run of which no process can find out what it owes: its version or a text cannot be read."""
+    """End a failing run of which no process can find the charges: its version or a text cannot be read."""
     outside = [each for each in steps(connection, run) if each.attempts and each.state in {DONE, SENT, UNKNOWN}]
     notes = [f"{each.node}: it took effect or may have, and was not undone" for each in outside]
     state = UNKNOWN if any(each.state != DONE for each in outside) else FAILED

@@ -53,6 +53,6 @@ def _changed(row: Any, now: float) -> dict[str, Any]:
     due = None if over else now + _WAITS_SECONDS if waits else row["lease_until"]
     ended = (row["ended"] or row["started"]) if over else None
     kept = {name: value for name, value in row.items() if name in RUN.c and name != "ended"}
-    failure = json.dumps({"owed": True}) if row["state"] == FAILED else None  # what it owes was told in its notes only
+    failure = json.dumps({"owed": True}) if row["state"] == FAILED else None  # its notes alone tell its debts
     fresh = {"origin": "key", "takes": 0, "generation": 0, "freed": 0, "cancel": None, "failure": failure}
     return {**kept, **fresh, "due": due, "ended": ended, **person_of(row["actor"])}

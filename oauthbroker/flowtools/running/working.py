@@ -89,7 +89,7 @@ class Worker:
             return RunResult(run=run.id, state=run.state)  # it may have committed: its row will say more
 
     def _failing(self, run: RunRecord, flow_of: FlowOf, error: BaseException) -> RunRecord | None:
-        """Write that a run fails, whatever was raised, and return it if it owes something. If that cannot be written,
+        """Write that a run fails after any exception, and return it if it owes something. If that cannot be written,
         or it fails already, or the answer of an effect can be asked for again, the run stays due."""
         failure = _failure_of(error)
         if not isinstance(error, FlowFailed):
@@ -141,7 +141,7 @@ class Worker:
         return RunResult(run=run.id, state=SUCCEEDED, output=output, notes=tuple(walk.notes))
 
     def _settle(self, walk: Walk) -> RunResult:
-        """Step 8 of a run that fails: refund what it owes, and write how it ended, and the audit entry with it.
+        """Step 8 of a run that fails: refund its charges, and write how it ended, and the audit entry with it.
 
         One that gives its key free can be called again. The event that started it stays taken: a captured one could be
         sent again.

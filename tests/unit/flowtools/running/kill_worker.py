@@ -1,7 +1,7 @@
 """A process that makes one call again and again, each time in a child that kills itself at the next of its points.
 
-A point is before a statement, before a commit and behind it, and on both sides of an effect. Prints one JSON line for each
-child: the point at which it died, the answer of the repeated call, the rows, the effects and the audit entries.
+A point is before a statement, before a commit and behind it, and on both sides of an effect. Prints one JSON line for
+each child: the point at which it died, the answer of the repeated call, the rows, the effects and the audit entries.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A process that parks a run and lets it go on, each time with a child that kills itself at the next of its points.
 
-First the child makes the call, which parks; then a child goes on after the consent. Prints one JSON line for each child.
+First the child makes the call, which parks; then a child goes on after the consent. Prints one JSON line for each
+child.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Processes that call a tool, go on with runs that are due, and answer consents, and are killed at random.
 
-    python -m tests.unit.flowtools.running.storm_worker URL FOLDER PROCESSES KILLS
+python -m tests.unit.flowtools.running.storm_worker URL FOLDER PROCESSES KILLS
 
-The calls charge a card, ask an API behind a consent, and write rows; some of them fail then, and are refunded. When all kills
-are done, one process brings each run to its end. Prints one JSON line for each run.
+The calls charge a card, ask an API behind a consent, and write rows; some of them fail then, and are refunded. When all
+kills are done, one process brings each run to its end. Prints one JSON line for each run.
 """
 
 from __future__ import annotations

@@ -215,7 +215,9 @@ def test_an_effect_that_may_have_happened_keeps_the_key(world: World, error: Exc
     assert "idempotencyConflict" == world.runs.call(flow, {**CALL, "n": 2}, STAFF).code
 
 
-def test_a_failed_run_is_retried_behind_its_commits_with_another_key_for_what_had_no_effect(world: World) -> None:
+def test_a_failed_run_is_retried_behind_its_commits_and_an_effect_that_did_not_happen_gets_another_key(
+    world: World,
+) -> None:
     nodes = {"a": BEGIN, "b": log("one"), "c": COMMIT, "m": MAIL}
     flow = world.flow(nodes, chain(*nodes), idempotencyKey="input.id")
     world.mail.answers = [EffectRefused("no")]
@@ -245,7 +247,7 @@ def test_an_unknown_run_goes_on_as_a_person_has_found_out(world: World, happened
     assert (["one"], 1 if happened else 2) == (world.texts(), len(world.mail.sent))
 
 
-def test_what_was_refunded_or_began_nothing_or_was_declined_is_not_retried(world: World) -> None:
+def test_a_run_that_was_refunded_or_owes_or_began_nothing_is_not_retried(world: World) -> None:
     nodes = {**PAYS, "f": FAILS}
     flow = world.flow(nodes, chain(*nodes), policies=["paymentRollback"], idempotencyKey="input.id")
     refunded = str(world.runs.call(flow, CALL, STAFF).run)
@@ -281,7 +283,7 @@ def test_an_approved_call_without_a_key_is_not_abandoned(world: World) -> None:
 
 
 @pytest.mark.parametrize("answer", [float("nan"), object(), ValueError("x")], ids=["NaN", "an object", "an error"])
-def test_whatever_an_adapter_answers_the_run_ends(world: World, answer: Any) -> None:
+def test_a_run_ends_after_each_answer_of_an_adapter(world: World, answer: Any) -> None:
     flow = world.flow({"m": MAIL}, [], idempotencyKey="input.id")
     world.mail.answers = [answer]
     result = world.runs.call(flow, CALL, STAFF)

@@ -89,7 +89,7 @@ def ended(world: World, flow: ReadyFlow) -> None:
 @pytest.mark.rule("run-kills", "001-rollback")
 @pytest.mark.parametrize("keys", [True, False], ids=["keys", "no keys"])
 @pytest.mark.parametrize("amount", [1, 13], ids=["succeeds", "fails"])
-def test_a_run_ends_once_whatever_line_raises(world: World, keys: bool, amount: int) -> None:
+def test_a_run_ends_once_after_an_exception_at_any_line(world: World, keys: bool, amount: int) -> None:
     shop = Remembering(takes_keys=keys)
     object.__setattr__(world.runs._ports, "payments", {"stripe": shop})
     flow = world.flow(NODES, chain(*NODES), idempotencyKey="input.id")

@@ -1,5 +1,5 @@
-"""Random flows, random answers of the outside, and processes that die at random points, against a model of the entities:
-nothing half, nothing twice."""
+"""Random flows, random answers of the outside, and processes that die at random points, against a model of the
+entities: nothing half, nothing twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Processes are killed at random amid payments, refunds and consents: nothing twice, nothing lost, each run ends once."""
+"""Processes are killed at random amid payments, refunds and consents: nothing twice, nothing lost, each run ends
+once."""
 
 from __future__ import annotations
 
