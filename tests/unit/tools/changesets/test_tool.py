@@ -50,7 +50,7 @@ async def test_a_model_opens_a_changeset_edits_files_and_commits(desk):
     answer = await tool.commit_changeset(context(), {"changesetId": opened["changesetId"], "message": "a\nb"})
     assert {"status", "baseRef", "newRef", "summary"} == answer.keys()
     assert ("ok", opened["baseRef"]) == (answer["status"], answer["baseRef"])
-    assert "a b\n\nAgent: planner/thread\\n1\nTool-Call: call-1" == git(
+    assert 'a b\n\nAgent: ["planner", "thread\\n1"]\nTool-Call: "call-1"' == git(
         desk.repository, "log", "-1", "--format=%B", "main"
     )
 
