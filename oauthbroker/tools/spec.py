@@ -28,12 +28,14 @@ def _bare(value: Any) -> Any:
 Refs = Annotated[list[Annotated[Ref, BeforeValidator(_bare)]], Field(max_length=1000)]
 
 
-class ToolExportSpec(Tolerant):
-    """One function of a tool. `parameters` is a JSON Schema of type object."""
+class ToolExportSpec(Strict):
+    """One function of a tool. `parameters` is a JSON Schema of type object. A member that is misspelt is refused:
+    without its `parameters`, an export takes any arguments."""
 
     name: Line | None = None
     description: Annotated[str, Field(max_length=10_000)] | None = None
     parameters: dict[str, Any] | None = None
+    auth: Annotated[Any, Field(exclude=True)] = None  # the broker reads it
 
 
 class ToolResourceSpec(Tolerant):

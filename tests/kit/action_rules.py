@@ -29,7 +29,7 @@ ACTION_RULES = {
     "gateway.1-3": "an action without a type fails: as written; decided: as an unknown type, `null`",
     "gateway.2-1": "required fields of four actions: as written",
     "gateway.2-2": "required fields of the other five: decided: the fields without which the action means nothing",
-    "gateway.2-3": "a missing required field is refused at once: as written; decided: `null` is there, and fails as a type",
+    "gateway.2-3": "a missing required field is refused at once: as written; decided: `null` counts as missing",
     "gateway.3-1": "`action_type` is a string of the list: as written",
     "gateway.3-2": "`product_id` is a UUID or `prod_xxx`: as written; decided: xxx is letters, digits, `_` and `-`",
     "gateway.3-3": "`quantity` is an integer from 1: as written; a bool and 1.0 are no integers",

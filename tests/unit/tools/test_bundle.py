@@ -160,6 +160,10 @@ FLAWS = {  # (old, new with @@ at the place, the flaw)
     "another document": ("{nail: {type: string}}", '{nail: {$ref: "https://x.example/y"}}', "no usable JSON Schema 2020-12 of type object"),
     "a limit that is no number": ("errorMessageLimit: 1200", "errorMessageLimit: @@many", None),
     "a limit of nothing": ("errorMessageLimit: 1200", "errorMessageLimit: @@0", None),
+    "a misspelt member of an export": ("      parameters: {type", "      @@paramters: {type", "unknown field"),
+    "an unknown member of an export": ("- name: hold", "- name: hold\n      @@inputSchema: {type: object}", "unknown field"),
+    "an unknown member": ("  errorMessageLimit: 1200", "  @@errorMesageLimit: 1200", "unknown field"),
+    "a misspelt auth of an export": ("- name: hold", "- name: hold\n      @@auht: {scopes: [repo]}", "unknown field"),
     "an unknown isolation": ("  errorMessageLimit: 1200", "  isolation: @@container", None),
 }  # fmt: skip
 
@@ -191,6 +195,7 @@ SWARM_FLAWS = {
     "no such agent": ("agents: [Agent/planner]", "agents: [Agent/planner, @@Agent/writer]", None),
     "no such swarm": ("swarmRef: Swarm/default", "swarmRef: @@Swarm/other", None),
     "no such entry of an extension": ("entry: ./weather.py", "entry: @@./wind.py", "there is no such file"),
+    "an unknown member of an extension": ("config: {city: Seoul}", "@@confg: {city: Seoul}", None),
     "an unknown member": ("systemPrompt: Plan.", "@@systemPromt: Plan.", None),
     "too many steps": ("maxStepsPerTurn: 8", "maxStepsPerTurn: @@1001", None),
 }  # fmt: skip
@@ -211,6 +216,13 @@ def test_the_entry_agent_is_one_of_the_swarm(tmp_path: Path):
     text, place = unmarked(edited(SWARM, ("entryAgent: Agent/planner", "entryAgent: @@Agent/writer")) + writer)
     (problem,) = problems_in(bundle(tmp_path, swarm=text))
     assert ("an agent that this swarm does not list", place) == (problem.what, (problem.line, problem.column))
+
+
+def test_a_misspelt_member_is_refused_with_the_name_that_was_meant(tmp_path: Path):
+    """Without its `parameters`, an export would take any arguments."""
+    (problem,) = problems_in(bundle(tmp_path, tool=edited(TOOL, ("parameters: {type", "paramters: {type"))))
+    assert ("unknown field", "the nearest known name is parameters") == (problem.what, problem.todo)
+    assert "spec.exports[0].paramters" == problem.path
 
 
 def test_all_errors_come_at_once(tmp_path: Path):
