@@ -67,7 +67,7 @@ TOOL_RULES = {
     "002-12.3-1": "a dynamic tool is in the catalog of the next step: as written",
     "002-12.3-2": "step middleware sees and changes dynamic tools in the catalog: as written",
     "002-13.1-1": "`ToolCatalogItem` has name, description, parameters, source: as printed",
-    "002-13.2-1": "the printed catalog: as printed; decided: the source of a dynamic tool is its extension, whatever that claims",
+    "002-13.2-1": "the printed catalog: as printed; decided: the source of a dynamic tool is its extension",
     "002-14.1-1": "the printed Tool `file-system` loads: as written, with `entry` rewritten",
     "002-14.2-1": "the printed Tool `http-fetch` loads: as written, with `entry` rewritten",
     "002-15-1": "`entry` and at least one export are there: as written",

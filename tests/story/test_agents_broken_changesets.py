@@ -107,7 +107,7 @@ async def test_a_revision_that_does_not_start_is_left_and_the_turn_that_made_it_
     assert ["on"] == json.loads(await world.told(other, turn_of(agent="writer"))), "it may not change the bundle"
 
 
-async def test_a_later_revision_is_taken_and_the_model_is_told_no_more(world):
+async def test_a_later_revision_is_taken_and_the_model_is_not_told_any_longer(world):
     changeset = await written(world, **{"notes.py": NOTES + IN_AGENT + "raise OSError\n"})
     await world.told(plan((COMMIT, {"changesetId": changeset})))
     opened, _ = json.loads(await world.told(plan((OPEN, {}))))

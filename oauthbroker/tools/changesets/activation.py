@@ -35,7 +35,7 @@ class Activation:
     relative to the bundle would be in the folder of one revision."""
 
     def __init__(
-        self, broker: Broker, changesets: Changesets, active: Revision, refused: Refusal | None = None
+        self, broker: Broker, changesets: Changesets, active: Revision, *, refused: Refusal | None = None
     ) -> None:
         check_apart(changesets.root, map(Path, broker.bundle.settings.secret_places))
         self._broker, self.changesets = broker, changesets
@@ -134,7 +134,7 @@ async def opened_activation(changesets: Changesets, opens: OpensBroker) -> Async
             revision = last
             broker = await stack.enter_async_context(opens(last.folder))
             note_refused(refused, last.ref)
-        yield broker, Activation(broker, changesets, revision, refused)
+        yield broker, Activation(broker, changesets, revision, refused=refused)
 
 
 def allowed_files(resources: RoomResources, swarm: str, agent: str) -> AllowedFiles:

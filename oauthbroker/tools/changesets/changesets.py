@@ -14,7 +14,6 @@ from oauthbroker.tools.changesets.differences import Changes, ambiguous, changes
 from oauthbroker.tools.changesets.files import Folder, Rejected, read_folder, shown, unfit_name
 from oauthbroker.tools.changesets.git import Busy, Git, GitFailed
 from oauthbroker.tools.changesets.revisions import Revision, Revisions, files_at
-from oauthbroker.tools.changesets.trial import bundle_problems
 from oauthbroker.tools.changesets.worktrees import Worktree, Worktrees
 
 MOST_OPEN: Final = 8  # changesets of one owner
@@ -183,6 +182,8 @@ def open_changesets(
     bundle is judged by its resources and by loading its code. Raises ValueError if a path of `apart_from` (the broker's
     store and key files) shares a parent folder with `root`, and if a work tree of the repository has the branch checked
     out."""
+    from oauthbroker.tools.changesets.trial import bundle_problems  # an agent's process starts without it
+
     check = partial(bundle_problems, hidden=apart_from) if check is None else check
     root, git = root.resolve(), Git(repository.resolve())
     check_apart(root, apart_from)

@@ -41,8 +41,8 @@ async def _loaded(folder: Path, containment: Containment) -> list[str]:
 
 
 async def _told(channel: socket.socket) -> list[str]:
-    """Read what the process tells: what it loads, and at last all problems. If it never comes to that, the part that it
-    was loading is the problem."""
+    """Read the lines of the process: the parts that it loads, and at last all problems. If it never comes to that, the
+    part that it was loading is the problem."""
     said, part = bytearray(), "the bundle"
     end = "ended the process that loaded it"
     try:

@@ -72,7 +72,7 @@ def test_a_bundle_that_would_not_start_has_the_problem_that_names_the_part(tmp_p
     assert re.search(problem, found[0]), found
 
 
-def test_code_that_is_tried_sees_neither_our_environment_nor_what_is_hidden_and_changes_no_file_of_the_bundle(
+def test_code_that_is_tried_sees_neither_our_environment_nor_hidden_files_and_changes_no_file_of_the_bundle(
     tmp_path, monkeypatch
 ):
     secret = tmp_path / "secret"
