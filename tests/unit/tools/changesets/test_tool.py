@@ -83,7 +83,7 @@ TWINS = [
     "\ud800",
     "k\0",
     "é",
-    "é",
+    "e\u0301",
 ]
 ADDRESSES = [*((agent, key) for agent in ("p", "p/a") for key in TWINS), ("p/a/k", ""), ("p", "a/k/")]
 
