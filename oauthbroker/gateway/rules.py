@@ -78,18 +78,23 @@ class ActionRules:
         for forms in (typed, spec.constraints, domain.fields):
             for name, form in forms.items():
                 self._forms.setdefault(name, []).append((form, frozenset(map(key_of, form.enum or ()))))
+        self._items = {
+            name: ActionRules(ActionSpec.model_validate({"requiredFields": it}), domain)
+            for name, it in spec.items.items()
+        }
+        self._known_users = domain.user_types
         self._schema = (lambda _: ()) if spec.json_schema is None else matcher(spec.json_schema)
 
     def failures(self, action: dict[str, Any], inputs: Inputs) -> Iterator[Failure]:
         """Yield the failures in order: (c) required (d) types (e) formats (f) ranges, then (g) business rules."""
-        if in_form := list(self._in_form(action)):
+        if in_form := list(self.forms_broken(action)):
             yield from sorted(in_form, key=lambda each: STAGES.index(each.tag))
         yield from self._in_business(action, inputs)
 
-    def _in_form(self, action: dict[str, Any]) -> Iterator[Failure]:
+    def forms_broken(self, action: dict[str, Any]) -> Iterator[Failure]:
         """Yield the failures of (c) to (f), those of one stage in their order."""
         for name in self._spec.required_fields:
-            if name not in action:
+            if action.get(name) is None:
                 yield Failure(STAGES[0], f"Missing required field: {shown(name)}", name)
         for name, value in action.items():
             for form, allowed in self._forms.get(name, ()):
@@ -101,17 +106,45 @@ class ActionRules:
                 if text := _beyond(form, value, allowed):
                     yield Failure(STAGES[3], f"Field {shown(name)} must {text}", name)
         yield from self._schema(action) if is_json(action) else [Failure(STAGES[1], NO_JSON)]
+        for place, rules, entry in self._entries(action):
+            if type(entry) is dict:
+                yield from (each.inside(place) for each in rules.forms_broken(entry))
+            else:
+                yield Failure(STAGES[1], f"Field {place} must be object, got {type_of(entry)}", place)
+
+    def _entries(self, action: dict[str, Any]) -> Iterator[tuple[str, ActionRules, Any]]:
+        """Yield the entries of the arrays that have rules of their own, each with its place."""
+        for name, rules in self._items.items():
+            listed = action.get(name)
+            yield from (
+                (f"{shown(name)}.{at}", rules, it) for at, it in enumerate(listed if type(listed) is list else ())
+            )
+
+    def rules_broken(self, action: dict[str, Any], inputs: Inputs) -> Iterator[tuple[Failure, bool]]:
+        """Yield the failures of rules, each with whether its rule needs a list."""
+        for rule in self._rules:
+            if holds(rule, action, inputs) is False:
+                yield Failure("BUSINESS_LOGIC_VIOLATION", rule.text, rule.field), bool(rule.list)
+        for place, rules, entry in self._entries(action):
+            yield from ((failed.inside(place), listed) for failed, listed in rules.rules_broken(entry, inputs))
 
     def _in_business(self, action: dict[str, Any], inputs: Inputs) -> Iterator[Failure]:
         """Yield the failures of rules that need a list, then of the user's rights, then of all other rules."""
-        broken = (rule for rule in self._rules if holds(rule, action, inputs) is False)
-        failed = [(Failure("BUSINESS_LOGIC_VIOLATION", it.text, it.field), bool(it.list)) for it in broken]
+        failed = list(self.rules_broken(action, inputs))
         yield from (it for it, is_listed in failed if is_listed)
-        if self._spec.login and inputs.context.get("is_logged_in") is not True:
-            yield Failure("UNAUTHORIZED_ACTION", "Action requires a login")
-        if self._spec.user_types is not None and inputs.context.get("user_type") not in self._spec.user_types:
-            yield Failure("UNAUTHORIZED_ACTION", f"Action requires user_type {' or '.join(self._spec.user_types)}")
+        yield from (Failure("UNAUTHORIZED_ACTION", text) for text in self._without_right(inputs.context))
         yield from (it for it, is_listed in failed if not is_listed)
+
+    def _without_right(self, context: Mapping[str, Any]) -> Iterator[str]:
+        user_type, wanted = context.get("user_type"), self._spec.user_types
+        if self._known_users is not None and user_type is not None and user_type not in self._known_users:
+            yield f"Unknown user_type: {shown(user_type)}"
+        if self._spec.login and context.get("is_logged_in") is not True:
+            yield "Action requires a login"
+        elif self._spec.login and not (type(user_id := context.get("user_id")) is str and user_id):
+            yield "Action requires the user_id of the login"
+        if wanted is not None and user_type not in wanted:
+            yield f"Action requires user_type {' or '.join(wanted)}"
 
 
 def _beyond(form: FieldSpec, value: Any, allowed: frozenset[Any]) -> str:

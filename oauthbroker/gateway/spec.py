@@ -63,25 +63,28 @@ class SameActionsSpec(Strict):
 
 
 class ActionSpec(Strict):
-    """One action: its schema in one of two forms, and its rules."""
+    """One action: its schema in one of two forms, and its rules. `items` are arrays of objects with these required
+    fields, for which the fields and rules of the domain hold, too."""
 
     required_fields: list[Name] = Field(default_factory=list)
     field_types: dict[Name, JsonType] = Field(default_factory=dict)
     constraints: dict[Name, FieldSpec] = Field(default_factory=dict)
     json_schema: dict[str, Any] | None = None
+    items: dict[Name, list[Name]] = Field(default_factory=dict)
     login: bool = False
     user_types: Annotated[list[Name], Field(min_length=1)] | None = None
     rules: list[ConditionSpec] = Field(default_factory=list)
 
 
 class ActionSchemaSpec(Strict):
-    """`fields`, `rules` and `warnings` hold for all actions that have the field."""
+    """`fields`, `rules` and `warnings` hold for all actions that have the field. `user_types` are the only ones."""
 
     actions: Annotated[dict[Name, ActionSpec], Field(min_length=1, max_length=1000)]
     fields: dict[Name, FieldSpec] = Field(default_factory=dict)
     rules: list[ConditionSpec] = Field(default_factory=list)
     warnings: list[ConditionSpec] = Field(default_factory=list)
     same_actions: SameActionsSpec | None = None
+    user_types: Annotated[list[Name], Field(min_length=1)] | None = None
 
 
 class Failure(NamedTuple):
@@ -91,6 +94,10 @@ class Failure(NamedTuple):
     text: str
     field: str | None = None
     more: str = ""
+
+    def inside(self, place: str) -> Failure:
+        """Return the failure as that of an entry at a place of the action."""
+        return self._replace(text=f"{place}: {self.text}", field=f"{place}.{self.field}" if self.field else place)
 
 
 def matcher(schema: Mapping[str, Any]) -> Callable[[Any], list[Failure]]:
@@ -153,6 +160,9 @@ def contradictions(spec: ActionSchemaSpec) -> Iterator[tuple[Place, str, str]]:
         yield from _in_form(("fields", name), form, {form.type})
     for action, it in spec.actions.items():
         place = ("actions", action)
+        for index, name in enumerate(it.user_types or ()):
+            if spec.user_types is not None and name not in spec.user_types:
+                yield (*place, "userTypes", index), "not a type of spec.userTypes", "correct it, or add it there"
         for index, name in enumerate(it.required_fields):
             if name in it.required_fields[:index]:
                 yield (*place, "requiredFields", index), "the same name again", "name it once"

@@ -95,8 +95,8 @@ def default_rulebook() -> Rulebook:
 
 
 def _book(schemas: Any) -> Rulebook:
-    """Return the rulebook of schemas by type. They narrow the default: its types, fields, rules and logins stay. An
-    entry that is no schema is left out, so that no action of its type is valid."""
+    """Return the rulebook of schemas by type. They narrow the default: its types, fields, items, rules and logins stay.
+    An entry that is no schema is left out, so that no action of its type is valid."""
     default, found = default_rulebook(), dict[str, ActionSpec]()
     if schemas is None:
         return default
@@ -106,7 +106,9 @@ def _book(schemas: Any) -> Rulebook:
             spec = ActionSpec.model_validate(entry if is_json(entry) else None, by_name=True, by_alias=False)
             if any(flaws(ActionSchemaSpec(actions={name: spec}))):
                 continue
-            found[name] = spec.model_copy(update={"login": spec.login or ours.login})
+            found[name] = spec.model_copy(
+                update={"login": spec.login or ours.login, "items": {**spec.items, **ours.items}}
+            )
     return Rulebook(default.spec.model_copy(update={"actions": found}), tuple(default.spec.actions))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 
@@ -48,9 +48,11 @@ class CatalogFrozen(RuntimeError):
 class Catalog:
     """Tools by name, in the order in which the model sees them. A step's middleware may change it until `freeze`."""
 
-    def __init__(self, items: Iterable[ToolCatalogItem], *, known: Callable[[str], bool]) -> None:
+    def __init__(
+        self, items: Iterable[ToolCatalogItem], *, registered: Callable[[str], ToolCatalogItem | None]
+    ) -> None:
         self._items = {each.name: each for each in items}
-        self._known = known
+        self._registered = registered
         self._is_frozen = False
 
     def __contains__(self, name: object) -> bool:
@@ -63,12 +65,13 @@ class Catalog:
         return len(self._items)
 
     def add(self, item: ToolCatalogItem) -> None:
-        """Show a tool, in place of the item of its name if there is one. Arguments are checked against the parameters
-        that were registered. Raises KeyError for a tool that the registry does not have, and CatalogFrozen."""
+        """Show a tool, in place of the item of its name if there is one. Its source stays the registered one, and
+        arguments are checked against the parameters that were registered. Raises KeyError for a tool that the registry
+        does not have, and CatalogFrozen."""
         self._check_open()
-        if not self._known(item.name):
+        if (registered := self._registered(item.name)) is None:
             raise KeyError(item.name)
-        self._items[item.name] = item
+        self._items[item.name] = replace(item, source=registered.source)
 
     def remove(self, name: str) -> None:
         """Hide a tool. Idempotent. Raises CatalogFrozen."""

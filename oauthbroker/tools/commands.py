@@ -17,18 +17,13 @@ from urllib.parse import urlsplit
 import typer
 import uvicorn
 
-from oauthbroker import Broker, BrokerError, Code, check_config, open_broker, read_resources
-from oauthbroker.tools.changesets.activation import Activation
+from oauthbroker import Broker, BrokerError, Code, open_broker, read_resources
+from oauthbroker.tools.changesets.activation import opened_activation
 from oauthbroker.tools.changesets.changesets import FAILURES, open_changesets
-from oauthbroker.tools.entries import EntryRefused
-from oauthbroker.tools.isolation.containment import Containment
+from oauthbroker.tools.changesets.trial_worker import LoadingProblems
 from oauthbroker.tools.isolation.places import user_named
-from oauthbroker.tools.isolation.process_tool import ProcessTool
-from oauthbroker.tools.loading import register_tools
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
 from oauthbroker.tools.orchestration.plan import plans_from
-from oauthbroker.tools.registry import RegistrationRefused, Registry
-from oauthbroker.tools.spec import ToolResourceSpec
 
 app = typer.Typer(add_completion=False)
 
@@ -47,23 +42,14 @@ def check(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Import the modules of all tools, and list the names that a model can see. This runs their code, and reads neither
-    secrets nor the store."""
+    """Load all tools, extensions and models as agents do, and list the names of the tools. This runs their code, and
+    reads neither secrets nor the store."""
     resources = read_resources(config, "tools")
-    registry, problems = Registry(), list[str]()
-    for name, each in resources.of("Tool").items():
-        try:
-            register_tools(registry, {name: each.spec}, resources.folder or config, isolate=_process_tool)
-        except (EntryRefused, RegistrationRefused) as refused:
-            problems.append(str(refused))
-    if problems:
+    loading = LoadingProblems(resources, resources.folder or config)
+    if problems := asyncio.run(loading.look()):
         raise BrokerError(Code.CONFIG_INVALID, note="; ".join(problems))
-    names = [each.name for each in registry]
+    names = [each.name for each in loading.registry]
     typer.echo(json.dumps({"tools": names}) if as_json else "\n".join(names))
-
-
-def _process_tool(entry: Path, _spec: ToolResourceSpec, _seconds: float) -> ProcessTool:
-    return ProcessTool(entry=entry, containment=Containment())
 
 
 @app.command("run")
@@ -87,10 +73,8 @@ def run(
 
 
 async def _run(config: Path, workspaces: Path, bundle: tuple[Path, Path] | None, user: int | None) -> None:
-    changesets = open_changesets(*bundle, check_config) if bundle else None
-    opened = changesets.newest() if changesets else None
-    async with open_broker(opened.folder if opened else config) as broker, _api(broker) as address:
-        activation = Activation(broker, changesets, opened) if changesets and opened else None
+    opened = opened_activation(open_changesets(*bundle), open_broker) if bundle else _without_git(config)
+    async with opened as (broker, activation), _api(broker) as address:
         agents = Orchestrator(broker, plans_from(broker), workspaces, address=address, activation=activation, user=user)
         running = asyncio.create_task(agents.run())
         for each in (signal.SIGTERM, signal.SIGINT):
@@ -98,6 +82,12 @@ async def _run(config: Path, workspaces: Path, bundle: tuple[Path, Path] | None,
         await asyncio.wait([running])
         if not running.cancelled():
             running.result()
+
+
+@asynccontextmanager
+async def _without_git(config: Path) -> AsyncIterator[tuple[Broker, None]]:
+    async with open_broker(config) as broker:
+        yield broker, None
 
 
 class _ApiServer(uvicorn.Server):

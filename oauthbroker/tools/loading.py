@@ -1,18 +1,24 @@
-"""Load the tools of a bundle into a registry. This runs their modules."""
+"""Load the tools, extensions and models of a bundle. This runs their modules."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker.tools.call_life import MOST_SECONDS, SECONDS
-from oauthbroker.tools.catalog import ToolCatalogItem, ToolSource
-from oauthbroker.tools.entries import HANDLERS, entry_file, entry_object, loading
+from oauthbroker.tools.catalog import ToolCatalogItem
+from oauthbroker.tools.entries import HANDLERS, REGISTER, EntryRefused, entry_file, entry_object, loading
+from oauthbroker.tools.extension_api import Config, ExtensionFailed, ExtensionHost, InstanceValues, register_all
+from oauthbroker.tools.model_port import Model
+from oauthbroker.tools.pipeline import Pipeline
 from oauthbroker.tools.registry import IsolatedTool, RegistrationRefused, Registry
 from oauthbroker.tools.spec import ToolExportSpec, ToolResourceSpec
 
 Isolate = Callable[[Path, ToolResourceSpec, float], IsolatedTool]
+REFUSALS: Final = (EntryRefused, RegistrationRefused, ExtensionFailed)
+PYTHON: Final = "python"  # a provider: the model is the object `model` of a Python file of the bundle
 _OWN_SECONDS: Final = {"base:bash": 130.0, "base:agents": MOST_SECONDS}  # by entry: their handlers end a little earlier
 
 
@@ -53,6 +59,63 @@ def _seconds_of(spec: ToolResourceSpec, export: ToolExportSpec) -> float:
 
 
 def _item(name: str, export: ToolExportSpec) -> ToolCatalogItem:
-    source = ToolSource(type="config", name=name)
     full = f"{name}__{export.name}"
-    return ToolCatalogItem(name=full, description=export.description, parameters=export.parameters, source=source)
+    return ToolCatalogItem(name=full, description=export.description, parameters=export.parameters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """A model: its provider, its name there, its key, and what goes into each request."""
+
+    provider: str
+    name: str
+    api_key: str | None = field(repr=False)
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedAgent:
+    """The tools, middlewares and model of one agent."""
+
+    model: Model
+    registry: Registry = field(default_factory=Registry)
+    pipeline: Pipeline = field(default_factory=Pipeline)
+
+
+async def load_agent(
+    tools: Mapping[str, ToolResourceSpec],
+    extensions: Sequence[tuple[str, str, Config]],
+    model: ModelConfig,
+    folder: Path,
+    *,
+    values: InstanceValues,
+    isolate: Isolate | None = None,
+) -> LoadedAgent:
+    """Run the modules of an agent's tools, model and extensions, each by name, entry and configuration. Raises one of
+    REFUSALS."""
+    agent = LoadedAgent(model=load_model(model, folder))
+    register_tools(agent.registry, tools, folder, isolate=isolate)
+    found = [
+        (name, config, entry_object(f"Extension/{name}", entry, folder, REGISTER, callable))
+        for name, entry, config in extensions
+    ]
+    await register_all(
+        found, ExtensionHost(pipeline=agent.pipeline, register_tool=agent.registry.register, values=values)
+    )
+    return agent
+
+
+def load_model(config: ModelConfig, folder: Path) -> Model:
+    """Return a model; one of the provider `python` by running its file. Raises EntryRefused."""
+    if config.provider != PYTHON:
+        from oauthbroker.tools.model_adapter import adapted
+
+        try:
+            return adapted(config.provider, config.name, config.api_key, config.params)
+        except Exception as error:  # noqa: BLE001  (of the library, whose text may hold the key)
+            fault = f"the provider {config.provider!r} has no usable model {config.name!r}: {type(error).__name__}"
+        raise EntryRefused(fault)
+    found: Model = entry_object(
+        "the model", config.name, folder, "model", lambda it: callable(getattr(it, "complete", None))
+    )
+    return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal, Protocol
 
 from oauthbroker.tools.call_life import MOST_SECONDS, SECONDS
-from oauthbroker.tools.catalog import Catalog, ToolCatalogItem
+from oauthbroker.tools.catalog import Catalog, ToolCatalogItem, ToolSource
 from oauthbroker.tools.context import Json, ToolContext, ToolHandler
 from oauthbroker.tools.names import SEPARATOR, is_export_name, is_resource_name, parse_tool_name
 from oauthbroker.tools.parameters import FlawsOf, SchemaRefused, compiled
@@ -25,6 +25,7 @@ class IsolatedTool(Protocol):
 
 
 Handler = ToolHandler | IsolatedTool
+_SOURCES: Final[Mapping[str, Literal["config", "extension"]]] = {"Tool": "config", "Extension": "extension"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,12 @@ class Registry:
         if flaw:
             raise RegistrationRefused(f"{owner} cannot register {item.name!r}: {flaw}")
         tool = RegisteredTool(
-            item=item, handler=handler, owner=owner, flaws_of=flaws_of, message_limit=limit, seconds=seconds
+            item=replace(item, source=_source(item.source, owner)),
+            handler=handler,
+            owner=owner,
+            flaws_of=flaws_of,
+            message_limit=limit,
+            seconds=seconds,
         )
         self._tools[item.name] = tool
         return tool
@@ -115,4 +121,14 @@ class Registry:
         all tools that extensions have registered so far."""
         owners = {f"Tool/{name}" for name in tools}
         shown = [each.item for each in self if each.is_dynamic or each.owner in owners]
-        return Catalog(shown, known=self._tools.__contains__)
+        return Catalog(shown, registered=lambda name: None if (it := self.find(name)) is None else it.item)
+
+
+def _source(given: ToolSource | None, owner: str) -> ToolSource | None:
+    """Return where a tool comes from: its owner. An extension may say that an MCP server is behind its tool."""
+    kind, _, name = owner.partition("/")
+    if kind == "Extension" and given is not None and given.type == "mcp":
+        return replace(given, name=name, extension_name=name)
+    if kind in _SOURCES and name:
+        return ToolSource(type=_SOURCES[kind], name=name)
+    return given

@@ -30,13 +30,15 @@ def _bare(value: Any) -> Any:
 Refs = Annotated[list[Annotated[Ref, BeforeValidator(_bare)]], Field(max_length=1000)]
 
 
-class ToolExportSpec(Tolerant):
-    """One function of a tool. `parameters` is a JSON Schema of type object. `timeoutSeconds` is the time of a call."""
+class ToolExportSpec(Strict):
+    """One function of a tool. `parameters` is a JSON Schema of type object, `timeoutSeconds` the time of a call. A
+    member that is misspelt is refused: without its `parameters`, an export takes any arguments."""
 
     name: Line | None = None
     description: Annotated[str, Field(max_length=10_000)] | None = None
     parameters: dict[str, Any] | None = None
     timeout_seconds: Seconds | None = None
+    auth: Annotated[Any, Field(exclude=True)] = None  # the broker reads it
 
 
 class ToolResourceSpec(Tolerant):

@@ -64,8 +64,9 @@ class TurnHost(Protocol):
     @property
     def journal(self) -> CallJournal | None: ...
 
-    async def step_config(self) -> None:
-        """Begin a step, at the safe point. Raises ConfigurationChanged if there is a newer configuration."""
+    async def step_config(self) -> Sequence[Mapping[str, Any]]:
+        """Begin a step, at the safe point. Return the blocks that tell the model of its configuration. Raises
+        ConfigurationChanged if there is a newer configuration."""
         ...
 
     async def pending(self) -> Mapping[str, Any] | None:
@@ -123,13 +124,14 @@ class TurnLoop:
         return TurnResult(text, self._conversation.steps, ToolError(message=text, name="TurnError", code=code))
 
     async def _step(self, turn: TurnContext) -> None:
-        await self._host.step_config()
-        pending = await self._host.pending()
+        blocks = [*await self._host.step_config()]
+        if (pending := await self._host.pending()) is not None:
+            blocks.append(pending)
         context = StepContext(
             turn=turn,
             index=self._conversation.steps,
             tool_catalog=self._parts.registry.catalog(self._parts.tools),
-            blocks=[] if pending is None else [dict(pending)],
+            blocks=[dict(each) for each in blocks],
         )
         await self._parts.pipeline.run("step", context, self._asked_and_called)
         turn.messages = self._conversation.messages

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oauthbroker import Broker, Turn, TurnAuth, check_config, open_broker
+from oauthbroker import Broker, Turn, TurnAuth, open_broker
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.observability.logging import json_log
@@ -106,7 +106,7 @@ async def agent_world(
     changesets = opened = None
     if in_git:
         repository = bare_repository(folder / "git", {each.name: each.read_text("utf-8") for each in config.iterdir()})
-        changesets = open_changesets(repository, folder / "bundle/system", check_config)
+        changesets = open_changesets(repository, folder / "bundle/system")
         opened = changesets.newest()
         config = opened.folder
     log = json_log(io.StringIO(), clock)

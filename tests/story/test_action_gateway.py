@@ -61,7 +61,7 @@ async def test_the_route_answers_as_python_does(harness: Harness) -> None:
     body: dict[str, Any] = {
         "action_requests": [CART, {"action_type": "X"}],
         "available_products": ["prod_2"],
-        "user_context": {"is_logged_in": True},
+        "user_context": {"is_logged_in": True, "user_id": "u1"},
     }
     for caller in (api.runtime, tool):
         answer = await caller.post(PATH, body)

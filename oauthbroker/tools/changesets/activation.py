@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from oauthbroker import Broker, BrokerError, RoomResources
 from oauthbroker.tools.audit_types import BundleActivated
@@ -13,20 +15,44 @@ from oauthbroker.tools.changesets.allowed import AllowedFiles
 from oauthbroker.tools.changesets.changesets import FAILURES, Changesets, check_apart
 from oauthbroker.tools.changesets.revisions import Revision
 
+OpensBroker = Callable[[Path], AbstractAsyncContextManager[Broker]]
 _LOG: Final = logging.getLogger("oauthbroker.tools.changesets")
+_MEND: Final = "The newest revision of the bundle is not used. Open a changeset, correct it and commit."
+
+
+class Refusal(NamedTuple):
+    """A revision that is not used, and why."""
+
+    revision: str
+    reason: str
 
 
 class Activation:
-    """Makes the newest revision the configuration of a broker. `active` is the revision that it was opened with.
+    """Makes the newest revision the configuration of a broker, and goes back to one that has run if it does not start.
+    `active` is the revision that the broker was opened with, `refused` a newer one that it could not be opened with.
 
     Raises ValueError if the broker's store, or one of its keys, lies beside the changesets: a `store.root` that is
     relative to the bundle would be in the folder of one revision."""
 
-    def __init__(self, broker: Broker, changesets: Changesets, active: Revision) -> None:
+    def __init__(
+        self, broker: Broker, changesets: Changesets, active: Revision, *, refused: Refusal | None = None
+    ) -> None:
         check_apart(changesets.root, map(Path, broker.bundle.secret_places))
         self._broker, self.changesets = broker, changesets
-        self._active = self._refused = active.ref
+        self._active, self._before, self._refused = active, active, refused
+        self._ran: dict[tuple[str, ...], str] = {}
         self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def active(self) -> str:
+        return self._active.ref
+
+    @property
+    def block(self) -> dict[str, str] | None:
+        """Return the block that tells a model of the newest revision, as long as that is not used."""
+        if self._refused is None:
+            return None
+        return {"type": "bundle.refused", **self._refused._asdict(), "active": self.active, "message": _MEND}
 
     async def at_step_config(self) -> bool:
         """Return whether a newer revision has become active. Call it before a step reads its configuration. A revision
@@ -37,17 +63,78 @@ class Activation:
             except FAILURES as error:
                 _LOG.warning("the newest revision of the bundle cannot be read: %s", type(error).__name__)
                 return False
-            if newest.ref in {self._active, self._refused}:
+            if newest.ref == self.active or (self._refused and newest.ref == self._refused.revision):
                 return False
+            before = self._active
             try:
-                self._broker.audit(BundleActivated(revision=newest.ref))
-                await self._broker.reload(newest.folder)
+                await self._activate(newest)
             except BrokerError as error:
-                self._refused = newest.ref
-                _LOG.error("revision %s is refused: %s", newest.ref, error.code.value)
+                self._refuse(Refusal(newest.ref, f"its configuration is refused: {error.code.value}"))
                 return False
-            self._active = newest.ref
+            self._before, self._refused = before, None
             return True
+
+    async def has_run(self, agent: tuple[str, ...], revision: str) -> None:
+        """Note that an agent has begun a step with a revision."""
+        if self._ran.get(agent) == revision:
+            return
+        try:
+            await asyncio.to_thread(self.changesets.ran, revision, agent)
+        except FAILURES as error:
+            _LOG.warning("git cannot note which revision has run: %s", type(error).__name__)
+            return
+        self._ran[agent] = revision
+
+    async def go_back(self, agent: tuple[str, ...], revision: str, reason: str) -> bool:
+        """Activate the revision with which an agent ran last, because its process does not start with this one. Return
+        whether another revision is active now."""
+        async with self._one_at_a_time:
+            if revision != self.active:
+                return True  # for another agent, meanwhile
+            try:
+                last = await asyncio.to_thread(self.changesets.last_ran, agent) or self._before
+                if last.ref == revision:
+                    return False
+                await self._activate(last)
+            except (BrokerError, *FAILURES) as error:
+                _LOG.error("the bundle cannot go back from revision %s: %s", revision, type(error).__name__)
+                return False
+            self._refuse(Refusal(revision, reason))
+            self._before = last
+            return True
+
+    async def _activate(self, revision: Revision) -> None:
+        self._broker.audit(BundleActivated(revision=revision.ref))
+        await self._broker.reload(revision.folder)
+        self._active = revision
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self._refused = refusal
+        note_refused(refusal, self.active)
+
+
+def note_refused(refusal: Refusal, active: str) -> None:
+    """Log that a revision is not used."""
+    _LOG.error("revision %s is refused: %s. Revision %s stays active.", *refusal, active)
+
+
+@asynccontextmanager
+async def opened_activation(changesets: Changesets, opens: OpensBroker) -> AsyncIterator[tuple[Broker, Activation]]:
+    """Open a broker with the newest revision; if it is refused, with the last that has run. Raises BrokerError if there
+    is none of these, and one of FAILURES."""
+    revision, refused = changesets.newest(), None
+    async with AsyncExitStack() as stack:
+        try:
+            broker = await stack.enter_async_context(opens(revision.folder))
+        except BrokerError as error:
+            last = changesets.last_ran()
+            if last is None or last.ref == revision.ref:
+                raise
+            refused = Refusal(revision.ref, f"its configuration is refused: {error.code.value}")
+            revision = last
+            broker = await stack.enter_async_context(opens(last.folder))
+            note_refused(refused, last.ref)
+        yield broker, Activation(broker, changesets, revision, refused=refused)
 
 
 def allowed_files(resources: RoomResources, swarm: str, agent: str) -> AllowedFiles:

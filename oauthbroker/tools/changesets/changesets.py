@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from oauthbroker.tools.changesets.allowed import AllowedFiles
 from oauthbroker.tools.changesets.differences import Changes, ambiguous, changes, conflicts
-from oauthbroker.tools.changesets.files import File, Folder, Rejected, read_folder, shown, unfit_name
+from oauthbroker.tools.changesets.files import Folder, Rejected, read_folder, shown, unfit_name
 from oauthbroker.tools.changesets.git import Busy, Git, GitFailed
 from oauthbroker.tools.changesets.revisions import Revision, Revisions, files_at
 from oauthbroker.tools.changesets.worktrees import Worktree, Worktrees
 
 MOST_OPEN: Final = 8  # changesets of one owner
+MOST_TRIES: Final = 5  # of one commit, while others are committed
+_REF: Final = "git:"
 ChecksBundle = Callable[[Path], Sequence[str]]
 FAILURES: Final = (GitFailed, Busy, OSError)
 
@@ -66,22 +69,31 @@ class Changesets:
         """Make a revision of a changeset, and close it. A changeset that is rejected or has failed stays open, for
         another try. Raises ChangesetRefused and, before anything is done, one of FAILURES."""
         worktree = self._found(changeset, owner)
+        reason = "other changesets were committed meanwhile, again and again: commit it again"
         try:
-            with self._git.locked():
-                commit = self._commit(worktree, allowed, message)
-                if commit.status == "ok":
-                    self.worktrees.close(worktree)
+            for _ in range(MOST_TRIES):
+                if (commit := self._tried(worktree, allowed, message)) is not None:
+                    return commit
         except FAILURES as error:
             reason = str(error) if isinstance(error, GitFailed) else type(error).__name__
-            return Commit(status="failed", base=worktree.base, problems=[reason])
-        return commit
+        return Commit(status="failed", base=worktree.base, problems=[reason])
+
+    def ran(self, revision: str, agent: Sequence[str]) -> None:
+        """Note in git that an agent has run with a revision."""
+        with self._git.locked():
+            self.revisions.note_ran(revision.removeprefix(_REF), agent)
+
+    def last_ran(self, agent: Sequence[str] = ()) -> Revision | None:
+        """Return the last revision with which an agent has run; without a name, any agent."""
+        with self._git.locked():
+            commit = self.revisions.last_ran(agent)
+            return None if commit is None else self._revision(commit)
 
     def newest(self) -> Revision:
         """Return the newest revision. The turn loop calls this at `step.config`, and nowhere else: that is the safe
         point at which a commit becomes active."""
         with self._git.locked():
-            commit = self.revisions.newest()
-            return Revision(ref(commit), self.revisions.folder(commit))
+            return self._revision(self.revisions.newest())
 
     def recover(self) -> None:
         """Remove what a crash left. Call it before the first step, while no step of this runtime uses a revision."""
@@ -110,7 +122,33 @@ class Changesets:
                 return each
         raise ChangesetRefused("no changeset of this agent has this id: it was committed, or never opened")
 
-    def _commit(self, worktree: Worktree, allowed: AllowedFiles, message: str) -> Commit:
+    def _revision(self, commit: str) -> Revision:
+        return Revision(ref(commit), self.revisions.folder(commit))
+
+    def _tried(self, worktree: Worktree, allowed: AllowedFiles, message: str) -> Commit | None:
+        """Propose a revision, judge it, and accept it; None if the branch has moved meanwhile. The lock is free while
+        it is judged: that runs its code, and every step of every agent asks for the newest revision."""
+        with self._git.locked():
+            commit = self._proposed(worktree, allowed, message)
+            if commit.status == "ok" and commit.new == self.revisions.newest():
+                self.worktrees.close(worktree)
+                return commit
+            if commit.status != "ok":
+                return commit
+            tip, folder = self.revisions.newest(), self.revisions.folder(commit.new)
+        problems = [each.replace(f"{folder}/", "") for each in self.check(folder)]
+        with self._git.locked():
+            if problems:
+                self.revisions.drop_proposed(worktree.id)
+                return replace(commit, status="rejected", new="", problems=problems)
+            if self.revisions.newest() != tip:
+                return None
+            self.revisions.accept(worktree.id, tip, commit.new)
+            self.worktrees.close(worktree)
+            return commit
+
+    def _proposed(self, worktree: Worktree, allowed: AllowedFiles, message: str) -> Commit:
+        """Return the commit that a changeset would become: without changes, the newest revision."""
         found = read_folder(worktree.folder)
         ours, base, tip = found.files, files_at(self._git, worktree.base), self.revisions.newest()
         newest = files_at(self._git, tip)
@@ -121,34 +159,32 @@ class Changesets:
         moved = [*conflicts(made.paths, base, ours, newest), *ambiguous(merged)]
         if rejected := _rejected(found, made, allowed, moved):
             return replace(judged, rejected=rejected)
-        if not pending:
-            return replace(judged, status="ok", new=tip)
-        return self._checked(worktree, tip, {path: ours.get(path) for path in pending}, message, judged)
-
-    def _checked(
-        self, worktree: Worktree, tip: str, files: dict[str, File | None], message: str, judged: Commit
-    ) -> Commit:
-        """Write the commit, judge the bundle that it makes, and accept it."""
-        commit = self.revisions.propose(worktree.id, tip, files, message)
-        folder = self.revisions.folder(commit)
-        if problems := [each.replace(f"{folder}/", "") for each in self.check(folder)]:
-            self.revisions.drop_proposed()
-            return replace(judged, problems=problems)
-        self.revisions.accept(worktree.id, tip, commit)
-        return replace(judged, status="ok", new=commit)
+        new = tip
+        if pending:
+            new = self.revisions.propose(worktree.id, tip, {path: ours.get(path) for path in pending}, message)
+        return replace(judged, status="ok", new=new)
 
 
 def ref(commit: str) -> str:
     """Return how a revision is named in answers."""
-    return f"git:{commit}"
+    return f"{_REF}{commit}"
 
 
 def open_changesets(
-    repository: Path, root: Path, check: ChecksBundle, *, apart_from: Sequence[Path] = (), branch: str = "main"
+    repository: Path,
+    root: Path,
+    check: ChecksBundle | None = None,
+    *,
+    apart_from: Sequence[Path] = (),
+    branch: str = "main",
 ) -> Changesets:
-    """Return the changesets of a bare repository, with worktrees and revisions below `root`. Raises ValueError if a
-    path of `apart_from` (`broker.bundle.secret_places`) shares a parent folder with `root`, and if a work tree of
-    the repository has the branch checked out."""
+    """Return the changesets of a bare repository, with worktrees and revisions below `root`. Without a `check`, a
+    bundle is judged by its resources and by loading its code. Raises ValueError if a path of `apart_from`
+    (`broker.bundle.secret_places`) shares a parent folder with `root`, and if a work tree of the repository has the
+    branch checked out."""
+    from oauthbroker.tools.changesets.trial import bundle_problems  # an agent's process starts without it
+
+    check = partial(bundle_problems, hidden=apart_from) if check is None else check
     root, git = root.resolve(), Git(repository.resolve())
     check_apart(root, apart_from)
     if f"branch refs/heads/{branch}" in git.lines("worktree", "list", "--porcelain", "-z"):

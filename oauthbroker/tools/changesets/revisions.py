@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +16,7 @@ from oauthbroker.tools.changesets.files import File, shown, write_folder
 from oauthbroker.tools.changesets.git import Git, GitFailed
 
 _PROPOSED: Final = "refs/changesets/"
+_RAN: Final = "refs/ran/"
 _NO_PARTS: Final = frozenset({"", ".", "..", ".git"})
 _MODES: Final = {"100644": False, "100755": True}
 
@@ -53,12 +56,21 @@ class Revisions:
 
     def accept(self, name: str, parent: str, commit: str) -> None:
         """Make a proposed commit the newest revision, if `parent` still is. Raises GitFailed if it is not."""
-        ends = f"update refs/heads/{self.branch} {commit} {parent}\ndelete {_PROPOSED}{name} {commit}\n"
+        ends = f"update refs/heads/{self.branch} {commit} {parent}\ndelete {_PROPOSED}{name}\n"
         self.git("update-ref", "--stdin", stdin=f"start\n{ends}prepare\ncommit\n".encode())
 
-    def drop_proposed(self) -> None:
-        """Remove proposed commits that were not accepted."""
-        refs = self.git.line("for-each-ref", "--format=delete %(refname)", _PROPOSED)
+    def note_ran(self, commit: str, agent: Sequence[str]) -> None:
+        """Point the refs of an agent, and of all agents, at a revision with which it has run."""
+        refs = [f"update {_ran(each)} {commit}\n" for each in (agent, ())]
+        self.git("update-ref", "--stdin", stdin="".join(refs).encode())
+
+    def last_ran(self, agent: Sequence[str]) -> str | None:
+        """Return the id of the last revision with which an agent has run; of an empty name, any agent."""
+        return self.git.line("for-each-ref", "--format=%(objectname)", _ran(agent)) or None
+
+    def drop_proposed(self, name: str = "") -> None:
+        """Remove a proposed commit; without a name, all that were not accepted."""
+        refs = self.git.line("for-each-ref", "--format=delete %(refname)", f"{_PROPOSED}{name}")
         self.git("update-ref", "--stdin", stdin=f"{refs}\n".encode() if refs else b"")
 
     def folder(self, commit: str) -> Path:
@@ -79,6 +91,11 @@ class Revisions:
         for folder in self.root.iterdir() if alone else ():
             if folder.name != newest:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ran(agent: Sequence[str]) -> str:
+    """Return the ref of an agent's last revision. Names are free texts, and a ref is not."""
+    return f"{_RAN}{sha256(json.dumps(agent).encode()).hexdigest()}"
 
 
 def files_at(git: Git, revision: str) -> dict[str, File]:

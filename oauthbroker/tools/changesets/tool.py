@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,12 +13,14 @@ from typing import Final
 from oauthbroker.tools.catalog import ToolCatalogItem, ToolSource
 from oauthbroker.tools.changesets.allowed import AllowedFiles
 from oauthbroker.tools.changesets.changesets import Changesets, ref
-from oauthbroker.tools.context import Json, ToolContext
+from oauthbroker.tools.context import Json, ToolContext, ToolHandler
 from oauthbroker.tools.names import SWARM_BUNDLE, ToolName
 from oauthbroker.tools.registry import Registry
 
 MOST_MESSAGE: Final = 500
-CHANGESET_SECONDS: Final = 600.0  # of a call: a commit checks the whole bundle
+CHANGESET_SECONDS: Final = 600.0  # of a call: a commit loads the whole bundle
+MOST_LOGGED: Final = 5  # files and problems of one commit
+_LOG: Final = logging.getLogger("oauthbroker.tools.changesets")
 _SOURCE: Final = ToolSource(type="config", name=SWARM_BUNDLE)
 
 OPEN: Final = ToolCatalogItem(
@@ -41,29 +45,45 @@ COMMIT: Final = ToolCatalogItem(
 )
 
 
+def register_exports(registry: Registry, opens: ToolHandler, commits: ToolHandler) -> None:
+    """Register both exports. Raises RegistrationRefused if an extension has taken a name."""
+    registry.register(OPEN, opens, owner="the runtime", seconds=CHANGESET_SECONDS)
+    registry.register(COMMIT, commits, owner="the runtime", seconds=CHANGESET_SECONDS)
+
+
 @dataclass(frozen=True, slots=True)
 class BundleEditor:
-    """An agent instance as the owner of changesets. `name` is printable, because git keeps it in one line."""
+    """An agent instance as the owner of changesets. `names` are its address, such as agent, swarm and instance key."""
 
     changesets: Changesets
-    name: str
+    names: tuple[str, ...]
     allowed: AllowedFiles
+
+    @property
+    def owner(self) -> str:
+        """Return the names as one text that no other names have."""
+        return json.dumps(self.names)
 
     async def folders(self) -> list[Path]:
         """Return the folders of the changesets that it has open."""
-        return await asyncio.to_thread(self.changesets.folders, self.name)
+        return await asyncio.to_thread(self.changesets.folders, self.owner)
 
     async def open(self) -> Json:
         """Answer `{changesetId, baseRef, workdir, hint}`."""
-        opened = await asyncio.to_thread(self.changesets.open, self.name)
+        opened = await asyncio.to_thread(self.changesets.open, self.owner)
         hint = {"bundleRootInWorkdir": ".", "allowedFiles": asdict(self.allowed)}
         return {"changesetId": opened.id, "baseRef": ref(opened.base), "workdir": str(opened.folder), "hint": hint}
 
     async def commit(self, given: Mapping[str, Json], tool_call_id: str) -> Json:
         """Answer `{status, baseRef, newRef, summary}`, with `rejected` files and `problems` where there are some."""
-        subject = " ".join(str(given.get("message", "")).split())[:MOST_MESSAGE] or "Change the bundle"
-        message = f"{subject}\n\nAgent: {self.name}\nTool-Call: {tool_call_id}\n"
-        commit = await asyncio.to_thread(self.changesets.commit, given["changesetId"], self.name, self.allowed, message)
+        subject = printable(" ".join(str(given.get("message", "")).split())[:MOST_MESSAGE]) or "Change the bundle"
+        message = f"{subject}\n\nAgent: {self.owner}\nTool-Call: {json.dumps(tool_call_id)}\n"
+        commit = await asyncio.to_thread(
+            self.changesets.commit, given["changesetId"], self.owner, self.allowed, message
+        )
+        if commit.status != "ok":
+            facts = [*(each.file for each in commit.rejected), *commit.problems]
+            _LOG.warning("a changeset of %s is %s: %s", self.names[0], commit.status, "; ".join(facts[:MOST_LOGGED]))
         return commit.to_json()
 
 
@@ -77,12 +97,11 @@ class SwarmBundleTool:
 
     def register(self, registry: Registry) -> None:
         """Register both exports. They are in every catalog that is made from then on."""
-        for item, handler in ((OPEN, self.open_changeset), (COMMIT, self.commit_changeset)):
-            registry.register(item, handler, owner="the runtime", seconds=CHANGESET_SECONDS)
+        register_exports(registry, self.open_changeset, self.commit_changeset)
 
     def folders(self, ctx: ToolContext) -> Sequence[Path]:
         """Return the folders of the changesets that the agent of a call has open. Blocks."""
-        return self.changesets.folders(self._editor(ctx).name)
+        return self.changesets.folders(self._editor(ctx).owner)
 
     async def open_changeset(self, ctx: ToolContext, _given: Mapping[str, Json]) -> Json:
         return await self._editor(ctx).open()
@@ -91,10 +110,9 @@ class SwarmBundleTool:
         return await self._editor(ctx).commit(given, ctx.tool_call_id)
 
     def _editor(self, ctx: ToolContext) -> BundleEditor:
-        name = printable(f"{ctx.agent_name}/{ctx.instance_key}")
-        return BundleEditor(self.changesets, name, self.allowed_of(ctx.agent_name))
+        return BundleEditor(self.changesets, (ctx.agent_name, ctx.instance_key), self.allowed_of(ctx.agent_name))
 
 
-def printable(name: str) -> str:
-    """Return a name with its control characters escaped."""
-    return name.encode("unicode_escape").decode("ascii")
+def printable(text: str) -> str:
+    """Return a text with its control characters and halves of characters escaped."""
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)

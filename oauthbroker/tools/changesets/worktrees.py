@@ -6,6 +6,7 @@ an unlocked one was left by a crash while it was opened.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tempfile
@@ -43,7 +44,7 @@ class Worktrees:
         self.git("worktree", "add", "--detach", "--no-checkout", str(folder), base)
         (folder / ".git").unlink()
         write_folder(folder, files_at(self.git, base))
-        self.git("worktree", "lock", "--reason", owner, str(folder))
+        self.git("worktree", "lock", "--reason", json.dumps(owner), str(folder))
         return Worktree(id=folder.name, base=base, owner=owner, folder=folder)
 
     def all(self) -> list[Worktree]:
@@ -73,4 +74,14 @@ class Worktrees:
         folder = Path(about.get("worktree", ""))
         if "locked" not in about or folder.parent != self.root or not _ID.fullmatch(folder.name):
             return []
-        return [Worktree(id=folder.name, base=about["HEAD"], owner=about["locked"], folder=folder)]
+        owner = _owner(about["locked"])
+        return [Worktree(id=folder.name, base=about["HEAD"], owner=owner, folder=folder)]
+
+
+def _owner(reason: str) -> str:
+    """Return the owner of a worktree from the reason of its lock. Git trims reasons and ends them at a newline, so an
+    owner is written as JSON. A reason that is none belongs to no owner of today."""
+    try:
+        return str(json.loads(reason))
+    except ValueError:
+        return ""

@@ -141,13 +141,14 @@ def _output(line: bytes) -> Json:
         case {"output": output}:
             return output
         case {"error": {"name": str(name), "message": str(message)} as error}:
-            suggestion, code = error.get("suggestion"), error.get("code")
+            code, suggestion, help_url = map(error.get, ("code", "suggestion", "helpUrl"))
             own = isinstance(code, str) and code not in set(ToolCode)  # the codes of the runtime are not for a tool
             raise ToolFailure(
                 message,
                 name=name[:100],
                 code=code if own else ToolCode.TOOL,
                 suggestion=suggestion if isinstance(suggestion, str) else None,
+                help_url=help_url if isinstance(help_url, str) else None,
             )
     raise ToolFailure("the process wrote something else than a result", name="ToolAnswerInvalid")
 

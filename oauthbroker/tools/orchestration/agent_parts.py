@@ -11,45 +11,41 @@ from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker.tools.calls import ToolCalls
-from oauthbroker.tools.entries import REGISTER, entry_object
-from oauthbroker.tools.extension_api import ExtensionHost, InstanceValues, register_all
+from oauthbroker.tools.extension_api import InstanceValues
 from oauthbroker.tools.isolation.containment import NO_SANDBOX, CallLimits, Containment, detect_containment
 from oauthbroker.tools.isolation.process_tool import LendsAccess, ProcessTool, no_access
-from oauthbroker.tools.loading import Isolate, register_tools
-from oauthbroker.tools.model_port import Model
-from oauthbroker.tools.pipeline import Pipeline
-from oauthbroker.tools.registry import RegistrationRefused, Registry
+from oauthbroker.tools.loading import Isolate, ModelConfig, load_agent
+from oauthbroker.tools.registry import RegistrationRefused
 from oauthbroker.tools.spec import ToolResourceSpec
 from oauthbroker.tools.turn_loop import AgentParts
 
 LOG: Final = logging.getLogger("oauthbroker.tools.agent")
-PYTHON: Final = "python"  # a provider: the model is the object `model` of a Python file of the bundle
 
 
 async def parts_of(
     config: Mapping[str, Any], workdir: Path, values: InstanceValues, lend: LendsAccess = no_access
 ) -> AgentParts:
     """Return the parts of an agent from its configuration. Runs the modules of its tools and extensions. `lend` gives
-    calls of isolated tools a turn token. Raises EntryRefused, RegistrationRefused and ExtensionFailed."""
+    calls of isolated tools a turn token. Raises what `load_agent` raises."""
     folder = Path(config["folder"])
-    registry, pipeline = Registry(), Pipeline()
     tools = {name: ToolResourceSpec.model_validate(spec) for name, spec in config["tools"].items()}
-    register_tools(registry, tools, folder, isolate=_isolates(config, lend))
-    extensions = [
-        (name, own, entry_object(f"Extension/{name}", entry, folder, REGISTER, callable))
-        for name, entry, own in config["extensions"]
-    ]
-    host = ExtensionHost(pipeline=pipeline, register_tool=registry.register, values=values)
-    await register_all(extensions, host)
+    loaded = await load_agent(
+        tools,
+        config["extensions"],
+        ModelConfig(**config["model"]),
+        folder,
+        values=values,
+        isolate=_isolates(config, lend),
+    )
     return AgentParts(
         name=config["name"],
         system_prompt=config["systemPrompt"],
-        model=_model(config["model"], folder),
-        tools=list(config["tools"]),
-        registry=registry,
+        model=loaded.model,
+        tools=config["shown"],
+        registry=loaded.registry,
         # The orchestrator removes tokens before it keeps a message.
-        calls=ToolCalls(registry, scrub=lambda value: value, outside_catalog=config["outsideCatalog"]),
-        pipeline=pipeline,
+        calls=ToolCalls(loaded.registry, scrub=lambda value: value, outside_catalog=config["outsideCatalog"]),
+        pipeline=loaded.pipeline,
         max_steps=config["maxSteps"],
         workdir=workdir,
     )
@@ -77,14 +73,3 @@ def _limits(seconds: float) -> CallLimits:
     """Return the usual limits for a call of so many seconds, which may use a processor all the time."""
     usual = CallLimits()
     return replace(usual, seconds=seconds, cpu_seconds=max(usual.cpu_seconds, ceil(seconds)))
-
-
-def _model(config: Mapping[str, Any], folder: Path) -> Model:
-    if config["provider"] != PYTHON:
-        from oauthbroker.tools.model_adapter import adapted
-
-        return adapted(config["provider"], config["name"], config["apiKey"], config["params"])
-    found: Model = entry_object(
-        "the model", config["name"], folder, "model", lambda it: callable(getattr(it, "complete", None))
-    )
-    return found

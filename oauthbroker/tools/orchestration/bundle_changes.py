@@ -11,10 +11,11 @@ from typing import Any, Final
 from oauthbroker import Broker
 from oauthbroker.tools.changesets.activation import Activation, allowed_files
 from oauthbroker.tools.changesets.changesets import FAILURES, ChangesetRefused
-from oauthbroker.tools.changesets.tool import BundleEditor, printable
+from oauthbroker.tools.changesets.tool import BundleEditor
 from oauthbroker.tools.orchestration.agent_user import AgentUser
 from oauthbroker.tools.orchestration.instances import Instance
 from oauthbroker.tools.orchestration.ipc import IpcRefused
+from oauthbroker.tools.orchestration.processes import StartFailed
 
 REFUSED: Final = "E_CHANGESET"
 
@@ -38,6 +39,29 @@ class BundleChanges:
         if self._activation is not None and folder is not None:
             self._user.show(folder, entered=self._activation.changesets.worktrees.root)
 
+    @property
+    def active(self) -> str:
+        """Return the active revision; empty for a bundle in no repository."""
+        return "" if self._activation is None else self._activation.active
+
+    async def has_run(self, instance: Instance) -> None:
+        """Note that an instance begins a step with the active revision."""
+        if self._activation is not None:
+            await self._activation.has_run((instance.swarm, instance.agent), self.active)
+
+    async def can_start_again(self, instance: Instance, revision: str, failed: StartFailed) -> bool:
+        """Return whether a process that did not start may be tried again: with another revision, which is active now,
+        or with the same one after the first crash, because anything may have killed it."""
+        if self._activation is None:
+            return False
+        names = instance.swarm, instance.agent
+        return failed.crashes == 1 or await self._activation.go_back(names, revision, failed.message)
+
+    def blocks_of(self, instance: Instance) -> list[dict[str, str]]:
+        """Return what an instance that may change the bundle is told of its newest revision."""
+        block = self._activation and self._activation.block
+        return [block] if block and self.editor_of(instance) else []
+
     def editor_of(self, instance: Instance) -> BundleEditor | None:
         """Return an instance as the owner of changesets. None if a list, its own or its swarm's, has no pattern: then
         it may change no file. Agents of two swarms may have the same name, so the owner names both."""
@@ -46,8 +70,8 @@ class BundleChanges:
         )
         if self._activation is None or not (allowed.swarm and allowed.agent):
             return None
-        name = printable(f"{instance.agent}/{instance.swarm}/{instance.key}")
-        return BundleEditor(self._activation.changesets, name, allowed)
+        names = instance.agent, instance.swarm, instance.key
+        return BundleEditor(self._activation.changesets, names, allowed)
 
     async def folders_of(self, instance: Instance) -> list[str]:
         editor = self.editor_of(instance)

@@ -27,7 +27,7 @@ from oauthbroker.tools.orchestration.failed_turns import FailedTurns, QueuedEven
 from oauthbroker.tools.orchestration.instances import Instance, Instances, TurnLost
 from oauthbroker.tools.orchestration.ipc import OUTDATED, IpcRefused, PeerGone
 from oauthbroker.tools.orchestration.plan import SwarmPlan, plans_from
-from oauthbroker.tools.orchestration.processes import Processes, ProcessSlot
+from oauthbroker.tools.orchestration.processes import Processes, ProcessSlot, StartFailed
 from oauthbroker.tools.results import ToolCall, ToolCallResult
 from oauthbroker.tools.turn_loop import bounded
 
@@ -197,11 +197,18 @@ class Orchestrator:
         async def serve(kind: str, asked: dict[str, Any]) -> Any:
             return await self._answer(caller, kind, asked)
 
+        revision = self._changes.active
         await slot.follow(plan)
         if not slot.is_running:
             await DurableJournal(self._broker, event.turn).recover()
         config = {**plan.agents[instance.agent], "changesets": self._changes.editor_of(instance) is not None}
-        outcome: dict[str, Any] = await slot.run_turn(config, serve, asked)
+        try:
+            outcome: dict[str, Any] = await slot.run_turn(config, serve, asked)
+        except StartFailed as failed:
+            if not await self._changes.can_start_again(instance, revision, failed):
+                raise
+            self.follow(plans_from(self._broker))
+            return {"status": OUTDATED}
         return outcome
 
     @asynccontextmanager
@@ -223,7 +230,10 @@ class Orchestrator:
         match kind, asked:
             case "step.config", _:
                 current = await self._newest_plan(instance) is caller.plan
-                return {"current": current, "changesets": await self._changes.folders_of(instance)}
+                if current:
+                    await self._changes.has_run(instance)
+                folders = await self._changes.folders_of(instance)
+                return {"current": current, "changesets": folders, "blocks": self._changes.blocks_of(instance)}
             case "message.append", {"event": event.id, "appended": {"message": {"id": str(name), **rest}}}:
                 number = int(name.rpartition(".")[2])
                 message = self._broker.scrubber.json({"id": name, **rest})

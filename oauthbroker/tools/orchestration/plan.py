@@ -53,21 +53,28 @@ def _plan(swarm: RoomResource, broker: Broker) -> SwarmPlan:
     return SwarmPlan(
         name=swarm.name,
         entry_agent=swarm.spec.entry_agent.name,
-        agents={ref.name: _agent(agents[ref.name], resources) | shared for ref in swarm.spec.agents},
+        agents={
+            ref.name: _agent(agents[ref.name], resources, all_tools=policy.tool_calls == "registry") | shared
+            for ref in swarm.spec.agents
+        },
         grace_seconds=policy.grace_period_ms / 1000,
     )
 
 
-def _agent(agent: RoomResource, resources: RoomResources) -> dict[str, Any]:
+def _agent(agent: RoomResource, resources: RoomResources, *, all_tools: bool) -> dict[str, Any]:
+    """Return the configuration of an agent. Its registry has its own tools; with `all_tools`, all of the bundle, so
+    that calls outside the catalog reach them."""
     tools, extensions = resources.of("Tool"), resources.of("Extension")
+    shown = [ref.name for ref in agent.spec.tools]
     return {
         "name": agent.name,
         "systemPrompt": agent.spec.system_prompt,
         "model": _model(resources.of("Model")[agent.spec.model_ref.name]),
         "tools": {
-            ref.name: tools[ref.name].spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-            for ref in agent.spec.tools
+            name: tools[name].spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+            for name in dict.fromkeys([*shown, *(tools if all_tools else ())])
         },
+        "shown": shown,
         "extensions": [
             [ref.name, (spec := extensions[ref.name].spec).entry, spec.config] for ref in agent.spec.extensions
         ],
@@ -80,5 +87,5 @@ def _model(model: RoomResource) -> dict[str, Any]:
         "provider": model.spec.provider,
         "name": model.spec.name,
         "params": model.spec.params,
-        "apiKey": None if key is None else key.reveal(),
+        "api_key": None if key is None else key.reveal(),
     }

@@ -20,9 +20,20 @@ from oauthbroker.tools.orchestration.plan import SwarmPlan
 MOST_IDLE: Final = 32  # processes that wait for their next event
 TURN_SECONDS: Final = 3600.0
 CONFIGURE_SECONDS: Final = 60.0
+START_FAILED: Final = "E_AGENT_START"
 CRASHES: Final = 5  # in a row, from which on a pause comes before the next start
 MOST_PAUSE_MS: Final = 300_000
 _DOUBLINGS: Final = 9  # 1000 * 2^9 is above the most
+
+
+class StartFailed(IpcRefused):
+    """A process could not load the code of its agent. `crashes`: how many ended in a row; 0 if it said why."""
+
+    def __init__(self, error: Exception, crashes: int) -> None:
+        refused = isinstance(error, IpcRefused)
+        fault = f"the process ended while it loaded the agent, or took longer than {CONFIGURE_SECONDS:g} seconds"
+        super().__init__(START_FAILED, str(error) if refused else fault)
+        self.crashes = 0 if refused else crashes
 
 
 def pause_ms(crashes: int) -> int:
@@ -88,9 +99,10 @@ class ProcessSlot:
                 async with asyncio.timeout(CONFIGURE_SECONDS):
                     own = {"workdir": str(self.workdir), "hidden": self._user.hidden(config)}
                     await self._process.ask("agent.configure", {**config, **own})
-            except IpcRefused:
+            except (IpcRefused, PeerGone, TimeoutError) as error:
                 await self.kill()
-                raise
+                self._crashes += not isinstance(error, IpcRefused)
+                raise StartFailed(error, self._crashes) from None
         return self._process
 
     async def _started(self, config: Mapping[str, Any]) -> AgentProcess:

@@ -4,13 +4,13 @@ and at each step whether its configuration is still the newest."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
 from oauthbroker.client import OAuth, SyncOAuth
-from oauthbroker.tools.changesets.tool import CHANGESET_SECONDS, COMMIT, OPEN
+from oauthbroker.tools.changesets.tool import register_exports
 from oauthbroker.tools.context import AgentRuntime, Json, ToolContext, ToolHandler, changeset_folders
 from oauthbroker.tools.failures import ToolFailure
 from oauthbroker.tools.orchestration.ipc import IpcRefused, Peer
@@ -88,8 +88,7 @@ def register_swarm_bundle(registry: Registry, peer: Peer) -> None:
 
         return handler
 
-    registry.register(OPEN, asks("openChangeset"), owner="the runtime", seconds=CHANGESET_SECONDS)
-    registry.register(COMMIT, asks("commitChangeset"), owner="the runtime", seconds=CHANGESET_SECONDS)
+    register_exports(registry, asks("openChangeset"), asks("commitChangeset"))
 
 
 async def _tool_asks(peer: Peer, kind: str, asked: Mapping[str, Json], name: str) -> Json:
@@ -115,13 +114,16 @@ class WorkerHost:
         narrowed = self._oauth.narrow(tool=asks_as)
         return SyncOAuth(self._address, narrowed.turn_token) if blocking else narrowed
 
-    async def step_config(self) -> None:
-        """Let the base tools of the step use the changesets that are open. Raises ConfigurationChanged."""
+    async def step_config(self) -> Sequence[Mapping[str, Any]]:
+        """Let the base tools of the step use the changesets that are open. Return what the model is told of the bundle.
+        Raises ConfigurationChanged."""
         answer = await self._peer.ask("step.config", {})
         if not answer["current"]:
             raise ConfigurationChanged
         folders = [Path(each) for each in answer["changesets"]]
         changeset_folders.set(lambda _ctx: folders)
+        blocks: Sequence[Mapping[str, Any]] = answer["blocks"]
+        return blocks
 
     async def pending(self) -> Mapping[str, Any] | None:
         return None if self._oauth is None else await self._oauth.pending()

@@ -89,7 +89,7 @@ def range_text(low: Any, high: Any, got: Any, verb: str, unit: str = "") -> str 
     return f"{verb} between {low} and {high}{unit}, got {got}"
 
 
-def failure(action: Any, schema: Any, context: dict[str, Any], products: Any, coupons: Any) -> tuple[str, str] | None:  # noqa: C901, PLR0912
+def failure(action: Any, schema: Any, context: dict[str, Any], products: Any, coupons: Any) -> tuple[str, str] | None:  # noqa: C901, PLR0911, PLR0912
     """Return (short text, tag) of the first failure."""
     kind = action.get("action_type") if isinstance(action, dict) else None
     if kind not in ALLOWED:  # a
@@ -99,17 +99,31 @@ def failure(action: Any, schema: Any, context: dict[str, Any], products: Any, co
         return f"No schema defined for action_type: {kind}", "SCHEMA_NOT_FOUND"
     given = schema[kind] if schema is not None else {}
     for name in given.get("required_fields", []) if schema is not None else REQUIRED[kind]:  # c
-        if name not in action:
+        if name not in action or action[name] is None:
             return f"Missing required field: {name}", "MISSING_REQUIRED_FIELD"
+    items = action.get("cart_items") if kind == "CREATE_ORDER" else None
+    cart = [(f"cart_items.{at}", each) for at, each in enumerate(items if isinstance(items, list) else [])]
+    for place, entry in cart:
+        for name in ["product_id", "quantity"] if isinstance(entry, dict) else []:
+            if entry.get(name) is None:
+                return f"{place}: Missing required field: {name}", "MISSING_REQUIRED_FIELD"
     for name, value in action.items():  # d
         own = given.get("field_types", {}) if schema is not None else OWN_TYPES.get(kind, {})
         for wanted in [own.get(name), TYPES.get(name)]:
             actual = json_type(value)
             if wanted and wanted != actual and not (wanted == "number" and actual == "integer"):
                 return f"Field {name} must be {wanted}, got {actual}", "TYPE_MISMATCH"
-    for name, value in action.items():  # e
-        if isinstance(value, str) and (shown := wrong_format(name, value)):
-            return f"Field {name} must match format {shown}", "INVALID_FORMAT"
+    for place, entry in cart:
+        if not isinstance(entry, dict):
+            return f"Field {place} must be object, got {json_type(entry)}", "TYPE_MISMATCH"
+        for name, value in entry.items():
+            wanted, actual = TYPES.get(name), json_type(value)
+            if wanted and wanted != actual and not (wanted == "number" and actual == "integer"):
+                return f"{place}: Field {name} must be {wanted}, got {actual}", "TYPE_MISMATCH"
+    for before, fields in [("", action), *((f"{place}: ", entry) for place, entry in cart)]:  # e
+        for name, value in fields.items():
+            if isinstance(value, str) and (shown := wrong_format(name, value)):
+                return f"{before}Field {name} must match format {shown}", "INVALID_FORMAT"
     for name, value in action.items():  # f
         own = given.get("constraints", {}).get(name, {})
         if schema is None and OWN_LENGTHS.get(kind, ("",))[0] == name:
@@ -122,12 +136,25 @@ def failure(action: Any, schema: Any, context: dict[str, Any], products: Any, co
             text = range_text(own.get("min_length"), own.get("max_length"), len(value), "have", " characters")
         if text:
             return f"Field {name} must {text}", "VALUE_OUT_OF_RANGE"
+    for place, entry in cart:
+        for name, value in entry.items():
+            if name in RANGES and (text := range_text(*RANGES[name], value, "be")):
+                return f"{place}: Field {name} must {text}", "VALUE_OUT_OF_RANGE"
     if products is not None and "product_id" in action and not listed(action["product_id"], products, ["product_id", "id"]):  # fmt: skip
         return "Field product_id is not in available_products", "BUSINESS_LOGIC_VIOLATION"
     if coupons is not None and "coupon_code" in action and not listed(action["coupon_code"], coupons, ["coupon_code", "code"]):  # fmt: skip
         return "Field coupon_code is not in available_coupons", "BUSINESS_LOGIC_VIOLATION"
+    for place, entry in cart:
+        if products is not None and not listed(entry["product_id"], products, ["product_id", "id"]):
+            return f"{place}: Field product_id is not in available_products", "BUSINESS_LOGIC_VIOLATION"
+        if coupons is not None and "coupon_code" in entry and not listed(entry["coupon_code"], coupons, ["coupon_code", "code"]):  # fmt: skip
+            return f"{place}: Field coupon_code is not in available_coupons", "BUSINESS_LOGIC_VIOLATION"
+    if context.get("user_type") not in (None, "consumer", "seller"):
+        return f"Unknown user_type: {context['user_type']}", "UNAUTHORIZED_ACTION"
     if kind in LOGIN and context.get("is_logged_in") is not True:
         return "Action requires a login", "UNAUTHORIZED_ACTION"
+    if kind in LOGIN and not (isinstance(context.get("user_id"), str) and context["user_id"] != ""):
+        return "Action requires the user_id of the login", "UNAUTHORIZED_ACTION"
     return None
 
 

@@ -47,7 +47,7 @@ SPEC = """\
 """
 SCHEMA = HEAD + "kind: ActionSchema\nmetadata: {name: hotel}\nspec:\n" + SPEC
 HOTEL = rulebook(yaml.safe_load(SPEC))
-GUEST = {"is_logged_in": True, "credit": 100, "rooms": ["single", {"id": "x"}]}
+GUEST = {"is_logged_in": True, "user_id": "u1", "credit": 100, "rooms": ["single", {"id": "x"}]}
 BOOKING = {"action_type": "BOOK_ROOM", "room": "single", "nights": 2, "total": 100}
 
 

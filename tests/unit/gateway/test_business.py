@@ -54,6 +54,44 @@ def test_rights_are_those_of_the_users_context() -> None:
         assert ("Action requires user_type seller or editor", "UNAUTHORIZED_ACTION", None) == refused
 
 
+@pytest.mark.rule("gateway.5-3", "gateway.inputs-3")
+def test_a_login_has_a_user_id_and_a_user_is_of_a_known_type() -> None:
+    cancel = {"action_type": "CANCEL_ORDER", "order_id": "order_1"}
+    nobody: list[Any] = [None, "", 5, [], {}]
+    for user_id in nobody:
+        context = {"is_logged_in": True, "user_id": user_id}
+        assert "Action requires the user_id of the login" == told(cancel, user_context=context)[0]
+        assert ("", "", None) == told(CART, user_context=context), "no login is needed"
+    for user_type in ("consumer", "seller", None):
+        assert ("", "", None) == told(cancel, user_context={**USER, "user_type": user_type})
+    strange: list[Any] = ["admin", "", "Consumer", 5, ["seller"], {}]
+    for user_type in strange:
+        assert "UNAUTHORIZED_ACTION" == told(CART, user_context={"user_type": user_type})[1]
+    assert "Unknown user_type: admin" == told(CART, user_context={"user_type": "admin"})[0]
+    with pytest.raises(ValueError, match=r"actions\.A\.userTypes\.0: not a type of spec\.userTypes"):
+        rulebook({"userTypes": ["guest"], "actions": {"A": {"userTypes": ["gest"]}}})
+
+
+ENTRY = {"product_id": "prod_1", "quantity": 2}
+CARTS: list[tuple[Any, str, str, str]] = [
+    ("prod_1", "Field cart_items.1 must be object, got string", "TYPE_MISMATCH", "cart_items.1"),
+    ({"product_id": "prod_1"}, "cart_items.1: Missing required field: quantity", "MISSING_REQUIRED_FIELD", "cart_items.1.quantity"),
+    ({**ENTRY, "quantity": 0}, "cart_items.1: Field quantity must be between 1 and 100, got 0", "VALUE_OUT_OF_RANGE", "cart_items.1.quantity"),
+    ({**ENTRY, "quantity": "2"}, "cart_items.1: Field quantity must be integer, got string", "TYPE_MISMATCH", "cart_items.1.quantity"),
+    ({**ENTRY, "product_id": "x"}, "cart_items.1: Field product_id must match format productId", "INVALID_FORMAT", "cart_items.1.product_id"),
+    ({**ENTRY, "product_id": "prod_2"}, "cart_items.1: Field product_id is not in available_products", "BUSINESS_LOGIC_VIOLATION", "cart_items.1.product_id"),
+]  # fmt: skip
+
+
+@pytest.mark.rule("gateway.5-1", "gateway.4-1", "gateway.3-2")
+@pytest.mark.parametrize(("entry", "text", "tag", "field"), CARTS)
+def test_each_entry_of_a_cart_is_judged_as_an_action_is(entry: Any, text: str, tag: str, field: str) -> None:
+    order = {"action_type": "CREATE_ORDER", "shipping_address": "a street", "cart_items": [ENTRY, entry]}
+    assert (text, tag, field) == told(order, available_products=["prod_1"])
+    assert (text, tag, field) == told(order, {"CREATE_ORDER": {}}, available_products=["prod_1"]), "a schema narrows"
+    assert ("", "", None) == told({**order, "cart_items": [ENTRY, ENTRY]}, available_products=["prod_1"])
+
+
 @pytest.mark.rule("gateway.procedure.4-1", "gateway.procedure.4-4")
 def test_a_large_quantity_is_warned_about_from_ten_and_only_if_valid() -> None:
     assert [[], ["Large quantity detected"], []] == warned(

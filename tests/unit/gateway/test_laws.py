@@ -28,6 +28,14 @@ NUMBERS = st.sampled_from(
 VALUES = st.one_of(
     TEXTS, NUMBERS, st.booleans(), st.none(), st.just([]), st.just({}), st.just([{"product_id": "prod_1"}])
 )
+CARTS = st.lists(
+    st.one_of(
+        st.just({"product_id": "prod_1", "quantity": 2}),
+        st.fixed_dictionaries({"product_id": VALUES, "quantity": VALUES}, optional={"price": VALUES, "coupon_code": VALUES}),
+        VALUES,
+    ),
+    max_size=3,
+)  # fmt: skip
 FIELDS = st.sampled_from([*naive.TYPES, "cart_items", "shipping_address", "query", "content", "note"])
 GOOD = {
     "product_id": "prod_1", "quantity": 2, "cart_items": [], "shipping_address": {}, "order_id": "order_9", "coupon_code": "SAVE-10",
@@ -44,6 +52,8 @@ def near_actions(draw: Any) -> dict[str, Any]:
         "action_type": kind,
         **{name: GOOD[name] for name in naive.REQUIRED.get(kind, [])[1:] if draw(st.integers(0, 9))},
     }
+    if "cart_items" in action:
+        action["cart_items"] = draw(CARTS)
     return {**action, **draw(st.dictionaries(FIELDS, VALUES, max_size=2))}
 
 
@@ -63,7 +73,16 @@ ENTRIES = st.sampled_from(
 INPUTS = st.fixed_dictionaries(
     {},
     optional={
-        "context": st.sampled_from([{"is_logged_in": True, "user_type": "consumer"}, {"is_logged_in": "yes"}, {}]),
+        "context": st.sampled_from(
+            [
+                {"is_logged_in": True, "user_id": "u1", "user_type": "consumer"},
+                {"is_logged_in": True, "user_id": ""},
+                {"is_logged_in": True, "user_type": "seller"},
+                {"user_type": "admin"},
+                {"is_logged_in": "yes"},
+                {},
+            ]
+        ),
         "products": st.lists(ENTRIES, max_size=4),
         "coupons": st.lists(ENTRIES, max_size=4),
     },

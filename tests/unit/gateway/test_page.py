@@ -27,7 +27,9 @@ def test_the_domain_of_the_page_judges() -> None:
     (text,) = code_blocks(PAGE, "yaml")
     book = rulebook(yaml.safe_load(text)["spec"])
     booking = {"action_type": "BOOK_ROOM", "room": "single", "nights": 2, "total": 90}
-    answer = validate([booking, {**booking, "total": 101}], book, {"is_logged_in": True, "credit": 100})
+    answer = validate(
+        [booking, {**booking, "total": 101}], book, {"is_logged_in": True, "user_id": "u1", "credit": 100}
+    )
     assert ["The credit is too small"] == [each["reason"] for each in answer["rejected_actions"]]
     assert [booking] == answer["valid_actions"]
 

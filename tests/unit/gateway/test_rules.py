@@ -83,7 +83,11 @@ def test_the_first_missing_field_in_the_order_of_the_schema_is_told() -> None:
     schema = {"ADD_TO_CART": {"required_fields": ["action_type", "z", "a"]}}
     assert ("Missing required field: z", "MISSING_REQUIRED_FIELD", "z") == told(CART, schema)
     assert ("Missing required field: a", "MISSING_REQUIRED_FIELD", "a") == told({**CART, "z": 1}, schema)
-    assert ("Field quantity must be integer, got null", "TYPE_MISMATCH", "quantity") == told({**CART, "quantity": None})
+    for name in ("product_id", "quantity"):
+        assert (f"Missing required field: {name}", "MISSING_REQUIRED_FIELD", name) == told({**CART, name: None})
+    order = {"action_type": "CREATE_ORDER", **REQUIRED["CREATE_ORDER"], "shipping_address": None}
+    assert "Missing required field: shipping_address" == told(order)[0], "it has no type that null could miss"
+    assert ("Field price must be number, got null", "TYPE_MISMATCH", "price") == told({**CART, "price": None})
 
 
 @pytest.mark.rule("gateway.procedure.2-d", "gateway.goals-3", "gateway.tags-3")

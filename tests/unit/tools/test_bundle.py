@@ -163,6 +163,10 @@ FLAWS = {  # (old, new with @@ at the place, the flaw)
     "a limit of nothing": ("errorMessageLimit: 1200", "errorMessageLimit: @@0", None),
     "a network without isolation": ("  errorMessageLimit: 1200", "  network: @@open", "a limit that only `isolation: process` keeps"),
     "an unknown network": ("  errorMessageLimit: 1200", "  isolation: process\n  network: @@lan", None),
+    "a misspelt member of an export": ("      parameters: {type", "      @@paramters: {type", "unknown field"),
+    "an unknown member of an export": ("- name: hold", "- name: hold\n      @@inputSchema: {type: object}", "unknown field"),
+    "an unknown member": ("  errorMessageLimit: 1200", "  @@errorMesageLimit: 1200", "unknown field"),
+    "a misspelt auth of an export": ("- name: hold", "- name: hold\n      @@auht: {scopes: [repo]}", "unknown field"),
     "an unknown isolation": ("  errorMessageLimit: 1200", "  isolation: @@container", None),
 }  # fmt: skip
 
@@ -194,6 +198,7 @@ SWARM_FLAWS = {
     "no such agent": ("agents: [Agent/planner]", "agents: [Agent/planner, @@Agent/writer]", None),
     "no such swarm": ("swarmRef: Swarm/default", "swarmRef: @@Swarm/other", None),
     "no such entry of an extension": ("entry: ./weather.py", "entry: @@./wind.py", "there is no such file"),
+    "an unknown member of an extension": ("config: {city: Seoul}", "@@confg: {city: Seoul}", None),
     "an unknown member": ("systemPrompt: Plan.", "@@systemPromt: Plan.", None),
     "too many steps": ("maxStepsPerTurn: 8", "maxStepsPerTurn: @@1001", None),
 }  # fmt: skip
@@ -214,6 +219,13 @@ def test_the_entry_agent_is_one_of_the_swarm(tmp_path: Path):
     text, place = unmarked(edited(SWARM, ("entryAgent: Agent/planner", "entryAgent: @@Agent/writer")) + writer)
     (problem,) = problems_in(bundle(tmp_path, swarm=text))
     assert ("an agent that this swarm does not list", place) == (problem.what, (problem.line, problem.column))
+
+
+def test_a_misspelt_member_is_refused_with_the_name_that_was_meant(tmp_path: Path):
+    """Without its `parameters`, an export would take any arguments."""
+    (problem,) = problems_in(bundle(tmp_path, tool=edited(TOOL, ("parameters: {type", "paramters: {type"))))
+    assert ("unknown field", "the nearest known name is parameters") == (problem.what, problem.todo)
+    assert "spec.exports[0].paramters" == problem.path
 
 
 def test_all_errors_come_at_once(tmp_path: Path):

@@ -40,11 +40,7 @@ PRINTED: list[dict[str, Any]] = [
         "source": {"type": "mcp", "name": "mcp-github", "mcp": {"extensionName": "mcp-github"}},
     },
 ]
-SOURCES = [
-    ToolSource(type="config", name="bash"),
-    ToolSource(type="extension", name="weather-ext"),
-    ToolSource(type="mcp", name="mcp-github", extension_name="mcp-github"),
-]
+SOURCES = [None, None, ToolSource(type="mcp", name="any", extension_name="any")]
 OWNERS = ["Tool/bash", "Extension/weather-ext", "Extension/mcp-github"]
 
 
@@ -106,6 +102,29 @@ def test_a_catalog_may_be_changed_until_the_model_is_asked():
         catalog.remove("weather__get")
     assert 2 == len(catalog)
     assert 3 == len(registry.catalog(["bash"])), "the next step begins anew"
+
+
+@pytest.mark.rule("002-13.1-1", "002-13.2-1")
+@pytest.mark.parametrize(
+    ("claimed", "told"),
+    [
+        (None, {"type": "extension", "name": "mine"}),
+        (ToolSource(type="config", name="bash"), {"type": "extension", "name": "mine"}),
+        (ToolSource(type="extension", name="other"), {"type": "extension", "name": "mine"}),
+        (
+            ToolSource(type="mcp", name="other", extension_name="other", server_name="github"),
+            {"type": "mcp", "name": "mine", "mcp": {"extensionName": "mine", "serverName": "github"}},
+        ),
+    ],
+)
+def test_a_dynamic_tool_has_the_source_of_its_owner_and_no_other(claimed: ToolSource | None, told: dict[str, Any]):
+    registry = Registry()
+    registry.register(item("a__b", source=claimed), handler, owner="Extension/mine")
+    registry.register(item("bash__exec"), handler, owner="Tool/bash")
+    catalog = registry.catalog(["bash"])
+    assert [told, {"type": "config", "name": "bash"}] == [each.to_json()["source"] for each in catalog]
+    catalog.add(item("bash__exec", source=ToolSource(type="extension", name="mine")))
+    assert [told, {"type": "config", "name": "bash"}] == [each.to_json()["source"] for each in catalog]
 
 
 @pytest.mark.rule("tools.ours-1")

@@ -69,10 +69,11 @@ class World:
         chosen = waiting if asyncio.iscoroutinefunction(work) else handler
         self.registry.register(ToolCatalogItem(name=name), chosen, owner=owner)
 
-    async def step_config(self) -> None:
+    async def step_config(self) -> list[dict[str, Any]]:
         self.begun += 1
         if self.begun == self.changed_at:
             raise ConfigurationChanged
+        return []
 
     async def pending(self) -> dict[str, Any] | None:
         return self.block

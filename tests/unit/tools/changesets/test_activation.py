@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import Broker, check_config, open_broker
+from oauthbroker import Broker, BrokerError, check_config, open_broker
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.settings import KeySource
@@ -17,7 +17,7 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.tools.audit_types import BundleActivated
 from oauthbroker.tools.catalog import Catalog
-from oauthbroker.tools.changesets.activation import Activation, allowed_files
+from oauthbroker.tools.changesets.activation import Activation, allowed_files, opened_activation
 from oauthbroker.tools.changesets.changesets import Commit
 from oauthbroker.tools.changesets.tool import SwarmBundleTool
 from oauthbroker.tools.orchestration.plan import plans_from
@@ -99,6 +99,26 @@ async def test_a_revision_that_the_broker_refuses_leaves_the_one_before_and_a_la
     commit(desk, broker, LISTS.replace("systemPrompt: planner", "systemPrompt: mended"))
     assert await activation.at_step_config()
     assert ("mended", "ok") == (prompt(broker), broker.health().status)
+
+
+async def test_a_runtime_that_starts_with_a_refused_revision_opens_the_last_that_ran(desk, broker, caplog):
+    first = desk.changesets.newest()
+
+    def opens(folder: Path) -> Any:
+        store = MemoryStore(kinds=KINDS, lease_kinds=LEASES, clock=SystemClock())
+        return open_broker(folder, env={}, store=store, audit=AuditList())
+
+    assert "ok" == commit(desk, broker, LISTS + APP).status
+    with pytest.raises(BrokerError):
+        await opened_activation(desk.changesets, opens).__aenter__()
+    desk.changesets.ran(first.ref, ("Swarm/default", "planner"))
+    async with opened_activation(desk.changesets, opens) as (again, activation):
+        assert ("planner", first.ref) == (prompt(again), activation.active)
+        block = activation.block
+        assert block is not None
+        assert desk.changesets.newest().ref == block["revision"]
+        assert not await activation.at_step_config()
+    assert "is refused" in caplog.text
 
 
 @pytest.mark.parametrize("place", ["../store", "{folder}/bundle/store", "{folder}/bundle/system/worktrees/store"])

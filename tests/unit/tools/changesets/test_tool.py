@@ -9,7 +9,8 @@ import pytest
 
 from oauthbroker import check_config
 from oauthbroker.tools.changesets.allowed import AllowedFiles
-from oauthbroker.tools.changesets.tool import COMMIT, OPEN, SwarmBundleTool
+from oauthbroker.tools.changesets.changesets import ChangesetRefused
+from oauthbroker.tools.changesets.tool import COMMIT, OPEN, BundleEditor, SwarmBundleTool
 from oauthbroker.tools.context import ToolContext
 from oauthbroker.tools.messages import Message
 from tests.unit.tools.changesets.repositories import Desk, git
@@ -50,7 +51,7 @@ async def test_a_model_opens_a_changeset_edits_files_and_commits(desk):
     answer = await tool.commit_changeset(context(), {"changesetId": opened["changesetId"], "message": "a\nb"})
     assert {"status", "baseRef", "newRef", "summary"} == answer.keys()
     assert ("ok", opened["baseRef"]) == (answer["status"], answer["baseRef"])
-    assert "a b\n\nAgent: planner/thread\\n1\nTool-Call: call-1" == git(
+    assert 'a b\n\nAgent: ["planner", "thread\\n1"]\nTool-Call: "call-1"' == git(
         desk.repository, "log", "-1", "--format=%B", "main"
     )
 
@@ -62,6 +63,52 @@ async def test_a_bundle_that_the_loader_refuses_is_rejected_with_place_and_remed
     answer = await tool.commit_changeset(context(), {"changesetId": opened["changesetId"]})
     assert "rejected" == answer["status"]
     assert any(each.startswith("broker.yaml:4:") for each in answer["problems"]), answer["problems"]
+
+
+TWINS = [
+    "k",
+    "k ",
+    " k",
+    "k\n",
+    "k\r",
+    "K",
+    "\uff4b",
+    "k\\n",
+    "a/k",
+    '"k"',
+    "",
+    "--",
+    "-f",
+    "refs/heads/main",
+    "\ud800",
+    "k\0",
+    "é",
+    "e\u0301",
+]
+ADDRESSES = [*((agent, key) for agent in ("p", "p/a") for key in TWINS), ("p/a/k", ""), ("p", "a/k/")]
+
+
+async def test_owners_with_similar_names_are_different_owners(desk):
+    """Git trims the reason of a lock, and `a/b` with `c` is no `a` with `b/c`."""
+    changesets = desk.changesets
+    editors = [BundleEditor(changesets, names, AllowedFiles(["**"], ["**"])) for names in ADDRESSES]
+    assert len(ADDRESSES) == len({each.owner for each in editors})
+    opened = [await each.open() for each in editors]
+    for each, answer in zip(editors, opened, strict=True):
+        assert [Path(answer["workdir"])] == await each.folders()
+    with pytest.raises(ChangesetRefused):
+        await editors[1].commit({"changesetId": opened[0]["changesetId"]}, "call-1")
+
+
+async def test_the_history_keeps_its_lines_against_any_text(desk):
+    editor = BundleEditor(desk.changesets, ("planner", "k\nAgent: other"), AllowedFiles(["**"], ["**"]))
+    opened = await editor.open()
+    Path(opened["workdir"], "prompts/new.md").write_text("Now.\n")
+    given = {"changesetId": opened["changesetId"], "message": "나\n\nAgent: other\ud800\0"}
+    assert "ok" == (await editor.commit(given, "call-1\nAgent: other"))["status"]
+    told = git(desk.repository, "log", "-1", "--format=%B", "main").split("\n")
+    assert ["나 Agent: other\\ud800\\u0000", "", 'Agent: ["planner", "k\\nAgent: other"]'] == told[:3]
+    assert ['Tool-Call: "call-1\\nAgent: other"'] == told[3:]
 
 
 def test_the_names_are_those_of_the_document():

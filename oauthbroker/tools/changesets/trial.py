@@ -1,0 +1,73 @@
+"""The trial of a revision before it is accepted: its agents are loaded as their processes would load them, in a process
+of its own within the walls of isolated tools. Reading the files alone cannot tell whether their code starts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from oauthbroker import check_config
+from oauthbroker.tools.isolation.containment import MIB, Access, CallLimits, Containment, detect_containment
+
+LIMITS: Final = CallLimits(seconds=60, memory=2048 * MIB)
+_WORKER: Final = "oauthbroker.tools.changesets.trial_worker"
+
+
+def bundle_problems(folder: Path, *, hidden: Sequence[Path] = ()) -> Sequence[str]:
+    """Return the problems of a bundle: those of its resources, or else those of loading its code in a sandbox, where it
+    sees nothing that is `hidden`. Without a sandbox its code is not run. Blocks."""
+    problems, containment = check_config(folder), detect_containment(hidden=hidden)
+    return problems or (asyncio.run(_loaded(folder, containment)) if containment.bubblewrap else [])
+
+
+async def _loaded(folder: Path, containment: Containment) -> list[str]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, tempfile.TemporaryDirectory() as workdir:
+        ours.setblocking(False)
+        async with containment.running(
+            [sys.executable, "-I", "-B", "-m", _WORKER, str(theirs.fileno()), str(folder)],
+            workdir=Path(workdir),
+            limits=LIMITS,
+            descriptors=[theirs.fileno()],
+            access=Access(readable=[folder], network=True),  # as agents have it: extensions may look at servers
+        ):
+            theirs.close()
+            return await _told(ours)
+
+
+async def _told(channel: socket.socket) -> list[str]:
+    """Read the lines of the process: the parts that it loads, and at last all problems. If it never comes to that, the
+    part that it was loading is the problem."""
+    said, part = bytearray(), "the bundle"
+    end = "ended the process that loaded it"
+    try:
+        async with asyncio.timeout(LIMITS.seconds):
+            while len(said) <= LIMITS.output and (
+                piece := await asyncio.get_running_loop().sock_recv(channel, 64 * 1024)
+            ):
+                said += piece
+    except TimeoutError:
+        end = f"did not load within {LIMITS.seconds:g} seconds"
+    except ConnectionError:
+        pass  # the process was killed
+    for line in bytes(said).split(b"\n")[:-1]:
+        match _message(line):
+            case {"problems": list(problems)}:
+                return [str(each) for each in problems]
+            case {"loads": str(name)}:
+                part = name
+    return [f"{part} {end}"]
+
+
+def _message(line: bytes) -> Any:
+    """Return a message of the process, whose code may have written into the socket, too."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,117 @@
+"""The process of a trial: it loads all tools, extensions and models of a bundle, and tells the problems. The command
+`oauthbroker tools check` does so in its own process.
+
+Arguments: the descriptor of a socket, and the folder of the bundle. It writes lines of JSON: `{loads}` names the part
+that is loaded next, `{problems}` comes last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from oauthbroker import BrokerError, RoomResource, RoomResources, read_resources
+from oauthbroker.tools.changesets.tool import register_exports
+from oauthbroker.tools.context import Json, ToolContext
+from oauthbroker.tools.loading import REFUSALS, ModelConfig, load_agent, register_tools
+from oauthbroker.tools.registry import Registry
+from oauthbroker.tools.spec import ToolResourceSpec
+
+_NO_KEY: Final = "no-key"  # a trial has no secrets
+
+
+class LoadingProblems:
+    """Loads all code of a bundle in this process, and lists why some cannot be loaded. `begins` is told the name of
+    each part before its code runs."""
+
+    def __init__(self, resources: RoomResources, folder: Path, begins: Callable[[str], None] = lambda _: None) -> None:
+        self.found: list[str] = []
+        self.registry = Registry()
+        self._folder, self._begins = folder, begins
+        self._agents, self._models = resources.of("Agent").values(), resources.of("Model")
+        self._extensions = resources.of("Extension")
+        self._tools = {name: _in_process(each.spec) for name, each in resources.of("Tool").items()}
+
+    async def look(self) -> list[str]:
+        """Load each tool, and then each agent with its tools, extensions and model."""
+        for name, spec in self._tools.items():
+            with self._loading(f"Tool/{name}"):
+                register_tools(self.registry, {name: spec}, self._folder)
+        for agent in () if self.found else self._agents:
+            with self._loading(f"Agent/{agent.name}"):
+                await self._load(agent)
+        return self.found
+
+    @contextmanager
+    def _loading(self, name: str) -> Iterator[None]:
+        self._begins(name)
+        try:
+            yield
+        except REFUSALS as refused:
+            self.found.append(f"{name}: {refused}")
+        except Exception as error:  # noqa: BLE001  (code of the bundle; the text may hold secrets)
+            self.found.append(f"{name}: {type(error).__name__}")
+
+    async def _load(self, agent: RoomResource) -> None:
+        spec, model = agent.spec, self._models[agent.spec.model_ref.name].spec
+        loaded = await load_agent(
+            {ref.name: self._tools[ref.name] for ref in spec.tools},
+            [(ref.name, (it := self._extensions[ref.name].spec).entry or "", it.config) for ref in spec.extensions],
+            ModelConfig(
+                provider=model.provider,
+                name=model.name,
+                api_key=None if model.api_key is None else _NO_KEY,
+                params=model.params,
+            ),
+            self._folder,
+            values=_Values(),
+        )
+        if spec.changesets is not None:
+            register_exports(loaded.registry, _never, _never)
+
+
+class _Values:
+    """The values of extensions during a trial."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+
+    async def get(self, key: str) -> Any:
+        return self._values.get(key)
+
+    async def put(self, key: str, value: Any) -> None:
+        self._values[key] = value
+
+
+def _in_process(spec: ToolResourceSpec) -> ToolResourceSpec:
+    """Return a tool whose module is loaded here: this process is as isolated as one of its calls."""
+    return spec.model_copy(update={"isolation": None})
+
+
+async def _never(_ctx: ToolContext, _args: dict[str, Json]) -> Json:
+    raise NotImplementedError
+
+
+def main() -> NoReturn:
+    channel, folder = socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2])
+
+    def tell(message: dict[str, Any]) -> None:
+        channel.sendall(json.dumps(message).encode("ascii") + b"\n")
+
+    try:
+        problems = LoadingProblems(read_resources(folder, "tools"), folder, lambda name: tell({"loads": name}))
+        tell({"problems": asyncio.run(problems.look())})
+    except BrokerError as refused:
+        tell({"problems": [refused.message()]})
+    os._exit(0)  # threads that the bundle left behind do not hold up the end
+
+
+if __name__ == "__main__":
+    main()
