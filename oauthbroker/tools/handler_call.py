@@ -15,9 +15,10 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import Any, Final
 
+from oauthbroker import NotPlainJson
 from oauthbroker.tools.context import AuthorizedToolContext, CallScope, Json, StepFacts, ToolContext, ToolHandler
 from oauthbroker.tools.failures import ToolCode, ToolFailure
-from oauthbroker.tools.parameters import NotJson, arguments
+from oauthbroker.tools.parameters import arguments
 from oauthbroker.tools.registry import Handler, RegisteredTool
 from oauthbroker.tools.results import ToolCall
 
@@ -31,7 +32,7 @@ async def handled(call: ToolCall, tool: RegisteredTool, scope: CallScope) -> Jso
     if not callable(handler):
         return await handler.call(tool.export, context, args)
     value = handler(context, args) if _waits(handler) else await _in_thread(handler, context, args)
-    return await value if inspect.isawaitable(value) else value
+    return await value if hasattr(type(value), "__await__") else value
 
 
 def _checked(call: ToolCall, tool: RegisteredTool) -> dict[str, Json]:
@@ -39,8 +40,8 @@ def _checked(call: ToolCall, tool: RegisteredTool) -> dict[str, Json]:
     try:
         args = arguments(call.args)
         flaws = tool.flaws_of(args)
-    except NotJson as flaw:
-        flaws = [str(flaw)]
+    except NotPlainJson as problem:
+        flaws = [str(problem)]
     if not flaws:
         return args
     text = f"The arguments do not fit the parameters of '{call.name}': {'; '.join(flaws)}"

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from oauthbroker import NotPlainJson, plain_json
 from oauthbroker.tools.catalog import ToolCatalogItem
 from oauthbroker.tools.messages import Message
-from oauthbroker.tools.parameters import NotJson, as_json
+from oauthbroker.tools.output_limits import VALUE
 from oauthbroker.tools.results import ToolCall
 
 MOST_CALLS: Final = 64  # in one answer
-MOST_BYTES: Final = 256 * 1024  # of one answer as JSON
 MOST_NAME: Final = 200
 
 
@@ -93,9 +93,9 @@ def _checked(answer: object) -> ModelAnswer:
     if not all(_is_call(call) for call in calls):
         raise AnswerRefused("The model asked for a call that has no name or no arguments.")
     try:
-        as_json([answer.text, [[call.name, dict(call.args)] for call in calls]], MOST_BYTES)
-    except NotJson as flaw:
-        raise AnswerRefused(f"The model's answer is refused: {flaw}.") from None
+        plain_json([answer.text, [[call.name, dict(call.args)] for call in calls]], VALUE)
+    except NotPlainJson as problem:
+        raise AnswerRefused(f"The model's answer is refused: {problem}.") from None
     return ModelAnswer(answer.text, calls)
 
 

@@ -9,8 +9,8 @@ from typing import Protocol
 from oauthbroker.tools.catalog import Catalog, ToolCatalogItem
 from oauthbroker.tools.context import Json, ToolContext, ToolHandler
 from oauthbroker.tools.names import SEPARATOR, is_export_name, is_resource_name, parse_tool_name
+from oauthbroker.tools.output_limits import MESSAGE
 from oauthbroker.tools.parameters import FlawsOf, SchemaRefused, compiled
-from oauthbroker.tools.results import DEFAULT_MESSAGE_LIMIT
 
 
 class RegistrationRefused(ValueError):
@@ -62,9 +62,7 @@ class Registry:
     def __init__(self) -> None:
         self._tools: dict[str, RegisteredTool] = {}
 
-    def register(
-        self, item: ToolCatalogItem, handler: Handler, *, owner: str, limit: int = DEFAULT_MESSAGE_LIMIT
-    ) -> RegisteredTool:
+    def register(self, item: ToolCatalogItem, handler: Handler, *, owner: str, limit: int = MESSAGE) -> RegisteredTool:
         """Add a tool. Raises RegistrationRefused for a name that is in use or malformed, for parameters that are no
         JSON Schema of type object, and for a handler that cannot be called."""
         flaw = self._flaw(item.name, handler, owner)

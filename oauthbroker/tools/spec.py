@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, Field
 from oauthbroker import Ref, ResourceKind, SecretSource, Strict, Tolerant, WrittenResource, WrittenResources
 from oauthbroker.tools.entries import entry_flaw
 from oauthbroker.tools.names import is_export_name, is_resource_name
+from oauthbroker.tools.output_limits import MESSAGE
 from oauthbroker.tools.parameters import SchemaRefused, compiled
-from oauthbroker.tools.results import DEFAULT_MESSAGE_LIMIT
 
 Line = Annotated[str, Field(min_length=1, max_length=2048)]
 Prompt = Annotated[str, Field(max_length=200_000)]
@@ -40,7 +40,7 @@ class ToolResourceSpec(Tolerant):
     """The members of a Tool beside `auth`, which the broker reads."""
 
     entry: Line | None = None
-    error_message_limit: Annotated[int, Field(ge=1, le=10_000)] = DEFAULT_MESSAGE_LIMIT
+    error_message_limit: Annotated[int, Field(ge=1, le=10_000)] = MESSAGE
     isolation: Literal["process"] | None = None
     exports: Annotated[list[ToolExportSpec], Field(max_length=1000)] | None = None
 

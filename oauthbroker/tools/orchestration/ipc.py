@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from oauthbroker import type_name
 from oauthbroker.tools.agent_event import ANSWER
 
-MOST_LINE: Final = 8 * 1024 * 1024  # a conversation of 1 MiB, escaped
+MOST_LINE: Final = 8 * 1024 * 1024  # of a message, for its writer and its reader
 OUTDATED: Final = "outdated"  # the status of a turn that goes on in a process with the newest configuration
 Serve = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
@@ -50,7 +51,8 @@ class Peer:
         self.shutdown_acknowledged = asyncio.Event()
 
     async def ask(self, kind: str, payload: Mapping[str, Any]) -> Any:
-        """Send a question and return its answer. Raises IpcRefused and PeerGone."""
+        """Send a question and return its answer. Raises PeerGone, and IpcRefused, also for a question that is too large
+        or no JSON."""
         if self._gone:
             raise PeerGone
         self._asked += 1
@@ -120,7 +122,11 @@ class Peer:
             answer = {"error": IpcRefused("E_IPC", f"the answer failed with {type(error).__name__}").to_json()}
         metadata = {"inReplyTo": reply.get("correlationId")}
         with suppress(PeerGone):
-            await self._send("event", {"type": ANSWER, "metadata": metadata, "payload": answer})
+            try:
+                await self._send("event", {"type": ANSWER, "metadata": metadata, "payload": answer})
+            except IpcRefused as refused:
+                answer = {"error": refused.to_json()}
+                await self._send("event", {"type": ANSWER, "metadata": metadata, "payload": answer})
 
     async def _read(self) -> dict[str, Any] | None:
         """Return the next message; None when the other end is gone or writes something else."""
@@ -131,9 +137,22 @@ class Peer:
         return message if isinstance(message, dict) else None
 
     async def _send(self, kind: str, payload: Mapping[str, Any]) -> None:
-        message = {"type": kind, "from": self._own, "to": self._other, "payload": payload}
+        line = _line({"type": kind, "from": self._own, "to": self._other, "payload": payload})
         try:
-            self._writer.write(json.dumps(message, allow_nan=False).encode() + b"\n")  # one write: lines never mix
+            self._writer.write(line)  # one write: lines never mix
             await self._writer.drain()
         except (OSError, RuntimeError):
             raise PeerGone from None
+
+
+def _line(message: Mapping[str, Any]) -> bytes:
+    """Return a message as its reader takes it. Raises IpcRefused: the question fails, and not the connection."""
+    problem = ""
+    try:
+        line = json.dumps(message, allow_nan=False).encode() + b"\n"
+        if len(line) < MOST_LINE:
+            return line
+        problem = f"a message between processes has {len(line)} bytes, and {MOST_LINE} are allowed: use less"
+    except Exception as error:  # noqa: BLE001  (code of a tool may have made the value)
+        problem = f"a message between processes is not JSON: {type_name(error)}"
+    raise IpcRefused("E_IPC", problem)
