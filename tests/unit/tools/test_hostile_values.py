@@ -113,6 +113,7 @@ async def test_an_exception_that_a_handler_raises_is_told_by_its_type_and_text(n
         assert result.error.name == (expected or type(made(name)).__name__)
 
 
+@pytest.mark.sample(80)
 @pytest.mark.parametrize("name", [*VALUES, *ERRORS])
 async def test_the_members_of_a_failure_are_told_as_texts(name: str):
     def raised(**members: Any) -> Any:
@@ -130,6 +131,7 @@ async def test_the_members_of_a_failure_are_told_as_texts(name: str):
         assert result.error is not None
 
 
+@pytest.mark.sample(80)
 @pytest.mark.parametrize("name", [*VALUES, *ERRORS])
 async def test_handles_and_work_of_another_form_are_refused(name: str):
     for result in await ends_of(lambda: Submitted(made(name))):
@@ -143,6 +145,7 @@ async def test_handles_and_work_of_another_form_are_refused(name: str):
         assert "GoesOn takes a coroutine" in result.error.message
 
 
+@pytest.mark.sample(80)
 @pytest.mark.parametrize("name", [*VALUES, *ERRORS])
 async def test_the_end_of_work_that_goes_on_is_an_end_like_that_of_a_call(name: str):
     async def work() -> Any:
@@ -163,6 +166,7 @@ async def test_the_end_of_work_that_goes_on_is_an_end_like_that_of_a_call(name: 
     assert name in AWAITED or (end.error is None) == (name in PLAIN)
 
 
+@pytest.mark.sample(80)
 @pytest.mark.parametrize("name", [*VALUES, *ERRORS])
 async def test_whatever_a_middleware_returns_raises_or_changes_is_a_result(name: str):
     registry = registry_with(lambda ctx, args: "done")
@@ -189,7 +193,7 @@ async def test_whatever_a_middleware_returns_raises_or_changes_is_a_result(name:
     assert "middleware" in (await ends(returned)).error.message  # type: ignore[union-attr]
     await ends(changed)
     assert (await ends(another_call)).error is not None
-    assert (await ends(result(output=made(name)))).status == ("ok" if name in PLAIN else "error")
+    assert name in AWAITED or (await ends(result(output=made(name)))).status == ("ok" if name in PLAIN else "error")
     assert name == "none" or (await ends(result(error=made(name)))).error is not None
     await ends(result(status=made(name)))
     await ends(result(handle=made(name)))
@@ -200,6 +204,7 @@ async def test_whatever_a_middleware_returns_raises_or_changes_is_a_result(name:
     ).error
 
 
+@pytest.mark.sample(80)
 @pytest.mark.parametrize("name", [*VALUES, *ERRORS])
 async def test_whatever_a_registered_middleware_does_is_a_result(name: str):
     registry = registry_with(lambda ctx, args: "done")
@@ -229,6 +234,7 @@ async def test_whatever_a_registered_middleware_does_is_a_result(name: str):
             assert "Extension/x: its toolCall middleware" in result.error.message
 
 
+@pytest.mark.sample(80)
 @pytest.mark.parametrize("name", [*VALUES, *ERRORS])
 async def test_a_call_of_any_form_has_a_result(name: str):
     registry = registry_with(lambda ctx, args: "done")
