@@ -223,7 +223,7 @@ def _failed(call: ToolCall, error: BaseException) -> ToolCallResult:
 
 
 def _known(call: ToolCall) -> tuple[ToolCall, ToolError | None]:
-    """Return a call whose id and name are plain texts, and what is wrong with the given ones."""
+    """Return a call whose id and name are plain texts, and the problem of the given ones."""
     call_id, is_named = plain_text(call.id, NAME), issubclass(type(call.name), str)
     known = ToolCall(text_of(call.id)[:NAME], text_of(call.name) if is_named else "", call.args)
     if call_id is not None and is_named:

@@ -73,7 +73,7 @@ class ExtensionState:
         return await self._values.get(self._owner)
 
     async def set(self, value: Any) -> None:
-        """Store the value durably. Raises NotPlainJson, a ValueError that says what is wrong and where."""
+        """Store the value durably. Raises NotPlainJson, a ValueError with the problem and its place."""
         await self._values.put(self._owner, plain_json(value, STATE))
 
 

@@ -39,7 +39,7 @@ def _json_text(value: object) -> str:
 def _error_text(error: Any) -> str:
     for each in BaseException.__dict__["args"].__get__(error):
         if issubclass(type(each), (list, tuple, dict, set, frozenset)):
-            _json_text(each)  # refuses what has no end
+            _json_text(each)  # refuses values without an end
     return str.__str__(str(error))
 
 

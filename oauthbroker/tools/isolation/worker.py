@@ -102,8 +102,9 @@ def _module(entry: str) -> ModuleType:
 
 def _output(value: Any) -> Any:
     """Return a value, and a request for consent or an answer without a token as JSON: a handler may return them."""
-    without_token = getattr(value, "status", None) in {"authorization_required", "error"}
-    return value.to_json() if without_token else value
+    if not hasattr(type(value), "to_json"):
+        return value
+    return value.to_json() if getattr(value, "status", None) in {"authorization_required", "error"} else value
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Values of foreign code: whatever a tool, a middleware or a call is made of, `perform` returns a result and raises nothing, and
+"""Values of foreign code: of any tool, middleware or call, `perform` returns a result and raises nothing, and
 the result is JSON that every process and store takes (specification 002, section 2.4)."""
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ async def test_the_end_of_work_that_goes_on_is_an_end_like_that_of_a_call(name: 
 
 @pytest.mark.sample(80)
 @pytest.mark.parametrize("name", [*VALUES, *ERRORS])
-async def test_whatever_a_middleware_returns_raises_or_changes_is_a_result(name: str):
+async def test_a_middleware_cannot_make_perform_raise(name: str):
     registry = registry_with(lambda ctx, args: "done")
 
     async def ends(around: Any) -> ToolCallResult:
@@ -206,7 +206,7 @@ async def test_whatever_a_middleware_returns_raises_or_changes_is_a_result(name:
 
 @pytest.mark.sample(80)
 @pytest.mark.parametrize("name", [*VALUES, *ERRORS])
-async def test_whatever_a_registered_middleware_does_is_a_result(name: str):
+async def test_a_registered_middleware_cannot_make_perform_raise(name: str):
     registry = registry_with(lambda ctx, args: "done")
     for way in ("returned", "raised", "args", "raised inside"):
         pipeline = Pipeline()
@@ -222,7 +222,7 @@ async def test_whatever_a_registered_middleware_does_is_a_result(name: str):
         pipeline.register("toolCall", middleware, owner="Extension/x")
 
         async def around(call: ToolCall, perform: Any, pipeline: Pipeline = pipeline) -> Any:
-            async def core(changed: ToolCallContext) -> ToolCallResult:
+            async def core(changed: ToolCallContext) -> Any:
                 return await perform(ToolCall(call.id, call.name, changed.args))
 
             context = ToolCallContext(step=StepContext.__new__(StepContext), tool_call_id="c", tool_name="x", args={})
@@ -251,7 +251,7 @@ async def test_a_call_of_any_form_has_a_result(name: str):
 
 
 async def test_what_the_model_reads_of_common_mistakes():
-    """The sentences say what is wrong, where, and what to do."""
+    """The sentences name the problem, the place and the remedy."""
 
     def failing(error: Any) -> Any:
         raise error
@@ -267,9 +267,8 @@ async def test_what_the_model_reads_of_common_mistakes():
         "one of a task group": lambda: failing(ExceptionGroup("unhandled errors in a TaskGroup", [KeyError("city")])),
         "handle": lambda: Submitted(7),  # type: ignore[arg-type]
     }
-    messages = {
-        name: (await performed(lambda ctx, args, ends=ends: ends())).error.message for name, ends in told.items()
-    }  # type: ignore[misc,union-attr]
+    results = {name: (await ends_of(ends))[0] for name, ends in told.items()}
+    messages = {name: each.error.message for name, each in results.items() if each.error is not None}
     assert {
         "set": "The output is refused: at /rows/0/tags it holds a value of the type 'set', which JSON does not have: use texts, "
         "finite numbers, true, false, null, lists and objects only.",
@@ -294,11 +293,9 @@ async def test_an_error_that_a_middleware_writes_as_json_is_that_error():
     result = await ToolCalls(registry, scrub).perform(
         ToolCall("c", "weather__get"), scope_of(registry, "weather"), around
     )
-    assert ("closed", "E_CLOSED", "https://x.example") == (
-        result.error.message,
-        result.error.code,
-        result.error.help_url,
-    )  # type: ignore[union-attr]
+    assert result.error is not None
+    told = result.error.to_json()
+    assert ("closed", "E_CLOSED", "https://x.example") == (told["message"], told["code"], told["helpUrl"])
 
 
 async def test_a_tool_that_cancels_its_task_cancels_no_other_one():
