@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from oauthbroker.core.errors import BrokerError, Code
     from oauthbroker.core.foreign_text import foreign_text, harmless_text
     from oauthbroker.core.json_values import ValueCounter
+    from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json, type_name
     from oauthbroker.core.secret import Secret
     from oauthbroker.core.strict_json import decode_json
     from oauthbroker.injection.bounded_answers import Allowance, AnswerTooLarge, bounded_answer
@@ -58,7 +59,9 @@ __all__ = [
     "Code",
     "Failed",
     "InjectionError",
+    "JsonLimits",
     "McpServerFacts",
+    "NotPlainJson",
     "OpenRoom",
     "PinnedTexts",
     "PublicWeb",
@@ -102,8 +105,10 @@ __all__ = [
     "harmless_text",
     "look_at_mcp_server",
     "open_broker",
+    "plain_json",
     "read_resources",
     "told_to_model",
+    "type_name",
 ]
 
 __version__ = VERSION
@@ -122,6 +127,7 @@ __getattr__ = lazily(
         "core.secret": {"Secret"},
         "core.foreign_text": {"foreign_text", "harmless_text"},
         "core.json_values": {"ValueCounter"},
+        "core.plain_json": {"JsonLimits", "NotPlainJson", "plain_json", "type_name"},
         "core.strict_json": {"decode_json"},
         "injection.bounded_answers": {"Allowance", "AnswerTooLarge", "bounded_answer"},
         "injection.errors": {"AuthorizationNeeded", "InjectionError", "RequestRefused", "told_to_model"},

@@ -9,12 +9,13 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from oauthbroker.core.errors import BrokerError, Code, Locale, known_code
-from oauthbroker.core.strict_json import decode_object
+from oauthbroker.core.strict_json import MAX_DEPTH, decode_object
 
 T = TypeVar("T")
 PASSING = frozenset({408, 429, 502, 503, 504})  # the same call may succeed a moment later
 ORIGIN = "oauthbroker-status"  # the header that tells the proxy's answers from the provider's
 _MAX_WAIT = 3600
+_OWN_LEVELS = 8  # of an answer, around what a turn or an event holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +78,9 @@ def members_of(reply: Reply, *statuses: int) -> dict[str, Any]:
         raise refusal_of(reply)
     if reply.media_type != "application/json":
         raise BrokerError(Code.BROKER_ANSWER_INVALID, note="not JSON")
-    return decode_object(
-        reply.body, Code.BROKER_ANSWER_INVALID, most_values=len(reply.body)
-    )  # the broker is no stranger
+    # the broker is no stranger: its answers hold the payloads and origins that it has accepted
+    levels = MAX_DEPTH + _OWN_LEVELS
+    return decode_object(reply.body, Code.BROKER_ANSWER_INVALID, most_values=len(reply.body), levels=levels)
 
 
 def found(reply: Reply, unless: Code) -> dict[str, Any] | None:

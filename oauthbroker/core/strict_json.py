@@ -11,7 +11,7 @@ from oauthbroker.core.json_values import MOST_VALUES, has_few_values
 Json = Any  # what json.loads gives; checked where it is read
 MAX_DEPTH = 32
 _NOTE = "not strict JSON"
-_DEEP = f"more than {MAX_DEPTH} levels"
+_DEEP = "more than {} levels"
 _MANY = "more than {} values"
 
 
@@ -19,24 +19,24 @@ class _Refused(ValueError):
     """What Python alone would read. Its text is ours."""
 
 
-def decode_json(body: bytes, code: Code, *, most_values: int = MOST_VALUES) -> Json:
+def decode_json(body: bytes, code: Code, *, most_values: int = MOST_VALUES, levels: int = MAX_DEPTH) -> Json:
     """Decodes UTF-8 JSON (RFC 8259, RFC 7493).
 
     Refused with `code`: more than `most_values`, before they are parsed; a byte order mark, other encodings, duplicate
-    names, NaN and infinities, lone surrogates, nesting deeper than 32. The error holds nothing of the body.
+    names, NaN and infinities, lone surrogates, nesting deeper than `levels`. The error holds nothing of the body.
     """
     try:
         few = has_few_values(body, most_values)
         value = _DECODER.decode(body.decode("utf-8")) if few else None
-        why = _MANY.format(most_values) if not few else "" if _is_sane(value) else _DEEP
+        why = _MANY.format(most_values) if not few else "" if _is_sane(value, levels) else _DEEP.format(levels)
     except (ValueError, RecursionError) as error:
-        value, why = None, _why(error)
+        value, why = None, _why(error, levels)
     if why:
         raise BrokerError(code, note=f"{_NOTE}: {why}")
     return value
 
 
-def _why(error: Exception) -> str:
+def _why(error: Exception, levels: int) -> str:
     """Return why a body is refused, without a part of it."""
     match error:
         case json.JSONDecodeError():
@@ -46,13 +46,15 @@ def _why(error: Exception) -> str:
         case UnicodeEncodeError():
             return "a lone surrogate"
         case RecursionError():
-            return _DEEP
+            return _DEEP.format(levels)
     return str(error) if isinstance(error, _Refused) else "a number is too long"
 
 
-def decode_object(body: bytes, code: Code, *, most_values: int = MOST_VALUES) -> dict[str, Json]:
+def decode_object(
+    body: bytes, code: Code, *, most_values: int = MOST_VALUES, levels: int = MAX_DEPTH
+) -> dict[str, Json]:
     """Decode as `decode_json` does, and accept only an object."""
-    value = decode_json(body, code, most_values=most_values)
+    value = decode_json(body, code, most_values=most_values, levels=levels)
     if not isinstance(value, dict):
         raise BrokerError(code, note="not a JSON object")
     return value
@@ -97,10 +99,10 @@ def _finite(text: str) -> float:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse, parse_float=_finite)
 
 
-def _is_sane(value: Json) -> bool:
+def _is_sane(value: Json, levels: int) -> bool:
     """Bounded depth, and every text can be written down as UTF-8 again. Walks without recursion."""
     level = [value]
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(levels + 1):
         below: list[Json] = []
         for item in level:
             if isinstance(item, str):

@@ -7,16 +7,19 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from oauthbroker.core.clock import Clock, random_text
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.core.strict_json import decode_object
+from oauthbroker.core.json_values import MOST_VALUES
+from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json
+from oauthbroker.core.strict_json import MAX_DEPTH
 from oauthbroker.model.turn import ResumeTarget, TurnLike, checked_target, whole_turn
 from oauthbroker.records import AgentEvent
 
 RESERVED = frozenset({"auth", "oauth", "oauthbroker"})  # namespaces of the broker's own types
 MAX_PAYLOAD_BYTES = 64 * 1024
+PAYLOAD: Final = JsonLimits(MAX_PAYLOAD_BYTES, MAX_DEPTH, MOST_VALUES)
 MAX_KEY = 200
 _TYPE = re.compile(r"[a-z][A-Za-z0-9_-]{0,63}(\.[A-Za-z0-9_-]{1,64}){1,4}")
 
@@ -44,13 +47,14 @@ def namespaced_event(
 
 def _checked(payload: object) -> dict[str, Any]:
     """Return a copy of the payload as strict JSON. A `Secret` is no JSON, at any depth."""
+    problem = "it is not a JSON object"
     try:
-        body = json.dumps(payload, ensure_ascii=False, allow_nan=False).encode()
-    except Exception:  # noqa: BLE001  (anything may be given, also an object whose own code raises)
-        body = b""
-    if not isinstance(payload, Mapping) or not 0 < len(body) <= MAX_PAYLOAD_BYTES:
-        raise _refused(f"payload: a JSON object of at most {MAX_PAYLOAD_BYTES} bytes, without secrets")
-    return decode_object(body, Code.REQUEST_INVALID)
+        copy = plain_json(payload, PAYLOAD)
+        if type(copy) is dict:
+            return copy
+    except NotPlainJson as refused:
+        problem = refused.problem
+    raise _refused(f"payload: {problem}")
 
 
 def _id_of(target: ResumeTarget, kind: str, key: str) -> str:

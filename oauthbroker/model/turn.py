@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from oauthbroker.core.errors import BrokerError, Code, Locale, known_locale
-from oauthbroker.core.strict_json import Json
+from oauthbroker.core.json_values import MOST_VALUES
+from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json
+from oauthbroker.core.strict_json import MAX_DEPTH, Json
 
 SubjectMode = Literal["global", "user"]
 MAX_TARGET_BYTES = 64 * 1024
+TARGET: Final = JsonLimits(MAX_TARGET_BYTES, MAX_DEPTH, MOST_VALUES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,12 +233,14 @@ def checked_target(target: ResumeTarget) -> ResumeTarget:
     """Return the event's target as a session stores it. Raises `requestInvalid` unless it consists of words and JSON of
     a sane size."""
     words = (target.agent_name, target.instance_key, target.swarm_ref)
+    problem = "names are texts, and its locale is known"
     try:
-        kept = json.dumps(target.to_json(), ensure_ascii=False, allow_nan=False)
-        size = len(kept.encode())
-    except Exception:  # noqa: BLE001  (half an emoji of a cut message; an object whose own code raises)
-        kept, size = "", MAX_TARGET_BYTES + 1
+        kept = plain_json(target.to_json(), TARGET)
+    except NotPlainJson as refused:
+        problem, kept = refused.problem, None
+    except Exception:  # noqa: BLE001  (an object whose own code raises)
+        kept = None
     spoken = target.locale is None or known_locale(target.locale) is not None
-    if size > MAX_TARGET_BYTES or not spoken or not all(isinstance(word, str) and word for word in words):
-        raise BrokerError(Code.REQUEST_INVALID, note="the turn cannot be kept")
-    return ResumeTarget.from_json(json.loads(kept))
+    if kept is None or not spoken or not all(isinstance(word, str) and word for word in words):
+        raise BrokerError(Code.REQUEST_INVALID, note=f"the turn cannot be kept: {problem}")
+    return ResumeTarget.from_json(kept)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
+from typing import Final
 from weakref import WeakValueDictionary
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json
 from oauthbroker.model.subject import is_subject
 from oauthbroker.records.room_value import RoomValue
 from oauthbroker.repository.versioned import in_place, opened, readable_records, stored
@@ -16,6 +18,7 @@ from oauthbroker.store.port import Conflict, Damage, Entry, Key, Store, Tag
 
 KIND = "rooms"
 MOST_BYTES = 1024 * 1024  # of one value, as JSON
+LIMITS: Final = JsonLimits(MOST_BYTES, 128, 100_000)  # `codec.decode` reads 200 levels, the record's own included
 TRIES = 16  # of a change that other processes overtake
 
 
@@ -85,11 +88,15 @@ def _body(value: RoomValue) -> bytes:
     if not all(map(is_subject, value.subjects)):
         raise BrokerError(Code.REQUEST_INVALID, note="not a subject")
     try:
-        body = value.to_plaintext()
-        if json.loads(json.dumps(value.value, allow_nan=False)) != value.value:
-            body = b""  # a tuple, or a key that is no text: it would come back as another value
-    except (TypeError, ValueError, RecursionError):
-        body = b""
-    if not 0 < len(body) <= MOST_BYTES:
-        raise BrokerError(Code.REQUEST_INVALID, note=f"a room's value is JSON of at most {MOST_BYTES // 1024} KiB")
+        copy = plain_json(value.value, LIMITS)
+        problem = "" if copy == value.value else "it would come back changed: use lists, and texts as names of members"
+        body = replace(value, value=copy).to_plaintext()
+    except NotPlainJson as refused:
+        problem = refused.problem  # without the place: names of members may be secrets
+    except Exception:  # noqa: BLE001  (a method of the value)
+        problem = "it cannot be compared with its copy"
+    if problem:
+        raise BrokerError(Code.REQUEST_INVALID, note=f"a value of a room is refused: {problem}")
+    if len(body) > MOST_BYTES:
+        raise BrokerError(Code.REQUEST_INVALID, note=f"a value of a room has at most {MOST_BYTES // 1024} KiB")
     return body

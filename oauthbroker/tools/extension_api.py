@@ -9,9 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from oauthbroker import plain_json, type_name
 from oauthbroker.tools.call_life import SECONDS, check_call
 from oauthbroker.tools.catalog import ToolCatalogItem
 from oauthbroker.tools.context import ToolHandler
+from oauthbroker.tools.failures import is_cancellation
+from oauthbroker.tools.foreign_values import text_of
+from oauthbroker.tools.output_limits import STATE
 from oauthbroker.tools.pipeline import Middleware, MiddlewareType, Pipeline
 
 EventHandler = Callable[[Any], Any]
@@ -72,9 +76,9 @@ class ExtensionState:
         return await self._values.get(self._owner)
 
     async def set(self, value: Any) -> None:
-        """Store the value durably."""
+        """Store the value durably. Raises NotPlainJson, a ValueError with the problem and its place."""
         check_call()
-        await self._values.put(self._owner, value)
+        await self._values.put(self._owner, plain_json(value, STATE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +108,10 @@ class ExtensionEvents:
                 returned = handler(payload)
                 if inspect.isawaitable(returned):
                     await returned
-            except Exception as error:  # noqa: BLE001  (an extension may raise anything; its text may hold secrets)
-                self._logger.warning("%s: its handler of %s failed with %s", owner, event, type(error).__name__)
+            except BaseException as error:  # an extension may raise anything; its text may hold secrets
+                if is_cancellation(error):
+                    raise
+                self._logger.warning("%s: its handler of %s failed with %s", owner, text_of(event), type_name(error))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +155,10 @@ async def register_all(extensions: Sequence[tuple[str, Config, Register]], host:
             returned = register(host.api_of(name, config))
             if inspect.isawaitable(returned):
                 await returned
-        except Exception as error:  # noqa: BLE001  (an extension may raise anything)
-            fault = f"{type(error).__name__}: {error}" if isinstance(error, ValueError) else type(error).__name__
+        except BaseException as error:  # an extension may raise anything
+            if is_cancellation(error):
+                raise
+            is_ours = issubclass(type(error), ValueError)
+            fault = f"{type_name(error)}: {text_of(error)}" if is_ours else type_name(error)
         if fault is not None:
             raise ExtensionFailed(f"Extension/{name}: register(api) failed with {fault}")

@@ -3,22 +3,23 @@ section 10)."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from oauthbroker import AuthorizationNeeded, AuthorizationRequired, BrokerError, Failed, RequestRefused
+from oauthbroker import AuthorizationNeeded, AuthorizationRequired, BrokerError, Failed, RequestRefused, type_name
+from oauthbroker.tools.foreign_values import cause_of, text_of
 from oauthbroker.tools.names import shown_name
+from oauthbroker.tools.output_limits import NAME, SUGGESTION
 from oauthbroker.tools.results import ToolError, truncated
 
 _SUGGESTIONS: Final[dict[str, dict[str, str]]] = {
     path.stem: json.loads(path.read_text("utf-8")) for path in (Path(__file__).parent / "words").glob("*.json")
 }
-_MOST_TOLD: Final = 8000  # characters of a suggestion, which may have a link
-_MOST_NAME: Final = 200
-_MOST_READ: Final = 100_000  # characters of an exception's text
 
 
 class ToolCode(StrEnum):
@@ -82,17 +83,48 @@ def timed_out(seconds: float) -> ToolError:
 
 
 def error_of(error: BaseException) -> ToolError:
-    """Return the error that tells an exception."""
+    """Return the error that tells an exception. Raises nothing: an exception whose own code fails is told by its
+    type."""
+    try:
+        return _texts_of(_named(cause_of(error)))
+    except BaseException:  # noqa: BLE001  (code of the tool)
+        return ToolError(message=type_name(error), name=type_name(error))
+
+
+def _named(error: BaseException) -> ToolError:
     match error:
         case ToolFailure():
-            return error.error
+            return error_from(error.error)
         case AuthorizationNeeded():
             return consent(error.result)
         case RequestRefused():
             return refused(error.result)
         case BrokerError():
             return ToolError(message=error.message(), name=error.code.value)
-    return ToolError(message=_text_of(error) or type(error).__name__, name=type(error).__name__)
+    return ToolError(message=text_of(error), name=type_name(error))
+
+
+def error_from(given: Any) -> ToolError:
+    """Return the error that code of a tool or an extension has given: a ToolError or its JSON, an exception, a text."""
+    if isinstance(given, BaseException):
+        return error_of(given)
+    if isinstance(given, dict):
+        known = {"message", "name", "code", "suggestion", "helpUrl"} & given.keys()
+        given = ToolError.from_json({"message": None} | {member: given[member] for member in known})
+    return _texts_of(given if isinstance(given, ToolError) else ToolError(message=text_of(given)))
+
+
+def _texts_of(error: ToolError) -> ToolError:
+    """Return an error whose members are texts."""
+    given = {field.name: getattr(error, field.name) for field in fields(ToolError)}
+    texts = {name: text for name, value in given.items() if value is not None and (text := text_of(value))}
+    return ToolError(**{"message": "The tool failed."} | texts)
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Return whether an exception cancels the present task, and is no failure of the code that raised it."""
+    task = asyncio.current_task()
+    return issubclass(type(error), asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def consent(asked: AuthorizationRequired) -> ToolError:
@@ -108,15 +140,6 @@ def refused(failed: Failed) -> ToolError:
     return ToolError(message=failed.message, name=failed.code.value)
 
 
-def _text_of(error: BaseException) -> str:
-    """Return the text of an exception, up to a space if it is very long: a token that was cut is no longer known."""
-    try:
-        text = str(error)
-    except BaseException:  # noqa: BLE001  (code of the tool)
-        return ""
-    return text if len(text) <= _MOST_READ else text[:_MOST_READ].rpartition(" ")[0]
-
-
 def told(error: ToolError, limit: int, locale: str, scrub: Callable[[str], str]) -> ToolError:
     """Return the error as the model gets it: without tokens, its message within the tool's limit and its other texts
     within ours, with a suggestion in a language; English where there is none."""
@@ -130,8 +153,8 @@ def told(error: ToolError, limit: int, locale: str, scrub: Callable[[str], str])
 
     return ToolError(
         message=cut(error.message, limit),
-        name=cut(error.name, _MOST_NAME),
-        code=cut(error.code, _MOST_NAME),
-        suggestion=suggestion and cut(suggestion, _MOST_TOLD),
-        help_url=error.help_url and cut(error.help_url, _MOST_TOLD),
+        name=cut(error.name, NAME),
+        code=cut(error.code, NAME),
+        suggestion=suggestion and cut(suggestion, SUGGESTION),
+        help_url=error.help_url and cut(error.help_url, SUGGESTION),
     )

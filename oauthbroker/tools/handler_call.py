@@ -15,10 +15,11 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import Any, Final
 
+from oauthbroker import NotPlainJson
 from oauthbroker.tools.call_life import CallLife
 from oauthbroker.tools.context import AuthorizedToolContext, CallScope, Json, StepFacts, ToolContext, ToolHandler
 from oauthbroker.tools.failures import ToolFailure, unusable_arguments
-from oauthbroker.tools.parameters import NotJson, arguments
+from oauthbroker.tools.parameters import arguments
 from oauthbroker.tools.registry import Handler, RegisteredTool
 from oauthbroker.tools.results import ToolCall
 
@@ -37,7 +38,7 @@ async def _value(tool: RegisteredTool, context: ToolContext, args: dict[str, Jso
     if not callable(handler):
         return await handler.call(tool.export, context, args)
     value = handler(context, args) if _waits(handler) else await _in_thread(handler, context, args)
-    return await value if inspect.isawaitable(value) else value
+    return await value if hasattr(type(value), "__await__") else value
 
 
 def _checked(call: ToolCall, tool: RegisteredTool) -> dict[str, Json]:
@@ -45,8 +46,8 @@ def _checked(call: ToolCall, tool: RegisteredTool) -> dict[str, Json]:
     try:
         args = arguments(call.args)
         flaws = tool.flaws_of(args)
-    except NotJson as flaw:
-        flaws = [str(flaw)]
+    except NotPlainJson as problem:
+        flaws = [str(problem)]
     if not flaws:
         return args
     raise ToolFailure.of(unusable_arguments(call.name, "; ".join(flaws)))

@@ -8,7 +8,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from oauthbroker import NotPlainJson, plain_json
 from oauthbroker.tools.failures import ToolCode, ToolFailure
+from oauthbroker.tools.output_limits import IN_EVENT
 from oauthbroker.tools.results import ToolCall, ToolCallResult, ToolError
 
 if TYPE_CHECKING:  # an agent's process passes its calls on, and starts without a broker
@@ -17,7 +19,6 @@ if TYPE_CHECKING:  # an agent's process passes its calls on, and starts without 
 COMPLETED: Final = "tool.completed"  # the event that ends submitted work
 RUNNING: Final[Mapping[str, Any]] = {"status": "running"}  # the answer for work that has not ended
 MOST_OPEN: Final = 1000  # handles of one agent instance
-_MOST_IN_EVENT: Final = 48 * 1024  # bytes of a result; an event has 64 KiB in all
 
 
 class CallJournal(Protocol):
@@ -83,7 +84,7 @@ class DurableJournal:
 
     async def complete(self, handle: str, result: Mapping[str, Any]) -> None:
         payload = {"handle": handle, **result}
-        if len(json.dumps(payload, ensure_ascii=False).encode()) > _MOST_IN_EVENT:
+        if not _fits(payload):
             await self._state.change(self._key("result", handle), lambda _: dict(result), subjects=self._subjects)
             payload.pop("output", None)
         key = self._key("completed", handle)
@@ -116,6 +117,15 @@ class DurableJournal:
             call = ToolCall(facts["toolCallId"], facts["toolName"])
             await self.complete(handle, interrupted(call).to_json())
         return len(left)
+
+
+def _fits(payload: Mapping[str, Any]) -> bool:
+    """Return whether an event takes the end of a work whole."""
+    try:
+        plain_json(payload, IN_EVENT)
+    except NotPlainJson:
+        return False
+    return True
 
 
 def interrupted(call: ToolCall) -> ToolCallResult:

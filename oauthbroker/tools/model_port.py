@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, Protocol
 
+from oauthbroker import NotPlainJson, plain_json
 from oauthbroker.tools.catalog import ToolCatalogItem
 from oauthbroker.tools.failures import too_many, unusable_arguments
 from oauthbroker.tools.messages import Message
 from oauthbroker.tools.names import shown_name
-from oauthbroker.tools.parameters import NotJson, arguments, as_json
+from oauthbroker.tools.output_limits import VALUE
+from oauthbroker.tools.parameters import arguments
 from oauthbroker.tools.results import ToolCall
 
 MOST_CALLS: Final = 64  # performed of one answer
 MOST_TOLD: Final = 256  # of one answer that the conversation keeps
-MOST_BYTES: Final = 256 * 1024  # of one answer as JSON
 
 
 class ModelFailed(Exception):
@@ -93,9 +94,9 @@ def _checked(answer: object) -> ModelAnswer:
         raise AnswerRefused("The model gave no answer that can be used.")
     calls = tuple(_usable(call, index) for index, call in enumerate(islice(answer.calls, MOST_TOLD)))
     try:
-        as_json([answer.text, [call.to_json() for call in calls]], MOST_BYTES)
-    except NotJson as flaw:
-        raise AnswerRefused(f"The model's answer is refused: {flaw}.") from None
+        plain_json([answer.text, [call.to_json() for call in calls]], VALUE)
+    except NotPlainJson as problem:
+        raise AnswerRefused(f"The model's answer is refused: {problem}.") from None
     return ModelAnswer(answer.text, calls)
 
 
@@ -107,5 +108,5 @@ def _usable(call: object, index: int) -> ToolCall:
     try:
         refused = None if index < MOST_CALLS else too_many(MOST_CALLS)
         return ToolCall(call.id, name, arguments(call.args), refused=refused)
-    except NotJson as flaw:
-        return ToolCall(call.id, name, refused=unusable_arguments(name, str(flaw)))
+    except NotPlainJson as problem:
+        return ToolCall(call.id, name, refused=unusable_arguments(name, str(problem)))

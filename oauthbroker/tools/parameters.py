@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-MOST_BYTES: Final = 1_000_000  # of the arguments or of the output of a call, as JSON in UTF-8
+from oauthbroker import NotPlainJson, plain_json
+from oauthbroker.tools.output_limits import VALUE
+
 _MOST_FLAWS: Final = 5
 _REGEX_SIZE: Final = 1 << 20
 _HIDDEN: Final = "the value"
@@ -19,38 +20,12 @@ class SchemaRefused(ValueError):
     """Parameters cannot be used. `args` are why, and the remedy."""
 
 
-class NotJson(ValueError):
-    """A value is no JSON, or too large. Its text says why and quotes nothing of the value."""
-
-
-def as_json(value: Any, most_bytes: int = MOST_BYTES) -> Any:
-    """Return a copy of a value as JSON has it: tuples become lists, keys texts. Raises NotJson."""
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        size = len(text.encode())
-    except RecursionError:
-        raise NotJson("it is nested too deeply") from None
-    except TypeError:
-        raise NotJson("it holds a value that JSON does not have") from None
-    except ValueError as error:
-        raise NotJson(_cause(error)) from None
-    if size > most_bytes:
-        raise NotJson(f"it has {size} bytes, and {most_bytes} are allowed")
-    return json.loads(text)
-
-
 def arguments(given: Any) -> dict[str, Any]:
-    """Return a copy of a call's arguments. Raises NotJson."""
+    """Return a copy of a call's arguments. Raises NotPlainJson, and the exceptions of a mapping that is no `dict`."""
     if not isinstance(given, Mapping):
-        raise NotJson("they are no object")
-    copy: dict[str, Any] = as_json(dict(given))
+        raise NotPlainJson("they are no object")
+    copy: dict[str, Any] = plain_json(given if issubclass(type(given), dict) else dict(given), VALUE)
     return copy
-
-
-def _cause(error: ValueError) -> str:
-    if isinstance(error, UnicodeEncodeError):
-        return "it holds half a character"
-    return "it contains itself" if "Circular" in str(error) else "it holds a number that is not finite"
 
 
 def compiled(parameters: Mapping[str, Any] | None) -> FlawsOf:

@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, TypeVar, get_args
 
+from oauthbroker import type_name
 from oauthbroker.tools.agent_event import UnifiedEvent
 from oauthbroker.tools.catalog import Catalog
-from oauthbroker.tools.failures import ToolFailure
+from oauthbroker.tools.failures import ToolFailure, is_cancellation
 from oauthbroker.tools.messages import Message
 from oauthbroker.tools.results import ToolCallResult, ToolError
 
@@ -154,9 +155,9 @@ class _Layer:
             raise self._broken("did not call next()" if self._calls == 0 else "called next() twice")
         if returned is None:
             return
-        if not isinstance(returned, self._context.result_type):
+        if not issubclass(type(returned), self._context.result_type):
             expected = self._context.result_type.__name__
-            raise self._broken(f"returned an object of the type {type(returned).__name__}, not {expected}")
+            raise self._broken(f"returned an object of the type {type_name(returned)}, not {expected}")
         self._context.result = returned
 
     async def _returned(self, view: PipelineContext) -> Any:
@@ -166,10 +167,10 @@ class _Layer:
             return await returned if inspect.isawaitable(returned) else returned
         except (PipelineError, ToolFailure):
             raise
-        except Exception as error:
-            if error is self._from_inside:
+        except BaseException as error:  # a SystemExit of an extension does not end the agent's process
+            if error is self._from_inside or is_cancellation(error):
                 raise
-            fault = f"failed with {type(error).__name__}"
+            fault = f"failed with {type_name(error)}"
         raise self._broken(fault)
 
     def _view(self, inner: Callable[[], Awaitable[Any]]) -> PipelineContext:
@@ -179,7 +180,7 @@ class _Layer:
                 raise self._broken("called next() after its end" if self._ended else "called next() twice")
             try:
                 return await inner()
-            except Exception as error:
+            except BaseException as error:
                 self._from_inside = error
                 raise
 

@@ -10,8 +10,8 @@ from oauthbroker.tools.call_life import MOST_SECONDS, SECONDS
 from oauthbroker.tools.catalog import Catalog, ToolCatalogItem, ToolSource
 from oauthbroker.tools.context import Json, ToolContext, ToolHandler
 from oauthbroker.tools.names import SEPARATOR, is_export_name, is_resource_name, parse_tool_name
+from oauthbroker.tools.output_limits import MESSAGE
 from oauthbroker.tools.parameters import FlawsOf, SchemaRefused, compiled
-from oauthbroker.tools.results import DEFAULT_MESSAGE_LIMIT
 
 
 class RegistrationRefused(ValueError):
@@ -71,7 +71,7 @@ class Registry:
         handler: Handler,
         *,
         owner: str,
-        limit: int = DEFAULT_MESSAGE_LIMIT,
+        limit: int = MESSAGE,
         seconds: float = SECONDS,
     ) -> RegisteredTool:
         """Add a tool. Raises RegistrationRefused for a name that is in use or malformed, for parameters that are no

@@ -6,8 +6,6 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Literal
 
-DEFAULT_MESSAGE_LIMIT: Final = 1000
-MOST_HANDLE: Final = 200  # characters
 TRUNCATED: Final = "... (truncated)"
 
 

@@ -12,8 +12,8 @@ from oauthbroker import Ref, ResourceKind, SecretSource, Strict, Tolerant, Writt
 from oauthbroker.tools.call_life import MOST_SECONDS
 from oauthbroker.tools.entries import entry_flaw
 from oauthbroker.tools.names import is_export_name, is_resource_name
+from oauthbroker.tools.output_limits import MESSAGE
 from oauthbroker.tools.parameters import SchemaRefused, compiled
-from oauthbroker.tools.results import DEFAULT_MESSAGE_LIMIT
 
 Line = Annotated[str, Field(min_length=1, max_length=2048)]
 Seconds = Annotated[float, Field(gt=0, le=MOST_SECONDS)]
@@ -46,7 +46,7 @@ class ToolResourceSpec(Tolerant):
     `network` is that of an isolated tool, which has none unless it says so."""
 
     entry: Line | None = None
-    error_message_limit: Annotated[int, Field(ge=1, le=10_000)] = DEFAULT_MESSAGE_LIMIT
+    error_message_limit: Annotated[int, Field(ge=1, le=10_000)] = MESSAGE
     timeout_seconds: Seconds | None = None
     isolation: Literal["process"] | None = None
     network: Literal["none", "open"] | None = None

@@ -19,7 +19,6 @@ from oauthbroker.tools.call_life import CallLife, calling
 from oauthbroker.tools.calls import Perform, ToolCalls
 from oauthbroker.tools.context import AgentRuntime, CallScope, OAuthOf
 from oauthbroker.tools.conversation import Conversation
-from oauthbroker.tools.failures import ToolCode
 from oauthbroker.tools.journal import CallJournal
 from oauthbroker.tools.messages import Message
 from oauthbroker.tools.model_port import AnswerRefused, Model, ModelRequest, asked
@@ -29,7 +28,6 @@ from oauthbroker.tools.results import ToolCall, ToolCallResult, ToolError
 
 MOST_STEPS: Final = "E_MAX_STEPS"
 MODEL: Final = "E_MODEL"
-MOST_OUTPUT: Final = 256 * 1024  # bytes of a result as JSON: it is read again in each later step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +168,7 @@ class TurnLoop:
             result = await self._parts.calls.perform(call, scope, around)
         else:
             result = self._parts.calls.refuse(call, call.refused, scope)
-        await self._conversation.add_result(bounded(call, result))
+        await self._conversation.add_result(result)
 
     def _scope(self, step: StepContext, message: Message, call: ToolCall) -> CallScope:
         turn = self._event.turn
@@ -201,17 +199,6 @@ def _input_of(event: UnifiedEvent) -> tuple[str, str]:
     if event.input is not None:
         return "user", event.input
     return "system", json.dumps({"type": event.type, "payload": dict(event.payload)}, ensure_ascii=False)
-
-
-def bounded(call: ToolCall, result: ToolCallResult) -> ToolCallResult:
-    """Return the result, or an error in place of an output that no record can hold."""
-    text = f"The output is larger than {MOST_OUTPUT} bytes."
-    try:
-        if len(json.dumps(result.to_json(), ensure_ascii=False).encode()) <= MOST_OUTPUT:
-            return result
-    except UnicodeEncodeError:
-        text = "The output holds half of a character."
-    return ToolCallResult.failed(call, ToolError(message=text, name="OutputError", code=ToolCode.OUTPUT))
 
 
 async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:

@@ -61,7 +61,7 @@ async def test_a_refusal_is_an_output(tool, tmp_path):
 
 
 async def test_an_object_with_a_token_is_no_output(tool, tmp_path):
-    with pytest.raises(ToolFailure, match="an output is JSON, not Ready"):
+    with pytest.raises(ToolFailure, match="of the type 'Ready', which JSON does not have"):
         await tool.call("careless", context(workdir=tmp_path), {"app": "mail"})
 
 

@@ -21,8 +21,8 @@ from oauthbroker import ValueCounter
 from oauthbroker.tools.context import Json, ToolContext, changeset_folders
 from oauthbroker.tools.failures import ToolCode, ToolFailure, timed_out
 from oauthbroker.tools.isolation.containment import Access, CallLimits, Containment
+from oauthbroker.tools.output_limits import VALUE
 
-MOST_VALUES: Final = 100_000  # of one answer
 _UNIX: Final = "unix:"
 WORKER: Final = Path(__file__).with_name("worker.py")
 
@@ -134,12 +134,14 @@ async def _how(process: Process) -> str:
 def _output(line: bytes) -> Json:
     """Return the output of an answer. It comes from the tool, so its form is checked."""
     try:
-        answer: Any = json.loads(line, parse_constant=_refuse) if ValueCounter(MOST_VALUES).feed(line) else None
+        answer: Any = json.loads(line, parse_constant=_refuse) if ValueCounter(VALUE.values).feed(line) else None
     except (ValueError, RecursionError):
         answer = None
     match answer:
         case {"output": output}:
             return output
+        case {"refused": str(problem)}:
+            raise ToolFailure(f"The output is refused: {problem}.", name="OutputError", code=ToolCode.OUTPUT)
         case {"error": {"name": str(name), "message": str(message)} as error}:
             code, suggestion, help_url = map(error.get, ("code", "suggestion", "helpUrl"))
             own = isinstance(code, str) and code not in set(ToolCode)  # the codes of the runtime are not for a tool

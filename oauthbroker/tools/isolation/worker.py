@@ -1,7 +1,8 @@
 """The process of one isolated call: read the call, run the handler, write its result. It holds no key of the store.
 
 Arguments: the descriptor of a socket. One line of JSON comes in, `{entry, export, context, args, changesets,
-processes?, oauth?}`, and one goes out, `{output}` or `{error: {name, message, code?, suggestion?}}`.
+processes?, oauth?}`, and one goes out: `{output}`, `{refused}` with what is wrong with the output, or `{error: {name,
+message, code?, suggestion?, helpUrl?}}`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,14 @@ import os
 import resource
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
+
+from oauthbroker import NotPlainJson, plain_json, type_name
+from oauthbroker.tools.foreign_values import cause_of, text_of
+from oauthbroker.tools.output_limits import VALUE
 
 
 def main() -> NoReturn:
@@ -26,10 +32,12 @@ def main() -> NoReturn:
     if "processes" in call:  # in a user namespace of our own the kernel counts ours alone
         resource.setrlimit(resource.RLIMIT_NPROC, (call["processes"],) * 2)
     try:
-        told = json.dumps({"output": _result(call)}, allow_nan=False, default=_as_json)
+        answer = {"output": plain_json(_output(_result(call)), VALUE)}
+    except NotPlainJson as problem:
+        answer = {"refused": str(problem)}
     except BaseException as error:  # noqa: BLE001 - SystemExit, too, is a result
-        told = json.dumps({"error": _error(error)})
-    channel.sendall(told.encode("ascii") + b"\n")
+        answer = {"error": _error(error)}
+    channel.sendall(json.dumps(answer).encode("ascii") + b"\n")
     os._exit(0)  # threads that the tool left behind do not hold up the end
 
 
@@ -45,11 +53,23 @@ def _result(call: dict[str, Any]) -> Any:
 
         return asyncio.run(_awaited(handler, context, call))
     if "oauth" not in call:
-        return handler(context, call["args"])
+        return _awaited_too(handler(context, call["args"]))
     from oauthbroker.client import SyncOAuth
 
     with SyncOAuth(**call["oauth"]) as context.oauth:
-        return handler(context, call["args"])
+        return _awaited_too(handler(context, call["args"]))
+
+
+def _awaited_too(value: Any) -> Any:
+    """Return a value, or that of a coroutine that a function without `await` returned."""
+    if not hasattr(type(value), "__await__"):
+        return value
+    import asyncio
+
+    async def ended() -> Any:
+        return await value
+
+    return asyncio.run(ended())
 
 
 async def _awaited(handler: Any, context: SimpleNamespace, call: dict[str, Any]) -> Any:
@@ -63,9 +83,14 @@ async def _awaited(handler: Any, context: SimpleNamespace, call: dict[str, Any])
 
 def _error(error: BaseException) -> dict[str, Any]:
     """Return an exception as JSON. A ToolFailure has members of its own."""
-    members: Any = getattr(error, "error", None)
-    own: dict[str, Any] = members.to_json() if hasattr(members, "to_json") else {}
-    return {"name": type(error).__name__, "message": str(error), **own}
+    cause = cause_of(error)
+    told = {"name": type_name(cause), "message": text_of(cause)}
+    with suppress(BaseException):  # of another exception, or of code of the tool
+        members: Any = cause
+        own = members.error.to_json()
+        known = [member for member in ("message", "name", "code", "suggestion", "helpUrl") if own.get(member)]
+        told |= {member: text_of(own[member]) for member in known}
+    return told
 
 
 def _module(entry: str) -> ModuleType:
@@ -78,12 +103,11 @@ def _module(entry: str) -> ModuleType:
     return module
 
 
-def _as_json(value: Any) -> Any:
-    """Return a request for consent, or the answer without a token, as JSON: a handler may return it. No other object
-    is an output, least of all a token."""
-    if getattr(value, "status", None) in {"authorization_required", "error"}:
-        return value.to_json()
-    raise TypeError(f"an output is JSON, not {type(value).__name__}")
+def _output(value: Any) -> Any:
+    """Return a value, and a request for consent or an answer without a token as JSON: a handler may return them."""
+    if not hasattr(type(value), "to_json"):
+        return value
+    return value.to_json() if getattr(value, "status", None) in {"authorization_required", "error"} else value
 
 
 if __name__ == "__main__":

@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from oauthbroker import type_name
 from oauthbroker.tools.agent_event import ANSWER
 
-MOST_LINE: Final = 8 * 1024 * 1024  # a conversation of 1 MiB, escaped
+MOST_LINE: Final = 8 * 1024 * 1024  # of a message, for its writer and its reader
 TAKEN_BACK: Final = "ipc.takenBack"
 OUTDATED: Final = "outdated"  # the status of a turn that goes on in a process with the newest configuration
 Serve = Callable[[str, dict[str, Any]], Awaitable[Any]]
@@ -52,7 +53,8 @@ class Peer:
         self.shutdown_acknowledged = asyncio.Event()
 
     async def ask(self, kind: str, payload: Mapping[str, Any]) -> Any:
-        """Send a question and return its answer. A cancelled one is taken back. Raises IpcRefused and PeerGone."""
+        """Send a question and return its answer. A cancelled one is taken back. Raises PeerGone, and IpcRefused, also
+        for a question that is too large or no JSON."""
         if self._gone:
             raise PeerGone
         self._asked += 1
@@ -137,8 +139,11 @@ class Peer:
         except Exception as error:  # noqa: BLE001  (the other end must not wait for ever)
             answer = {"error": IpcRefused("E_IPC", f"the answer failed with {type(error).__name__}").to_json()}
         with suppress(PeerGone):
-            told = {"type": ANSWER, "metadata": {"inReplyTo": correlation}, "payload": answer}
-            await self._send("event", told)
+            told = {"type": ANSWER, "metadata": {"inReplyTo": correlation}}
+            try:
+                await self._send("event", told | {"payload": answer})
+            except IpcRefused as refused:
+                await self._send("event", told | {"payload": {"error": refused.to_json()}})
 
     async def _read(self) -> dict[str, Any] | None:
         """Return the next message; None when the other end is gone or writes something else."""
@@ -157,4 +162,17 @@ class Peer:
 
     def _write(self, kind: str, payload: Mapping[str, Any]) -> None:
         message = {"type": kind, "from": self._own, "to": self._other, "payload": payload}
-        self._writer.write(json.dumps(message, allow_nan=False).encode() + b"\n")  # one write: lines never mix
+        self._writer.write(_line(message))  # one write: lines never mix
+
+
+def _line(message: Mapping[str, Any]) -> bytes:
+    """Return a message as its reader takes it. Raises IpcRefused: the question fails, and not the connection."""
+    problem = ""
+    try:
+        line = json.dumps(message, allow_nan=False).encode() + b"\n"
+        if len(line) < MOST_LINE:
+            return line
+        problem = f"a message between processes has {len(line)} bytes, and {MOST_LINE} are allowed: use less"
+    except Exception as error:  # noqa: BLE001  (code of a tool may have made the value)
+        problem = f"a message between processes is not JSON: {type_name(error)}"
+    raise IpcRefused("E_IPC", problem)

@@ -28,8 +28,6 @@ from oauthbroker.tools.orchestration.instances import Instance, Instances, TurnL
 from oauthbroker.tools.orchestration.ipc import OUTDATED, IpcRefused, PeerGone
 from oauthbroker.tools.orchestration.plan import SwarmPlan, plans_from
 from oauthbroker.tools.orchestration.processes import Processes, ProcessSlot, StartFailed
-from oauthbroker.tools.results import ToolCall, ToolCallResult
-from oauthbroker.tools.turn_loop import bounded
 
 MOST_TURNS: Final = 64  # that run at once, those that wait for another agent not counted
 WAIT_SECONDS: Final = 5.0
@@ -264,15 +262,12 @@ class Orchestrator:
 
 
 async def _with_output(event: UnifiedEvent, journal: DurableJournal) -> UnifiedEvent:
-    """Return an event with the output of work that has ended, where that was too large for the queue. An output that is
-    too large for a conversation, too, is told as an error."""
+    """Return an event with the output of work that has ended, where that was too large for the queue."""
     handle = str(event.payload.get("handle"))
     found = await journal.look(handle) if event.type == COMPLETED else None
     if found is None or "toolName" not in found:
         return event
-    result = ToolCallResult.from_json(found)
-    told = bounded(ToolCall(result.tool_call_id, result.tool_name), result)
-    return replace(event, payload={"handle": handle, **told.to_json()})
+    return replace(event, payload={"handle": handle, **found})
 
 
 async def _journaled(journal: DurableJournal, kind: str, asked: Mapping[str, Any]) -> Any:

@@ -17,6 +17,7 @@ from oauthbroker.repository.room_values import KIND, MOST_BYTES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.port import Conflict, Entry, Store
 from oauthbroker.testing.stores import open_file_store
+from tests.kit.hostile_values import nested
 
 ALICE, BOB = "slack:user:T1:U1", "slack:user:T1:U2"
 
@@ -107,6 +108,18 @@ async def test_a_value_that_would_not_come_back_as_it_was_is_refused(state: Room
         await state.change("key", lambda _: value)
     assert Code.REQUEST_INVALID is refused.value.code
     assert "before" == await state.get("key")
+
+
+@pytest.mark.parametrize("levels", [1, 128, 129, 199, 200, 600])
+async def test_a_value_that_is_written_is_read_again(state: RoomState, levels: int) -> None:
+    value = nested(levels)
+    if levels <= 128:
+        await state.change("deep", lambda _: value)
+        assert value == await state.get("deep")
+        return
+    with pytest.raises(BrokerError, match="more than 128 levels: put the inner ones into a text"):
+        await state.change("deep", lambda _: value)
+    assert await state.get("deep") is None
 
 
 async def test_a_value_that_is_nested_without_end_is_refused(state: RoomState) -> None:

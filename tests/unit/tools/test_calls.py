@@ -27,7 +27,7 @@ from oauthbroker import (
 from oauthbroker.tools.calls import ToolCalls
 from oauthbroker.tools.context import ToolContext
 from oauthbroker.tools.failures import ToolFailure
-from oauthbroker.tools.parameters import MOST_BYTES
+from oauthbroker.tools.output_limits import VALUE
 from oauthbroker.tools.registry import Registry
 from oauthbroker.tools.results import Submitted, ToolCall, ToolCallResult, ToolError
 from tests.unit.tools.kit import CITY, TOKEN, performed, registry_with, scope_of, scrub
@@ -273,7 +273,7 @@ async def test_a_call_without_a_token_tells_the_code(ends: Any):
     ("args", "told"),
     [({}, '"city" is a required property'), ({"city": 3}, 'city: the value is not of type "string"'), ({"city": None}, "city: "),
      ([], "no object"), ("x", "no object"), (None, "required"), ({"city": float("nan")}, "finite"), ({"city": "\ud800"}, "half a character"),
-     ({"city": "x" * MOST_BYTES}, "are allowed"), ({"city": object()}, "JSON does not have")],
+     ({"city": "x" * VALUE.size}, "262144 bytes"), ({"city": object()}, "JSON does not have")],
 )  # fmt: skip
 async def test_arguments_are_checked_before_the_handler_is_called(args: Any, told: str):
     called: list[Any] = []
@@ -310,7 +310,7 @@ LOOP.append(LOOP)
 @pytest.mark.parametrize(
     ("output", "told"),
     [(float("inf"), "not finite"), (LOOP, "contains itself"), ({1, 2}, "JSON does not have"), ("\udfff", "half a character"),
-     (Secret("hidden"), "JSON does not have"), ("x" * MOST_BYTES, "are allowed"), ({(1, 2): 3}, "JSON does not have")],
+     (Secret("hidden"), "JSON does not have"), ("x" * VALUE.size, "262144 bytes"), ({(1, 2): 3}, "of the type 'tuple'")],
 )  # fmt: skip
 async def test_an_output_that_is_no_json_is_an_error(output: Any, told: str):
     result = await performed(lambda ctx, args: output)
@@ -356,7 +356,7 @@ async def test_a_message_is_cut_to_the_limit_of_its_tool(limit: int | None):
 
 
 async def test_a_huge_message_is_cut_at_a_space_before_it_is_scrubbed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("oauthbroker.tools.failures._MOST_READ", 1000)
+    monkeypatch.setattr("oauthbroker.tools.foreign_values.READ", 1000)
     assert 0 < 1000 % (len(TOKEN) + 1) < len(TOKEN), "the cut goes through a token"
 
     def handler(ctx: object, args: object) -> None:

@@ -14,10 +14,11 @@ from oauthbroker.tools.catalog import ToolCatalogItem
 from oauthbroker.tools.conversation import in_order
 from oauthbroker.tools.failures import ToolFailure
 from oauthbroker.tools.messages import Message
-from oauthbroker.tools.model_port import MOST_BYTES, MOST_CALLS, MOST_TOLD, ModelAnswer, ModelFailed
+from oauthbroker.tools.model_port import MOST_CALLS, MOST_TOLD, ModelAnswer, ModelFailed
+from oauthbroker.tools.output_limits import VALUE
 from oauthbroker.tools.pipeline import PipelineError, StepContext, ToolCallContext, TurnContext, TurnResult
 from oauthbroker.tools.results import ToolCall, ToolCallResult
-from oauthbroker.tools.turn_loop import MOST_OUTPUT, ConfigurationChanged
+from oauthbroker.tools.turn_loop import ConfigurationChanged
 from tests.unit.tools.turn_kit import Crashed, World, calls, event
 
 DONE = ModelAnswer("Done.")
@@ -257,8 +258,8 @@ HOSTILE = {
     "no answer": None,
     "text that is none": ModelAnswer(7),  # type: ignore[arg-type]
     "calls that are none": ModelAnswer("", ["notes__add"]),  # type: ignore[list-item]
-    "huge arguments": ModelAnswer("", [ToolCall("1", "notes__add", {"a": "x" * MOST_BYTES})]),
-    "huge words": ModelAnswer("x" * MOST_BYTES),
+    "huge arguments": ModelAnswer("", [ToolCall("1", "notes__add", {"a": "x" * VALUE.size})]),
+    "huge words": ModelAnswer("x" * VALUE.size),
     "half a character in its words": ModelAnswer("\ud800"),
 }
 
@@ -402,7 +403,7 @@ async def test_a_turn_that_had_ended_is_neither_asked_nor_called_again():
 
 
 @pytest.mark.rule("turns.ours-13")
-@pytest.mark.parametrize(("size", "status"), [(MOST_OUTPUT, "error"), (MOST_OUTPUT - 300, "ok")])
+@pytest.mark.parametrize(("size", "status"), [(VALUE.size, "error"), (VALUE.size - 2, "ok")])
 async def test_an_output_that_is_too_large_for_a_conversation_is_an_error(size, status):
     world = World([calls(("notes__read", {})), DONE])
     world.tool("notes__read", lambda: "x" * size)
