@@ -73,7 +73,7 @@ def run(
 
 
 async def _run(config: Path, workspaces: Path, bundle: tuple[Path, Path] | None, user: int | None) -> None:
-    opened = opened_activation(open_changesets(*bundle), open_broker) if bundle else _without_git(config)
+    opened = opened_activation(open_changesets(*bundle, user=user), open_broker) if bundle else _without_git(config)
     async with opened as (broker, activation), _api(broker) as address:
         agents = Orchestrator(broker, plans_from(broker), workspaces, address=address, activation=activation, user=user)
         running = asyncio.create_task(agents.run())

@@ -106,7 +106,7 @@ async def agent_world(
     changesets = opened = None
     if in_git:
         repository = bare_repository(folder / "git", {each.name: each.read_text("utf-8") for each in config.iterdir()})
-        changesets = open_changesets(repository, folder / "bundle/system")
+        changesets = open_changesets(repository, folder / "bundle/system", user=USER)
         opened = changesets.newest()
         config = opened.folder
     log = json_log(io.StringIO(), clock)

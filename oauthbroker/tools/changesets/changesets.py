@@ -15,6 +15,7 @@ from oauthbroker.tools.changesets.files import Folder, Rejected, read_folder, sh
 from oauthbroker.tools.changesets.git import Busy, Git, GitFailed
 from oauthbroker.tools.changesets.revisions import Revision, Revisions, files_at
 from oauthbroker.tools.changesets.worktrees import Worktree, Worktrees
+from oauthbroker.tools.isolation.containment import detect_containment
 
 MOST_OPEN: Final = 8  # changesets of one owner
 MOST_TRIES: Final = 5  # of one commit, while others are committed
@@ -176,15 +177,17 @@ def open_changesets(
     check: ChecksBundle | None = None,
     *,
     apart_from: Sequence[Path] = (),
+    user: int | None = None,
     branch: str = "main",
 ) -> Changesets:
     """Return the changesets of a bare repository, with worktrees and revisions below `root`. Without a `check`, a
-    bundle is judged by its resources and by loading its code. Raises ValueError if a path of `apart_from`
-    (`broker.bundle.secret_places`) shares a parent folder with `root`, and if a work tree of the repository has the
-    branch checked out."""
+    bundle is judged by its resources and by loading its code in a sandbox, as the `user` of agents. Raises ValueError
+    if a path of `apart_from` (`broker.bundle.secret_places`) shares a parent folder with `root`, if a work tree of the
+    repository has the branch checked out, and for a runtime that is root and names no `user`."""
     from oauthbroker.tools.changesets.trial import bundle_problems  # an agent's process starts without it
 
-    check = partial(bundle_problems, hidden=apart_from) if check is None else check
+    if check is None:
+        check = partial(bundle_problems, containment=detect_containment(user=user, hidden=apart_from))
     root, git = root.resolve(), Git(repository.resolve())
     check_apart(root, apart_from)
     if f"branch refs/heads/{branch}" in git.lines("worktree", "list", "--porcelain", "-z"):

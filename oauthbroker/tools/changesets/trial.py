@@ -5,40 +5,58 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker import check_config
-from oauthbroker.tools.isolation.containment import MIB, Access, CallLimits, Containment, detect_containment
+from oauthbroker.tools.isolation.containment import MIB, Access, CallLimits, Containment
+from oauthbroker.tools.isolation.places import group_of
 
 LIMITS: Final = CallLimits(seconds=60, memory=2048 * MIB)
 _WORKER: Final = "oauthbroker.tools.changesets.trial_worker"
 
 
-def bundle_problems(folder: Path, *, hidden: Sequence[Path] = ()) -> Sequence[str]:
-    """Return the problems of a bundle: those of its resources, or else those of loading its code in a sandbox, where it
-    sees nothing that is `hidden`. Without a sandbox its code is not run. Blocks."""
-    problems, containment = check_config(folder), detect_containment(hidden=hidden)
+def bundle_problems(folder: Path, containment: Containment) -> Sequence[str]:
+    """Return the problems of a bundle: those of its resources, or else those of loading its code in a sandbox. Without
+    bubblewrap its code is not run. Blocks."""
+    problems = check_config(folder)
     return problems or (asyncio.run(_loaded(folder, containment)) if containment.bubblewrap else [])
 
 
 async def _loaded(folder: Path, containment: Containment) -> list[str]:
     ours, theirs = socket.socketpair()
-    with ours, theirs, tempfile.TemporaryDirectory() as workdir:
+    with ours, theirs, _copied(folder, containment.user) as (copy, workdir):
         ours.setblocking(False)
         async with containment.running(
-            [sys.executable, "-I", "-B", "-m", _WORKER, str(theirs.fileno()), str(folder)],
-            workdir=Path(workdir),
+            [sys.executable, "-I", "-B", "-m", _WORKER, str(theirs.fileno()), str(copy)],
+            workdir=workdir,
             limits=LIMITS,
             descriptors=[theirs.fileno()],
-            access=Access(readable=[folder], network=True),  # as agents have it: extensions may look at servers
+            access=Access(readable=[copy], network=True),  # as agents have it: extensions may look at servers
         ):
             theirs.close()
-            return await _told(ours)
+            return [each.replace(f"{copy}/", "") for each in await _told(ours)]
+
+
+@contextmanager
+def _copied(folder: Path, user: int | None) -> Iterator[tuple[Path, Path]]:
+    """Yield a copy of a bundle that the user can read, and an empty folder of theirs."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name).resolve()
+        copy, workdir = place / "bundle", place / "workdir"
+        shutil.copytree(folder, copy, symlinks=True)
+        workdir.mkdir()
+        if user is not None:
+            for each in (place, *place.rglob("*")):
+                os.chown(each, user, group_of(user), follow_symlinks=False)
+        yield copy, workdir
 
 
 async def _told(channel: socket.socket) -> list[str]:

@@ -88,8 +88,8 @@ def _error(error: BaseException) -> dict[str, Any]:
     with suppress(BaseException):  # of another exception, or of code of the tool
         members: Any = cause
         own = members.error.to_json()
-        known = [member for member in ("message", "name", "code", "suggestion", "helpUrl") if own.get(member)]
-        told |= {member: text_of(own[member]) for member in known}
+        known = [member for member in ("name", "code", "suggestion", "helpUrl") if isinstance(own.get(member), str)]
+        told |= {member: text_of(own[member]) for member in ("message", *known)}
     return told
 
 

@@ -258,7 +258,7 @@ HOSTILE = {
     "no answer": None,
     "text that is none": ModelAnswer(7),  # type: ignore[arg-type]
     "calls that are none": ModelAnswer("", ["notes__add"]),  # type: ignore[list-item]
-    "huge arguments": ModelAnswer("", [ToolCall("1", "notes__add", {"a": "x" * VALUE.size})]),
+    "huge arguments together": ModelAnswer("", [ToolCall("1", "notes__add", {"a": "x" * (VALUE.size // 2)})] * 3),
     "huge words": ModelAnswer("x" * VALUE.size),
     "half a character in its words": ModelAnswer("\ud800"),
 }
@@ -287,7 +287,8 @@ BAD_CALLS = {
     "a name with half a character": (one("\ud800"), "E_TOOL_NOT_IN_CATALOG", "Tool '\ufffd'"),
     "a list": (one(args=[]), "E_TOOL_ARGUMENTS", "'notes__add': they are no object"),
     "a text": (one(args='{"a": '), "E_TOOL_ARGUMENTS", "they are no object"),
-    "no JSON": (one(args={"a": {1, 2}}), "E_TOOL_ARGUMENTS", "a value that JSON does not have"),
+    "no JSON": (one(args={"a": {1, 2}}), "E_TOOL_ARGUMENTS", "of the type 'set'"),
+    "huge": (one(args={"a": "x" * VALUE.size}), "E_TOOL_ARGUMENTS", "bytes"),
     "half a character": (one(args={"a": "\ud800"}), "E_TOOL_ARGUMENTS", "half a character"),
     "no number": (one(args={"a": float("nan")}), "E_TOOL_ARGUMENTS", "a number that is not finite"),
 }

@@ -12,7 +12,8 @@ import pytest
 
 from oauthbroker.tools.changesets import trial
 from oauthbroker.tools.changesets.trial import bundle_problems
-from tests.kit.agent_bundle import AGENTS, EDITABLE, FILES, LISTS, NOTES, written
+from oauthbroker.tools.isolation.containment import detect_containment
+from tests.kit.agent_bundle import AGENTS, EDITABLE, FILES, LISTS, NOTES, USER, written
 
 EXTENSION = "def register(api):\n"
 BROKEN: dict[str, tuple[Mapping[str, str], str]] = {
@@ -61,14 +62,16 @@ def bundle(folder: Path, **changed: str) -> Path:
 @pytest.mark.parametrize("files", [FILES, EDITABLE, {**EDITABLE, "agents.yaml": LISTS}], ids=["plain", "all", "lists"])
 def test_a_bundle_that_starts_has_no_problem(tmp_path, monkeypatch, files):
     monkeypatch.setattr(trial, "LIMITS", replace(trial.LIMITS, seconds=60))
-    assert [] == bundle_problems(written(tmp_path / "config", files=files, state=tmp_path / "state"))
+    assert [] == bundle_problems(
+        written(tmp_path / "config", files=files, state=tmp_path / "state"), detect_containment(user=USER)
+    )
 
 
 @pytest.mark.parametrize(("changed", "problem"), BROKEN.values(), ids=BROKEN)
 def test_a_bundle_that_would_not_start_has_the_problem_that_names_the_part(tmp_path, changed, problem):
     names = {**EDITABLE, **changed} if "agents.yaml" not in changed else {**FILES, **changed}
     folder = written(tmp_path / "config", files=names, state=tmp_path / "state")
-    found = bundle_problems(folder)
+    found = bundle_problems(folder, detect_containment(user=USER))
     assert re.search(problem, found[0]), found
 
 
@@ -85,5 +88,5 @@ def test_code_that_is_tried_sees_neither_our_environment_nor_hidden_files_and_ch
         "try:\n    Path(__file__).write_text('')\nexcept OSError:\n    pass\nelse:\n    raise ValueError\n"
     )
     folder = bundle(tmp_path, **{"notes.py": NOTES + code})
-    assert [] == bundle_problems(folder, hidden=[secret])
+    assert [] == bundle_problems(folder, detect_containment(user=USER, hidden=[secret]))
     assert (secret / "key").exists()
