@@ -21,9 +21,12 @@ from oauthbroker import Broker, BrokerError, Code, open_broker, read_resources
 from oauthbroker.tools.changesets.activation import opened_activation
 from oauthbroker.tools.changesets.changesets import FAILURES, open_changesets
 from oauthbroker.tools.changesets.trial_worker import LoadingProblems
+from oauthbroker.tools.isolation.containment import Containment
 from oauthbroker.tools.isolation.places import user_named
+from oauthbroker.tools.isolation.process_tool import ProcessTool
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
 from oauthbroker.tools.orchestration.plan import plans_from
+from oauthbroker.tools.spec import ToolResourceSpec
 
 app = typer.Typer(add_completion=False)
 
@@ -42,14 +45,18 @@ def check(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Load all tools, extensions and models as agents do, and list the names of the tools. This runs their code, and
-    reads neither secrets nor the store."""
+    """Load all tools, extensions and models as agents do, and list the names of the tools. This runs their code, but
+    not that of isolated tools, and reads neither secrets nor the store."""
     resources = read_resources(config, "tools")
-    loading = LoadingProblems(resources, resources.folder or config)
+    loading = LoadingProblems(resources, resources.folder or config, isolate=_not_here)
     if problems := asyncio.run(loading.look()):
         raise BrokerError(Code.CONFIG_INVALID, note="; ".join(problems))
     names = [each.name for each in loading.registry]
     typer.echo(json.dumps({"tools": names}) if as_json else "\n".join(names))
+
+
+def _not_here(entry: Path, _spec: ToolResourceSpec, _seconds: float) -> ProcessTool:
+    return ProcessTool(entry=entry, containment=Containment())
 
 
 @app.command("run")

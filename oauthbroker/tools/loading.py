@@ -85,15 +85,15 @@ class LoadedAgent:
 async def load_agent(
     tools: Mapping[str, ToolResourceSpec],
     extensions: Sequence[tuple[str, str, Config]],
-    model: ModelConfig,
+    model: Model,
     folder: Path,
     *,
     values: InstanceValues,
     isolate: Isolate | None = None,
 ) -> LoadedAgent:
-    """Run the modules of an agent's tools, model and extensions, each by name, entry and configuration. Raises one of
+    """Run the modules of an agent's tools and of its extensions, each by name, entry and configuration. Raises one of
     REFUSALS."""
-    agent = LoadedAgent(model=load_model(model, folder))
+    agent = LoadedAgent(model=model)
     register_tools(agent.registry, tools, folder, isolate=isolate)
     found = [
         (name, config, entry_object(f"Extension/{name}", entry, folder, REGISTER, callable))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -94,7 +93,7 @@ class AgentHere:
         self._ends, self._peer = ends, peer
 
     @classmethod
-    async def start(cls, name: str, _workdir: Path, serve: Serve, _on_output: Callable[..., None], **_: Any) -> Self:
+    async def start(cls, name: str, _workdir: Path, _command: Any, serve: Serve, _output: Any) -> Self:
         streams = [await asyncio.open_unix_connection(sock=each, limit=MOST_LINE) for each in socket.socketpair()]
         ours, theirs = Peer(streams[0], "orchestrator", name), Peer(streams[1], "agent", "orchestrator")
         ends = [asyncio.create_task(ours.run(serve)), asyncio.create_task(theirs.run(AgentWorker(theirs).serve))]

@@ -211,6 +211,6 @@ def test_a_repository_that_cannot_be_used_is_refused_with_a_sentence(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: Callable[[Path], list[str]], told: str
 ) -> None:
     assert 2 == run(
-        ["tools", "run", "--workspaces", str(tmp_path / "agents"), "--config", str(config), *more(tmp_path)]
+        ["tools", "run", "--workspaces", str(tmp_path / "agents"), "--config", str(config), *more(tmp_path), *AS_USER]
     )
     assert told in capsys.readouterr().err

@@ -14,13 +14,15 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from oauthbroker import BrokerError, RoomResource, RoomResources, read_resources
 from oauthbroker.tools.changesets.tool import register_exports
 from oauthbroker.tools.context import Json, ToolContext
-from oauthbroker.tools.loading import REFUSALS, ModelConfig, load_agent, register_tools
+from oauthbroker.tools.loading import PYTHON, REFUSALS, Isolate, ModelConfig, load_agent, load_model, register_tools
+from oauthbroker.tools.model_port import Model, ScriptedModel
 from oauthbroker.tools.registry import Registry
 from oauthbroker.tools.spec import ToolResourceSpec
 
@@ -28,22 +30,31 @@ _NO_KEY: Final = "no-key"  # a trial has no secrets
 
 
 class LoadingProblems:
-    """Loads all code of a bundle in this process, and lists why some cannot be loaded. `begins` is told the name of
-    each part before its code runs."""
+    """Loads the code of a bundle in this process, and lists why some cannot be loaded. `begins` is told the name of
+    each part before its code runs. `isolate` keeps the code of tools with `isolation: process` out of this process,
+    which loads it, too, if it is as isolated as one of their calls."""
 
-    def __init__(self, resources: RoomResources, folder: Path, begins: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        resources: RoomResources,
+        folder: Path,
+        *,
+        begins: Callable[[str], None] = lambda _: None,
+        isolate: Isolate | None = None,
+    ) -> None:
         self.found: list[str] = []
         self.registry = Registry()
-        self._folder, self._begins = folder, begins
+        self._folder, self._begins, self._isolate = folder, begins, isolate
         self._agents, self._models = resources.of("Agent").values(), resources.of("Model")
         self._extensions = resources.of("Extension")
-        self._tools = {name: _in_process(each.spec) for name, each in resources.of("Tool").items()}
+        tools = {name: each.spec for name, each in resources.of("Tool").items()}
+        self._tools = tools if isolate else {name: _in_process(spec) for name, spec in tools.items()}
 
     async def look(self) -> list[str]:
         """Load each tool, and then each agent with its tools, extensions and model."""
         for name, spec in self._tools.items():
             with self._loading(f"Tool/{name}"):
-                register_tools(self.registry, {name: spec}, self._folder)
+                register_tools(self.registry, {name: spec}, self._folder, isolate=self._isolate)
         for agent in () if self.found else self._agents:
             with self._loading(f"Agent/{agent.name}"):
                 await self._load(agent)
@@ -64,17 +75,21 @@ class LoadingProblems:
         loaded = await load_agent(
             {ref.name: self._tools[ref.name] for ref in spec.tools},
             [(ref.name, (it := self._extensions[ref.name].spec).entry or "", it.config) for ref in spec.extensions],
-            ModelConfig(
-                provider=model.provider,
-                name=model.name,
-                api_key=None if model.api_key is None else _NO_KEY,
-                params=model.params,
-            ),
+            self._model(model),
             self._folder,
             values=_Values(),
+            isolate=self._isolate,
         )
         if spec.changesets is not None:
             register_exports(loaded.registry, _never, _never)
+
+    def _model(self, spec: Any) -> Model:
+        """Return a model, or a stand-in where the library of its provider is not installed here."""
+        if spec.provider != PYTHON and find_spec("pydantic_ai") is None:
+            return ScriptedModel(())
+        key = None if spec.api_key is None else _NO_KEY
+        config = ModelConfig(provider=spec.provider, name=spec.name, api_key=key, params=spec.params)
+        return load_model(config, self._folder)
 
 
 class _Values:
@@ -91,7 +106,7 @@ class _Values:
 
 
 def _in_process(spec: ToolResourceSpec) -> ToolResourceSpec:
-    """Return a tool whose module is loaded here: this process is as isolated as one of its calls."""
+    """Return a tool whose module is loaded here."""
     return spec.model_copy(update={"isolation": None})
 
 
@@ -106,7 +121,7 @@ def main() -> NoReturn:
         channel.sendall(json.dumps(message).encode("ascii") + b"\n")
 
     try:
-        problems = LoadingProblems(read_resources(folder, "tools"), folder, lambda name: tell({"loads": name}))
+        problems = LoadingProblems(read_resources(folder, "tools"), folder, begins=lambda name: tell({"loads": name}))
         tell({"problems": asyncio.run(problems.look())})
     except BrokerError as refused:
         tell({"problems": [refused.message()]})

@@ -14,7 +14,7 @@ from oauthbroker.tools.calls import ToolCalls
 from oauthbroker.tools.extension_api import InstanceValues
 from oauthbroker.tools.isolation.containment import NO_SANDBOX, CallLimits, Containment, detect_containment
 from oauthbroker.tools.isolation.process_tool import LendsAccess, ProcessTool, no_access
-from oauthbroker.tools.loading import Isolate, ModelConfig, load_agent
+from oauthbroker.tools.loading import Isolate, ModelConfig, load_agent, load_model
 from oauthbroker.tools.registry import RegistrationRefused
 from oauthbroker.tools.spec import ToolResourceSpec
 from oauthbroker.tools.turn_loop import AgentParts
@@ -26,13 +26,13 @@ async def parts_of(
     config: Mapping[str, Any], workdir: Path, values: InstanceValues, lend: LendsAccess = no_access
 ) -> AgentParts:
     """Return the parts of an agent from its configuration. Runs the modules of its tools and extensions. `lend` gives
-    calls of isolated tools a turn token. Raises what `load_agent` raises."""
+    calls of isolated tools a turn token. Raises one of REFUSALS."""
     folder = Path(config["folder"])
     tools = {name: ToolResourceSpec.model_validate(spec) for name, spec in config["tools"].items()}
     loaded = await load_agent(
         tools,
         config["extensions"],
-        ModelConfig(**config["model"]),
+        load_model(ModelConfig(**config["model"]), folder),
         folder,
         values=values,
         isolate=_isolates(config, lend),
