@@ -63,6 +63,10 @@ def _item(name: str, export: ToolExportSpec) -> ToolCatalogItem:
     return ToolCatalogItem(name=full, description=export.description, parameters=export.parameters)
 
 
+class LibraryMissing(EntryRefused):
+    """The library of a model's provider is not installed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """A model: its provider, its name there, its key, and what goes into each request."""
@@ -106,12 +110,17 @@ async def load_agent(
 
 
 def load_model(config: ModelConfig, folder: Path) -> Model:
-    """Return a model; one of the provider `python` by running its file. Raises EntryRefused."""
+    """Return a model; one of the provider `python` by running its file. Raises EntryRefused, of which LibraryMissing
+    is the fault of the machine."""
     if config.provider != PYTHON:
         from oauthbroker.tools.model_adapter import adapted
 
         try:
             return adapted(config.provider, config.name, config.api_key, config.params)
+        except ImportError:
+            raise LibraryMissing(
+                f"the provider {config.provider!r} needs a library: install its extra of pydantic-ai"
+            ) from None
         except Exception as error:  # noqa: BLE001  (of the library, whose text may hold the key)
             fault = f"the provider {config.provider!r} has no usable model {config.name!r}: {type(error).__name__}"
         raise EntryRefused(fault)

@@ -17,7 +17,7 @@ from oauthbroker.tools.changesets.activation import Activation
 from oauthbroker.tools.orchestration import processes
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
 from oauthbroker.tools.orchestration.plan import plans_from
-from tests.kit.agent_bundle import BASE, FILES, LISTS, MODEL, NOTES, plan
+from tests.kit.agent_bundle import BASE, FILES, LISTS, MODEL, NOTES, USER, plan
 from tests.story.agent_world import AgentWorld, agent_world, turn_of
 from tests.unit.config.bundles import HEAD
 
@@ -151,5 +151,5 @@ async def restarted(world: AgentWorld) -> AgentWorld:
     newest = activation.changesets.newest()
     await world.broker.reload(newest.folder)
     fresh = Activation(world.broker, activation.changesets, newest)
-    orchestrator = Orchestrator(world.broker, plans_from(world.broker), world.workspaces, activation=fresh)
+    orchestrator = Orchestrator(world.broker, plans_from(world.broker), world.workspaces, activation=fresh, user=USER)
     return replace(world, orchestrator=orchestrator, running=asyncio.create_task(orchestrator.run()))

@@ -16,7 +16,7 @@ from oauthbroker.tools.orchestration.failed_turns import FailedTurns
 from oauthbroker.tools.orchestration.instances import Instance
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
 from oauthbroker.tools.orchestration.plan import plans_from
-from tests.kit.agent_bundle import FILES, plan
+from tests.kit.agent_bundle import FILES, USER, plan
 from tests.kit.queues import lose_body
 from tests.story.agent_world import AgentWorld, agent_world, turn_of
 from tests.story.agents_here import REMEMBERING, AgentHere
@@ -190,7 +190,9 @@ async def test_a_dead_letter_from_before_the_start_has_an_outcome_and_wakes_no_a
                 await delivery.nack()
             await asyncio.sleep(0.02)
     assert await world.instances.outcome(event_id) is None
-    running = asyncio.create_task(Orchestrator(world.broker, plans_from(world.broker), world.workspaces).run())
+    running = asyncio.create_task(
+        Orchestrator(world.broker, plans_from(world.broker), world.workspaces, user=USER).run()
+    )
     try:
         assert "its process or its orchestrator was ended" in await _failure(world, event_id)
         await asyncio.sleep(1.5)

@@ -14,14 +14,21 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from oauthbroker import BrokerError, RoomResource, RoomResources, read_resources
 from oauthbroker.tools.changesets.tool import register_exports
 from oauthbroker.tools.context import Json, ToolContext
-from oauthbroker.tools.loading import PYTHON, REFUSALS, Isolate, ModelConfig, load_agent, load_model, register_tools
+from oauthbroker.tools.loading import (
+    REFUSALS,
+    Isolate,
+    LibraryMissing,
+    ModelConfig,
+    load_agent,
+    load_model,
+    register_tools,
+)
 from oauthbroker.tools.model_port import Model, ScriptedModel
 from oauthbroker.tools.registry import Registry
 from oauthbroker.tools.spec import ToolResourceSpec
@@ -85,11 +92,12 @@ class LoadingProblems:
 
     def _model(self, spec: Any) -> Model:
         """Return a model, or a stand-in where the library of its provider is not installed here."""
-        if spec.provider != PYTHON and find_spec("pydantic_ai") is None:
-            return ScriptedModel(())
         key = None if spec.api_key is None else _NO_KEY
         config = ModelConfig(provider=spec.provider, name=spec.name, api_key=key, params=spec.params)
-        return load_model(config, self._folder)
+        try:
+            return load_model(config, self._folder)
+        except LibraryMissing:
+            return ScriptedModel(())
 
 
 class _Values:
