@@ -103,13 +103,8 @@ def load_tool(raw: bytes, file: str) -> FlowTool:
         output=data["output"],
         nodes={node.id: node for node in nodes},
         edges=tuple(
-            Edge(
-                source=each["from"],
-                target=each["to"],
-                label=each.get("label"),
-                data_mapping=each.get("dataMapping", {}),
-            )
-            for each in data["flow"]["edges"]
+            Edge(source=one["from"], target=one["to"], label=one.get("label"), data_mapping=one.get("dataMapping", {}))
+            for one in data["flow"]["edges"]
         ),
         start=data["flow"]["startNode"],
         policies=tuple(data.get("policies", ())),

@@ -2,7 +2,7 @@
 
 These are the tables with the mark `sample`, the laws of hypothesis, and the pages in every size and color scheme.
 `--which postgres` runs all stories on PostgreSQL instead, and `--which conformance` all scenarios of the MCP project;
-`make test` runs a sample of both. Prints what pytest says, without its dots.
+`make test` runs a sample of both. `--which flows` runs what may happen to a run of a flow tool. Prints what pytest says, without its dots.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ PROGRESS = re.compile(r"[.sxFE]*\s*(\[\s*\d+%\])?")
 CHOSEN = {
     "memory": ["--long", "-m", "sample or hypothesis or e2e"],
     "postgres": ["--store", "postgres", "-m", "not e2e", "tests/story"],
+    "flows": ["--long", "tests/unit/flowtools/running"],
     "conformance": ["--long", "tests/e2e/test_mcp_conformance.py"],
 }
 

@@ -47,6 +47,7 @@ PARTS = (
     Part("Every row and example of the tests", "tests.faults.long_forms", {}),
     Part("Every story on PostgreSQL", "tests.faults.long_forms", {}, ("--which", "postgres")),
     Part("Every scenario of the MCP project", "tests.faults.long_forms", {}, ("--which", "conformance")),
+    Part("Runs of flow tools, killed and raised in anywhere", "tests.faults.long_forms", {}, ("--which", "flows")),
     Part("Every order of what may come during a refresh", "tests.model.search", {"states": 400_000}),
     Part("Brokers killed at random", "tests.faults.kills", {"kills": 300}),
     Part("A server killed under load", "tests.faults.server_kills", {"kills": 30}),

@@ -81,13 +81,15 @@ FLOW_RULES = {
     "001-example-4": "`paymentRollback` makes the payment yellow and not red: decided: it counts as compensation",
     "001-rollback": "a charged payment cannot be undone automatically by a rollback: decided: with `paymentRollback`, the charges of a run that fails later are refunded, the last one "
     "first, each once; what cannot be refunded is told in the run's notes, and a person decides",
-    "001-example-6": "the key prevents a second charge of one reservation and amount: as written",
+    "001-example-6": "the key prevents a second charge of one reservation and amount: as written, also after a failure, a refund or an erasure; decided: a charge that certainly did not "
+    "happen gives the key free, so that another card can pay",
     "001-concurrency": "the strategy says how concurrent invocations are handled: decided: transactions are serializable in each of them, and one that lost a race starts again; "
-    "pessimistic also locks the rows that are read",
+    "pessimistic also locks the rows that are read, and before the transaction those whose ids the input names; one that loses each race for 30 s ends with `contention`",
     "001-example-5": "the key has reservation and amount: as printed",
     "policy-1": "a policy has name, version, description, type, condition, action, message, parameters: as written; decided: the facts that a condition reads",
     "policy-2": "`maxRowLimit`, `requireTransaction` and `paymentRollback` come with the product: as written",
-    "000-contract-0": "each execution takes the nine steps in exactly this order, without exception: as written, for each trigger",
+    "000-contract-0": "each execution takes the nine steps in exactly this order, without exception: as written, for each trigger; decided: a repeated call is no execution, it takes "
+    "steps 1 and 2 and gets the answer of the first one; a run that waits or is killed takes its further steps later, and each run comes to step 8, also one that fails or is cancelled",
     "000-contract-10": "no model takes part in a step, and all is deterministic: as written; rows, keys and ids follow from the call; the database gives the time and the run's id",
     "000-contract-1": "step 1, the input is validated by its schema: as written; a refusal has the JSON pointer and the keyword of each place, and no value; stricter: texts with NUL and numbers beyond a double are refused",
     "000-contract-2": "step 2, authorisation: as written for roles and rows; decided: the row policy of an entity names the field with its owner's id; the caller is "
@@ -96,8 +98,8 @@ FLOW_RULES = {
     "000-contract-4": "step 4, a transaction is begun: as written; decided: an external node ends it and runs behind the commit",
     "000-contract-5": "step 5, the graph is run node by node along the edges: as written",
     "000-contract-6": "step 6, the invariants of each changed entity hold: as written, at each commit",
-    "000-contract-7": "step 7, commit, or roll back on failure: as written; decided: a commit before an external node stays",
-    "000-contract-8": "step 8, an entry of the audit log: as written; decided: in a table of the database, in the transaction that ends the run",
+    "000-contract-7": "step 7, commit, or roll back on failure: as written for each transaction; decided: what was committed before an external node stays when a later step fails",
+    "000-contract-8": "step 8, an entry of the audit log: as written, whatever is raised in a run; decided: in a table of the database, in the transaction that ends the run; a refused call has one, too, and a run that a person retries has one for each end",
     "000-contract-9": "step 9, the normalised output: as written; decided: the result of the last node that has one, with the members of the schema; stricter: an output "
     "that does not fit is refused before the last commit",
     "000-auth-roles": "a caller is authenticated and has an allowed role: as written",

@@ -34,6 +34,10 @@ class ReadyFlow:
     output: Any = field(repr=False)
     withdrawn: bool = False
 
+    @property
+    def is_pessimistic(self) -> bool:
+        return self.verdict.concurrency == "pessimistic"
+
     def value(self, path: Keys, values: Mapping[str, Any]) -> Any:
         """Return the value of an expression. Raises FlowFailed: `notFound` if a row that it reads was not found."""
         expression, place = self.verdict.expressions[path], ".".join(map(str, path))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from oauthbroker.flowtools.entities.database import iso
 from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.running.charges import REFUND, charges, unrefunded
 from oauthbroker.flowtools.running.effects import adapter_of, effect_key, sent
@@ -54,7 +53,7 @@ def _refund(walk: Walk, node: Node) -> None:
         fields={"charge": walk.steps[node.id].value, "chargeKey": effect_key(walk.run, node.id, generation)},
         key=effect_key(walk.run, name, generation),
         seconds=_SECONDS,
-        at=iso(walk.database.now(walk.connection)),
+        at=walk.now(),
     )
     for attempt in range(1, _ATTEMPTS + 1):
         walk.record(name, RunStep(state=SENT, value=None, attempts=attempt), _SECONDS)

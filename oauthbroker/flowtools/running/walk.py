@@ -7,7 +7,7 @@ steps journaled in it; so a run that is killed goes on behind its last commit, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -15,13 +15,13 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from oauthbroker.flowtools.entities.database import Database, iso
-from oauthbroker.flowtools.entities.definition import Entity, read_from
-from oauthbroker.flowtools.entities.rows import MOST_COMPOSITES, MOST_ROWS, Rows
+from oauthbroker.flowtools.entities.definition import Entity
+from oauthbroker.flowtools.entities.rows import Rows
 from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.running import lifecycle
 from oauthbroker.flowtools.running.approvals import approved
 from oauthbroker.flowtools.running.charges import unrefunded
-from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, repeatable, row_id, sent
+from oauthbroker.flowtools.running.effects import adapter_of, case_of, effect_of, repeatable, sent
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import (
     DONE,
@@ -40,8 +40,9 @@ from oauthbroker.flowtools.running.journal import (
 )
 from oauthbroker.flowtools.running.policing import Facts, judge_policies
 from oauthbroker.flowtools.running.ports import ASK_SECONDS, AnswerLost, ConsentNeeded, Effect, EffectRefused, NotSent
+from oauthbroker.flowtools.running.row_nodes import change_rows, create_row, named_rows, read_rows
 from oauthbroker.flowtools.running.tries import Tries
-from oauthbroker.flowtools.spec import EXTERNAL, Node, is_one, lower_camel, read_name
+from oauthbroker.flowtools.spec import EXTERNAL, Node, lower_camel, read_name
 
 
 class EffectUnknown(Exception):
@@ -83,9 +84,9 @@ class Walk:
     def begin(self) -> None:
         """Open a transaction, and read the steps that are committed. Raises LeaseLost if the run is not ours any more:
         another one has it, or the answer of our last commit was lost."""
-        self._lock()
+        if self.flow.is_pessimistic:  # a lock inside of a transaction comes behind its snapshot, and loses the race
+            self.locks.enter_context(self.database.locked(named_rows(self.flow, self.run.input)))
         is_new = self.run.state == RUNNING and self.run.taken == 1 and not (self.run.takes or self.tries.committed)
-
         now = self.run if is_new else find_run(self.connection, id=self.run.id)
         if now is None or (now.taken, now.state) != (self.run.taken, self.run.state):
             raise LeaseLost(self.run.id)
@@ -135,10 +136,12 @@ class Walk:
 
     def lost_answers(self) -> list[str]:
         """Return the nodes whose effect was sent, without an answer, and cannot be asked for again."""
-        sent = [
-            self.flow.tool.nodes[name] for name, step in self.steps.items() if step.state == SENT and "/" not in name
-        ]
-        return [node.id for node in sent if not repeatable(self.flow, node)]
+        lost = [name for name, step in self.steps.items() if step.state == SENT and "/" not in name]
+        return [name for name in lost if not repeatable(self.flow, self.flow.tool.nodes[name])]
+
+    def now(self) -> str:
+        """Return the database's time, as rows and effects have it."""
+        return iso(self.database.now(self.connection))
 
     def facts(self, *, failing: bool = False) -> Facts:
         """Return what policies may read of the run so far."""
@@ -181,9 +184,10 @@ class Walk:
         """Do what a node says, and return its value."""
         match node.type:
             case "read":
-                return self._read(node)
+                filter_ = self._fields | self.flow.values(node, "filter", self._values)
+                return read_rows(self._rows, self.entities, node, filter_, lock=self.flow.is_pessimistic)
             case "write":
-                return self._change_rows(node)
+                return self._write(node)
             case "transform":
                 return self._expression(node)
             case "if":
@@ -203,44 +207,17 @@ class Walk:
     def _expression(self, node: Node) -> Any:
         return self.flow.value((*node.path, "config", "expression"), self._values)
 
-    def _read(self, node: Node) -> Any:
-        config = node.config
-        entity, parts = read_from(self.entities, config)
-        assert entity is not None  # noqa: S101  (ready has found it)
-        filter_ = self._fields | self.flow.values(node, "filter", self._values)
-        lock, most = self.flow.verdict.concurrency == "pessimistic", MOST_COMPOSITES if parts else MOST_ROWS
-        found = self._rows.read_with(entity.name, parts, filter_, config.get("limit", most), lock=lock)
-        if is_one(config):
-            return found[0] if found else None
-        return found
-
-    def _change_rows(self, node: Node) -> Any:
-        config, name = node.config, node.config["entity"]
+    def _write(self, node: Node) -> Any:
         fields = self._fields | self.flow.values(node, "fields", self._values)
         if node.operation == "create":
-            if not fields:  # as 001 prints it: the members of the input that the entity has
-                known = self.entities[name].fields
-                fields = {key: value for key, value in self.run.input.items() if key in known}
-            return self._rows.create(name, fields, row_id(self.run.id, node.id))
-        filter_, limit = self.flow.values(node, "filter", self._values), config.get("limit", MOST_ROWS)
-        if node.operation == "update":
-            found = self._rows.update(name, filter_, fields, limit)
-        elif node.operation == "transition":
-            found = self._rows.transition(name, filter_, config["to"], fields, limit)
-        else:
-            at = iso(self.database.now(self.connection))
-            found = self._rows.soft_delete(name, filter_, at, limit)
-        if not is_one(config):
-            return found
-        if not found:
-            raise FlowFailed("notFound", f"no row of {name} fits the filter of {node.id}")
-        return found[0]
+            return create_row(self._rows, self.entities, self.run, node, fields)
+        filter_ = self.flow.values(node, "filter", self._values)
+        return change_rows(self._rows, node, filter_, fields, self.now)
 
     def _external(self, node: Node) -> Any:
         """Send an effect behind the commit of all before it."""
-        at = iso(self.database.now(self.connection))
         seconds = float(self._wrappers.seconds)
-        given: dict[str, Any] = {"values": self._values, "mapped": self._fields, "seconds": seconds, "at": at}
+        given: dict[str, Any] = {"values": self._values, "mapped": self._fields, "seconds": seconds, "at": self.now()}
         before, again = self.steps.get(node.id), repeatable(self.flow, node)
         generation = self.run.generation if before is None else before.generation
         effect = effect_of(self.flow, self.run, node, **given, generation=generation)
@@ -320,16 +297,3 @@ class Walk:
         write_step(self.connection, self.run.id, name, step, new=before is None)
         self._progress |= step.state == DONE
         self.steps[name] = step
-
-    def _lock(self) -> None:
-        """Hold locks of the rows that this process can already name, if the flow asks for it: a lock inside of a
-        transaction comes behind its snapshot, and lets it lose the race all the same."""
-        if self.flow.verdict.concurrency != "pessimistic":
-            return
-        names = []
-        for node in self.flow.tool.nodes.values():
-            if set(node.config.get("filter", ())) == {"id"} and "entity" in node.config:
-                with suppress(FlowFailed):
-                    row = self.flow.values(node, "filter", {"input": self.run.input})["id"]
-                    names.append(f"{node.config['entity']} {str(row).lower()}")
-        self.locks.enter_context(self.database.locked(names))

@@ -191,6 +191,7 @@ class Cancelling(list[Any]):
         return False
 
 
+@pytest.mark.rule("000-contract-7", "001-example-6")
 def test_a_declined_card_frees_the_key_and_the_next_card_has_another_key_at_the_provider(world: World) -> None:
     """The row that is committed before the charge stays, as the flow says."""
     flow = world.flow(PAYS, chain(*PAYS), policies=["paymentRollback"], idempotencyKey="input.id")
@@ -206,6 +207,7 @@ def test_a_declined_card_frees_the_key_and_the_next_card_has_another_key_at_the_
         retry(world.database, str(first.run), **ADA)
 
 
+@pytest.mark.rule("001-example-6")
 @pytest.mark.parametrize("error", [AnswerLost("x"), NotSent("x")], ids=["charge unknown", "mail unknown"])
 def test_an_effect_that_may_have_happened_keeps_the_key(world: World, error: Exception) -> None:
     nodes = {"m": MAIL, "p": PAY}

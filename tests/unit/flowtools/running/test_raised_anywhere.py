@@ -86,7 +86,7 @@ def ended(world: World, flow: ReadyFlow) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.rule("run-kills", "001-rollback")
+@pytest.mark.rule("run-kills", "001-rollback", "000-contract-0", "000-contract-8")
 @pytest.mark.parametrize("keys", [True, False], ids=["keys", "no keys"])
 @pytest.mark.parametrize("amount", [1, 13], ids=["succeeds", "fails"])
 def test_a_run_ends_once_after_an_exception_at_any_line(world: World, keys: bool, amount: int) -> None:

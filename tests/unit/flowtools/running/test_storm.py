@@ -50,4 +50,4 @@ def test_kills_do_nothing_twice_and_lose_nothing(
             case other:
                 assert ("unknown", 1, 0, both[:1]) == (other, row["charge"], row["refund"], row["texts"]), row
                 assert any("paymentRollback" in note for note in row["notes"]), row
-    print(Counter(row["state"] for row in rows))
+    print(Counter((row["state"], row["code"]) for row in rows))
