@@ -98,8 +98,8 @@ FLOW_RULES = {
     "000-contract-4": "step 4, a transaction is begun: as written; decided: an external node ends it and runs behind the commit",
     "000-contract-5": "step 5, the graph is run node by node along the edges: as written",
     "000-contract-6": "step 6, the invariants of each changed entity hold: as written, at each commit",
-    "000-contract-7": "step 7, commit, or roll back on failure: as written for each transaction; decided: what was committed before an external node stays when a later step fails",
-    "000-contract-8": "step 8, an entry of the audit log: as written, whatever is raised in a run; decided: in a table of the database, in the transaction that ends the run; a refused call has one, too, and a run that a person retries has one for each end",
+    "000-contract-7": "step 7, commit, or roll back on failure: as written for each transaction; decided: the rows that were committed before an external node stay when a later step fails",
+    "000-contract-8": "step 8, an entry of the audit log: as written, for each exception of a run, too; decided: in a table of the database, in the transaction that ends the run; a refused call has one, too, and a run that a person retries has one for each end",
     "000-contract-9": "step 9, the normalised output: as written; decided: the result of the last node that has one, with the members of the schema; stricter: an output "
     "that does not fit is refused before the last commit",
     "000-auth-roles": "a caller is authenticated and has an allowed role: as written",
