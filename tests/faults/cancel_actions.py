@@ -299,11 +299,12 @@ async def called_back(w: World, s: Side, d: Random) -> None:
             await asyncio.sleep(0)
 
 
-@action("dead_letters.states", "dead_letters.dead", "dead_letters.retry", "dead_letters.drop")
+@action("dead_letters.states", "dead_letters.dead", "dead_letters.has", "dead_letters.retry", "dead_letters.drop")
 async def dead_letters(w: World, s: Side, d: Random) -> None:
     letters = s.broker.dead_letters
     await letters.states()
     if letter := drawn(d, await letters.dead()):
+        await letters.has(letter.agent, letter.id)
         if d.random() < 0.5:
             await letters.retry(letter.agent, letter.id)
         else:

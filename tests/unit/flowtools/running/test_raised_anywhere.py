@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dis import opname
 from itertools import cycle
 from pathlib import Path
 from types import FrameType
@@ -32,6 +33,14 @@ class Fault(Exception):
     """What the test raises."""
 
 
+def leaves_with(frame: FrameType) -> bool:
+    """Tell whether a line is that of a `with` on the way out, before `__exit__` is called: no code can close what is
+    open when something is raised there, and only a signal can raise it."""
+    code, at = frame.f_code.co_code, frame.f_lasti
+    name, first = opname[code[at]], code[at : at + 2]
+    return name in {"NOP", "SWAP", "PUSH_EXC_INFO"} or (name == "LOAD_CONST" and code[at : at + 6] == first * 3)
+
+
 @contextmanager
 def raising(at: int, fault: BaseException | None) -> Iterator[Callable[[], int]]:
     """Raise a fault at one line of those that work on a run, counted as they are reached."""
@@ -41,7 +50,7 @@ def raising(at: int, fault: BaseException | None) -> Iterator[Callable[[], int]]
         nonlocal seen, is_inside
         if event == "return" and frame.f_code.co_name == "_attempt":
             is_inside -= 1
-        if event == "line" and is_inside:
+        if event == "line" and is_inside and not leaves_with(frame):
             seen += 1
             if seen - 1 == at and fault is not None:
                 raise fault
