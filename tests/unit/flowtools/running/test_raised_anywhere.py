@@ -34,8 +34,8 @@ class Fault(Exception):
 
 
 def leaves_with(frame: FrameType) -> bool:
-    """Tell whether a line is that of a `with` on the way out, before `__exit__` is called: no code can close what is
-    open when something is raised there, and only a signal can raise it."""
+    """Tell whether a line is that of a `with` on the way out, before `__exit__` is called. Only a signal can raise
+    something there, and then the connection stays open until it is collected, and keeps its locks."""
     code, at = frame.f_code.co_code, frame.f_lasti
     name, first = opname[code[at]], code[at : at + 2]
     return name in {"NOP", "SWAP", "PUSH_EXC_INFO"} or (name == "LOAD_CONST" and code[at : at + 6] == first * 3)
