@@ -38,8 +38,9 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Open a transaction that only reads. It does not wait for those that write to SQLite, nor they for it."""
-        with self.engine.execution_options(only_reads=True, postgresql_readonly=True).begin() as connection:
+        """Open a transaction that only reads: it neither waits for those that write, nor loses a race to them."""
+        options = {} if self._locks is None else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        with self.engine.execution_options(only_reads=True, **options).begin() as connection:
             yield connection
 
     def clean(self) -> None:

@@ -15,8 +15,9 @@ import random
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, World
 
 LEASE = 0.5
-MOST_SECONDS = 60.0  # for the last process to bring all runs to an end
+MOST_SECONDS = 150.0  # for the last process to bring all runs to an end: the fifth lease of a run is 32 times as long
 WRITE = {"entity": "Log", "operation": "create"}
 NODES: dict[str, Any] = {
     "a": BEGIN,
@@ -142,6 +143,7 @@ def forked(url: str, folder: Path, name: str) -> int:
         try:
             serve(*opened(url, folder), folder, name, calls=True)
         finally:
+            traceback.print_exc()
             os._exit(3)
     return child
 
@@ -171,15 +173,18 @@ def main(url: str, folder: Path, processes: int, kills: int) -> None:
     chance, world = random.Random(kills), opened(url, folder)[0]
     world.database.engine.dispose()
     children = {number: forked(url, folder, f"{number}x0") for number in range(processes)}
-    for kill in range(1, kills + 1):
-        time.sleep(chance.uniform(0.1, 0.5))
-        number = chance.randrange(processes)
-        os.kill(children[number], signal.SIGKILL)
-        assert os.WIFSIGNALED(os.waitpid(children[number], 0)[1]), "a process ended by itself"
-        children[number] = forked(url, folder, f"{number}x{kill}")
-    for child in children.values():
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+    try:
+        for kill in range(1, kills + 1):
+            time.sleep(chance.uniform(0.1, 0.5))
+            number = chance.randrange(processes)
+            os.kill(children[number], signal.SIGKILL)
+            assert os.WIFSIGNALED(os.waitpid(children[number], 0)[1]), "a process ended by itself"
+            children[number] = forked(url, folder, f"{number}x{kill}")
+    finally:  # else they would hold the pipe of the test open
+        for child in children.values():
+            with suppress(ProcessLookupError, ChildProcessError):
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
     world, flow = opened(url, folder)
     signal.alarm(int(MOST_SECONDS))
     serve(world, flow, folder, "last", calls=False)
