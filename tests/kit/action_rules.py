@@ -36,7 +36,7 @@ ACTION_RULES = {
     "gateway.3-4": "`price` is a number from 0: as written; stricter: it is finite",
     "gateway.3-5": "`order_id` is a UUID or `order_xxx`: as written; xxx as for products",
     "gateway.3-6": "`coupon_code` has letters, digits and hyphens: as written, of ASCII",
-    "gateway.3-7": "`timestamp` is ISO 8601 text: as written, by the printed pattern",
+    "gateway.3-7": "`timestamp` is ISO 8601 text: looser: by the printed pattern, which knows no calendar",
     "gateway.4-1": "`quantity` is 1 to 100: as written",
     "gateway.4-2": "`price` is 0 to 100000000: as written",
     "gateway.4-3": "`discount_rate` is 0 to 100: as written; decided: a number",

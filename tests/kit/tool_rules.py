@@ -61,7 +61,7 @@ TOOL_RULES = {
     "002-10.2-2": "a failure has `status: error` and `error`: as written",
     "002-10.2-3": "long work has no handle for polling, but events: other: 004 section 12.3 prints a handle and wins; its end is an event, too",
     "002-10.3-1": "the error of a failed call: as printed",
-    "002-10.4-1": "a message is cut with `... (truncated)` inside the limit: as printed",
+    "002-10.4-1": "a message is cut with `... (truncated)` inside the limit: as printed; stricter: a limit shorter than the suffix cuts it, too",
     "002-12.1-1": "extensions register tools while they run: as written",
     "002-12.2-1": "the printed registration of `weather__get`: as written",
     "002-12.3-1": "a dynamic tool is in the catalog of the next step: as written",
