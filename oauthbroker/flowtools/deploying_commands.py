@@ -127,6 +127,8 @@ def versions(
     as_json: AsJson = False,
 ) -> None:
     """List versions: digest, risk, who deployed them when, and which one serves. Status 1: one cannot be used."""
+    if flows != _FOLDER and not flows.is_dir():
+        raise BrokerError(Code.NOT_FOUND, note=f"no folder {printable(str(flows))}; --flows names that of the versions")
     kept, flaws, rows = _versions(flows), list[Any](), list[dict[str, Any]]()
     for each in [name] if name else kept.names():
         try:

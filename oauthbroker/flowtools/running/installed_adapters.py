@@ -12,17 +12,26 @@ from oauthbroker.flowtools.running.ports import Adapter
 GROUPS: Final = {"payments": "oauthbroker.flow_payments", "sms": "oauthbroker.flow_sms"}
 
 
+Port = Literal["payments", "sms"]
+
+
+def adapter_flaw(port: Port, name: str) -> str:
+    """Return why the entry point of an adapter cannot be taken; empty if it can. No code of a package runs."""
+    found = len(metadata.entry_points(group=GROUPS[port], name=name))
+    why = "several installed packages have" if found else "no installed package has"
+    return "" if found == 1 else f"{why} this entry point in {GROUPS[port]}"
+
+
 def installed_adapter(
-    port: Literal["payments", "sms"], name: str, settings: Mapping[str, Any], secret: Secret | None
+    port: Port, name: str, settings: Mapping[str, Any], secret: Secret | None
 ) -> Adapter:
     """Return the adapter of that name, made with the settings and the secret of the configuration. The entry point is a
     callable that takes both. Raises ValueError, without a word of the package: it may hold the secret."""
-    found = metadata.entry_points(group=GROUPS[port], name=name)
-    if len(found) != 1:
-        why = "several installed packages have" if found else "no installed package has"
-        raise ValueError(f"the adapter {name}: {why} this entry point in {GROUPS[port]}")
+    if flaw := adapter_flaw(port, name):
+        raise ValueError(f"the adapter {name}: {flaw}")
+    (point,) = metadata.entry_points(group=GROUPS[port], name=name)
     try:
-        adapter = next(iter(found)).load()(settings, secret)
+        adapter = point.load()(settings, secret)
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package)
         why = type(error).__name__
     else:

@@ -131,7 +131,8 @@ class RunRecord:
 
     @cached_property
     def failure(self) -> Mapping[str, Any]:
-        """Return why a run fails or failed: `{code, message}`, and `owed` if a payment was not undone."""
+        """Return why a run fails or failed: `{code, message}`, and `owed` if a payment was not undone. Of an
+        `unknown` run, `asks` is the number of its last notes that a person answers with a retry."""
         return self._text("failure") or {}
 
     @cached_property

@@ -22,6 +22,7 @@ from oauthbroker.flowtools.running.journal import (
     FAILED,
     FAILING,
     PARKED,
+    RETRY,
     RUN,
     RUNNING,
     SENT,
@@ -172,11 +173,13 @@ def retry(connection: Connection, run: RunRecord, now: float, *, happened: bool 
         if connection.execute(others).first():
             raise NotRetried("another call has its key: look at that run")
     kept, of_run = (DONE, SENT, UNKNOWN) if happened else (DONE,), STEP.c.run == run.id
-    connection.execute(sa.delete(STEP).where(of_run, STEP.c.state.not_in(kept)))
-    connection.execute(sa.update(STEP).where(of_run).values(state=DONE))
+    again = {"state": RETRY, "value": "null", "attempts": 0, "generation": generation}
+    connection.execute(sa.update(STEP).where(of_run, STEP.c.state.not_in(kept)).values(**again))
+    connection.execute(sa.update(STEP).where(of_run, STEP.c.state.in_(kept)).values(state=DONE))
+    notes = run.notes[: len(run.notes) - run.failure.get("asks", 0)]
     anew: dict[str, Any] = dict.fromkeys(("code", "message", "failure", "cancel", "ended"))
     anew |= {"state": RUNNING, "due": now, "takes": 0, "taken": run.taken + 1, "generation": generation}
-    anew |= {"freed": 0, "origin": BY_PERSON}
+    anew |= stored({"freed": 0, "origin": BY_PERSON, "notes": notes})
     same = sa.update(RUN).where(RUN.c.id == run.id, RUN.c.taken == run.taken, RUN.c.due.is_(None))
     if connection.execute(same.values(**anew)).rowcount != 1:
         raise LeaseLost(run.id)

@@ -161,7 +161,9 @@ class Worker:
         on: after the consent, or with the repeated call. Both waits have a deadline."""
         notes, run = [*walk.notes], walk.run
         if isinstance(pause, EffectUnknown):
-            return self._end(run, UNKNOWN, {"message": str(pause), "notes": [*notes, *owed_notes(walk)]})
+            asks = owed_notes(walk)
+            end = {"message": str(pause), "notes": [*notes, *asks], "failure": {"asks": len(asks)}}
+            return self._end(run, UNKNOWN, end)
 
         def paused() -> None:
             with self.database.transaction() as connection:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from oauthbroker import ResourceKind, Secret, SecretSource, Strict, WrittenResource, WrittenResources
+from oauthbroker.flowtools.running.installed_adapters import Port, adapter_flaw
 from oauthbroker.flowtools.running.mail import mail_server
 from oauthbroker.flowtools.source import FlowRefused
 
@@ -130,6 +131,16 @@ def _check(service: WrittenResource, resources: WrittenResources) -> None:
                     todo = "write one that tells the subjects of the issuers apart, such as shop:user:{sub}"
                     service.refuse(("issuers", at, "subjects", mode), "may be that of another issuer", todo)
     _check_identities(service)
+    if service.whole("payments"):
+        for name, adapter in service.spec.payments.items():
+            _check_adapter(service, "payments", ("payments", name), adapter)
+    if service.whole("sms") and service.spec.sms is not None:
+        _check_adapter(service, "sms", ("sms",), service.spec.sms)
+
+
+def _check_adapter(service: WrittenResource, port: Port, place: tuple[str, ...], spec: FlowAdapterSpec) -> None:
+    if flaw := adapter_flaw(port, spec.adapter):
+        service.refuse((*place, "adapter"), flaw, "install one package that has it, or correct the name")
 
 
 def _check_identities(service: WrittenResource) -> None:

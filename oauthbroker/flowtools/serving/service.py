@@ -30,7 +30,7 @@ from oauthbroker.flowtools.serving.callers import identity
 from oauthbroker.flowtools.serving.data import database_url
 from oauthbroker.flowtools.serving.entity_files import entities_in
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
-from oauthbroker.flowtools.source import FlowRefused
+from oauthbroker.flowtools.source import FlowRefused, printable
 from oauthbroker.flowtools.versions import FlowVersions, same_route, same_secret
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
@@ -167,6 +167,9 @@ class FlowService:
             return self.serving, (_finding("databaseAway", f"The database: {type(error).__name__}.", "Start it."),)
         except (ValueError, BrokerError) as error:
             return self.serving, (_finding("notServing", str(error), "Apply the changes, or correct the folder."),)
+        if not (kept := self.folder / self.spec.flows).is_dir():
+            text = f"No folder of deployed versions: {printable(str(kept))}. No tool is served."
+            problems.append(_finding("flowsMissing", text, "Deploy a version, or correct FlowService.spec.flows."))
         for name in names:
             try:
                 found[name] = self.flow(name)

@@ -150,3 +150,15 @@ def test_a_name_that_no_tool_can_have_is_not_deployed(words):
     Path("flows").mkdir()
     refused = run(words[0], "x" * 300, *words[1:], "--flows", "flows")
     assert not isinstance(refused.exception, BrokerError) or Code.REQUEST_INVALID is refused.exception.code
+
+
+def test_a_folder_of_versions_that_is_not_there_is_refused() -> None:
+    refused = run("versions", "--flows", "nope").exception
+    assert isinstance(refused, BrokerError)
+    assert (Code.NOT_FOUND, True) == (refused.code, "no folder nope" in str(refused.note))
+
+
+def test_a_state_that_no_run_has_is_refused() -> None:
+    refused = run("runs", "--state", "bogus").exception
+    assert isinstance(refused, BrokerError)
+    assert (Code.REQUEST_INVALID, True) == (refused.code, "succeeded" in str(refused.note))

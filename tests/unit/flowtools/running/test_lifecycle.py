@@ -207,6 +207,29 @@ def test_a_declined_card_frees_the_key_and_the_next_card_has_another_key_at_the_
         retry(world.database, str(first.run), **ADA)
 
 
+def test_a_declined_card_that_is_retried_and_then_cancelled_frees_the_key(world: World) -> None:
+    flow = world.flow(PAYS, chain(*PAYS), policies=["paymentRollback"], idempotencyKey="input.id")
+    world.shop.answers = [EffectRefused("declined")]
+    run = str(world.runs.call(flow, CALL, STAFF).run)
+    retry(world.database, run, **ADA)
+    cancel(world.database, run, **ADA)
+    assert ("failed", "cancelled") == take(world, flow, run)
+    assert "succeeded" == world.runs.call(flow, {**CALL, "n": 2}, STAFF).state
+    declined, paid = world.shop.sent
+    assert declined.key != paid.key
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_the_note_about_a_lost_charge_is_gone_when_a_person_has_answered_it(world: World, happened: bool) -> None:
+    flow = world.flow(PAYS, chain(*PAYS), policies=["paymentRollback"], idempotencyKey="input.id")
+    world.shop.answers, world.shop.takes_keys = [AnswerLost("x")], False
+    lost = world.runs.call(flow, CALL, STAFF)
+    assert ("unknown", 1) == (lost.state, len(lost.notes))
+    retry(world.database, str(lost.run), **ADA, happened=happened)
+    assert ("succeeded", None) == take(world, flow, str(lost.run))
+    assert () == world.runs.find(str(lost.run)).notes
+
+
 @pytest.mark.rule("001-example-6")
 @pytest.mark.parametrize("error", [AnswerLost("x"), NotSent("x")], ids=["charge unknown", "mail unknown"])
 def test_an_effect_that_may_have_happened_keeps_the_key(world: World, error: Exception) -> None:

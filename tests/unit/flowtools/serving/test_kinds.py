@@ -107,6 +107,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "no mail server",
     ),
     "a payment without its adapter": ({"payments": {"stripe": {"settings": {}}}}, "adapter: missing"),
+    "a payment whose adapter is not installed": (
+        {"payments": {"bank": {"adapter": "nosuch-bank"}}},
+        "adapter: no installed package has this entry point in oauthbroker.flow_payments",
+    ),
+    "an SMS whose adapter is not installed": (
+        {"sms": {"adapter": "nosuch"}},
+        "sms.adapter: no installed package has this entry point in oauthbroker.flow_sms",
+    ),
     "a secret of an adapter as plain text": ({"sms": {"adapter": "a", "secret": "pw"}}, "secret as plain text"),
     "a password as plain text": ({"database": "postgresql://u:pw@h/d"}, "secret as plain text"),
     "an unknown field": ({"entites": []}, "entities"),

@@ -55,6 +55,17 @@ def codes(service: FlowService) -> list[str]:
     return [each.code for each in service.problems]
 
 
+async def test_a_folder_of_versions_that_is_not_there_is_a_finding_until_a_version_is_deployed(tmp_path: Path) -> None:
+    service = opened(tmp_path, flows="flowz")
+    await service.look()
+    (finding,) = service.problems
+    assert ("flowsMissing", True) == (finding.code, str(tmp_path / "flowz") in finding.text)
+    (tmp_path / "flowz").mkdir()
+    await service.look()
+    await service.close()
+    assert [] == codes(service)
+
+
 def test_two_serving_tools_of_one_method_and_path_are_refused_with_both_names(tmp_path: Path) -> None:
     here = {"type": "http", "path": "/notes"}
     deploy(tmp_path, note_tool("first", here))
