@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import yaml
 from typer.testing import CliRunner
 
-from oauthbroker import check_config
+from oauthbroker import Secret, check_config
 from oauthbroker.flowtools.commands import app
 from oauthbroker.flowtools.expression_text import FUNCTIONS
 from oauthbroker.flowtools.policies import FACTS, PRODUCT_POLICIES, load_policy
+from oauthbroker.flowtools.running.ports import AnswerLost, Effect, EffectRefused, NotSent
 from oauthbroker.flowtools.shapes import published_schema
+from oauthbroker.testing.flow_adapter_contract import CHARGE
 from tests.kit.docs import code_blocks, page_text
 from tests.unit.flowtools.entity_kit import sqlite_url
 from tests.unit.flowtools.kit import tool_of
@@ -30,7 +36,7 @@ def test_the_tool_and_the_verdict_of_the_page(tmp_path, monkeypatch, capsys):
     assert 0 == result.exit_code
     assert f"```\n{result.output}```" in page_text(PAGE)
     assert "smallPayments" == load_policy(policy.encode(), "policy.json").name
-    _, serve, tools, code = code_blocks(PAGE)
+    _, _, serve, tools, code = code_blocks(PAGE)
     exec(serve, {})  # noqa: S102  (our own page)
     exec(tools, {})  # noqa: S102  (our own page)
     exec(code, {})  # noqa: S102  (our own page)
@@ -52,6 +58,43 @@ def test_the_page_names_every_function_fact_policy_and_node():
     ]
     names = {*FUNCTIONS, *FACTS.types, *PRODUCT_POLICIES, *kinds}
     assert set() == {name for name in names if f"`{name}" not in page_text(PAGE)}
+
+
+@pytest.mark.parametrize(
+    ("status", "raised"), [(200, None), (402, EffectRefused), (429, EffectRefused), (503, AnswerLost), (0, NotSent)]
+)
+def test_the_adapter_of_the_page_tells_what_happened(monkeypatch, status, raised):
+    seen: list[tuple[Any, ...]] = []
+
+    class Connection:
+        def __init__(self, host: str, timeout: float) -> None:
+            seen.append((host, timeout))
+
+        def connect(self) -> None:
+            if status == 0:
+                raise OSError
+
+        def request(self, *words: Any) -> None:
+            seen.append(words)
+
+        def getresponse(self) -> Any:
+            return SimpleNamespace(status=status, read=lambda: b'{"id": "c1"}')
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("http.client.HTTPSConnection", Connection)
+    given: dict[str, Any] = {}
+    exec(code_blocks(PAGE)[1], given)  # noqa: S102  (our own page)
+    adapter = given["acme_shop"]({"host": "shop.example"}, Secret("s"))
+    with pytest.raises(raised) if raised else nullcontext():
+        assert {"id": "c1"} == adapter.send(CHARGE)
+    told = {"Authorization": "Bearer s", "Idempotency-Key": CHARGE.key}
+    sent = [("POST", "/charge", json.dumps(CHARGE.fields), told)] if status else []
+    assert [("shop.example", CHARGE.seconds), *sent] == seen
+
+
+def test_the_page_names_every_field_of_an_effect():
+    assert set() == {each.name for each in fields(Effect) if f"`{each.name}`" not in page_text(PAGE)}
 
 
 def test_the_request_of_the_page_is_a_node():
