@@ -94,7 +94,9 @@ def runs(
     from oauthbroker.flowtools.running import overview, tables
 
     if state and state not in overview.STATES:
-        raise BrokerError(Code.REQUEST_INVALID, note=f"no state of runs; --state is one of {', '.join(overview.STATES)}")
+        raise BrokerError(
+            Code.REQUEST_INVALID, note=f"no state of runs; --state is one of {', '.join(overview.STATES)}"
+        )
     where: dict[str, Any] = {name: value for name, value in (("id", run_id), ("tool", tool), ("state", state)) if value}
     with refusals_told(), opened(database, config).transaction() as connection:
         there = tables.exist(connection)

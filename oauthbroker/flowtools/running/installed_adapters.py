@@ -22,9 +22,7 @@ def adapter_flaw(port: Port, name: str) -> str:
     return "" if found == 1 else f"{why} this entry point in {GROUPS[port]}"
 
 
-def installed_adapter(
-    port: Port, name: str, settings: Mapping[str, Any], secret: Secret | None
-) -> Adapter:
+def installed_adapter(port: Port, name: str, settings: Mapping[str, Any], secret: Secret | None) -> Adapter:
     """Return the adapter of that name, made with the settings and the secret of the configuration. The entry point is a
     callable that takes both. Raises ValueError, without a word of the package: it may hold the secret."""
     if flaw := adapter_flaw(port, name):

@@ -131,6 +131,10 @@ def _check(service: WrittenResource, resources: WrittenResources) -> None:
                     todo = "write one that tells the subjects of the issuers apart, such as shop:user:{sub}"
                     service.refuse(("issuers", at, "subjects", mode), "may be that of another issuer", todo)
     _check_identities(service)
+    _check_adapters(service)
+
+
+def _check_adapters(service: WrittenResource) -> None:
     if service.whole("payments"):
         for name, adapter in service.spec.payments.items():
             _check_adapter(service, "payments", ("payments", name), adapter)
