@@ -77,7 +77,8 @@ def without_files(spec: dict[str, Any]) -> dict[str, Any]:
 OF_ROOMS = (
     "docs/rooms.md",
     "docs/gateway.md",
-)  # tests/story/test_rooms_docs.py and unit/gateway/test_page.py load them
+    "docs/agent-bundle.md",
+)  # tests/story/test_rooms_docs.py, unit/gateway/test_page.py and story/test_agent_bundle_docs.py load them
 KINDS_OF_ROOMS = {"McpServer"}  # tests/story/cli/test_mcp_serve.py loads the page's
 
 

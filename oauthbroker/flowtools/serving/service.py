@@ -167,7 +167,8 @@ class FlowService:
             return self.serving, (_finding("databaseAway", f"The database: {type(error).__name__}.", "Start it."),)
         except (ValueError, BrokerError) as error:
             return self.serving, (_finding("notServing", str(error), "Apply the changes, or correct the folder."),)
-        if not (kept := self.folder / self.spec.flows).is_dir():
+        kept = self.folder / self.spec.flows
+        if "flows" in self.spec.model_fields_set and not kept.is_dir():  # the default is made by the first deployment
             text = f"No folder of deployed versions: {printable(str(kept))}. No tool is served."
             problems.append(_finding("flowsMissing", text, "Deploy a version, or correct FlowService.spec.flows."))
         for name in names:
