@@ -42,7 +42,7 @@ from oauthbroker.serving.event_loop import run_serving
 from oauthbroker.serving.listeners import listen, listen_unix
 from oauthbroker.serving.server import served
 from oauthbroker.testing.stores import open_file_store
-from oauthbroker.web.access_log import uvicorn_options
+from oauthbroker.web.middleware.access_log import uvicorn_options
 
 HOST = "127.0.0.1:8420"
 BODY = b'{"oauthAppRef":"OAuthApp/mail","scopes":["read"]}'

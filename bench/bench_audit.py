@@ -19,7 +19,7 @@ from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.formatting import line_of
 from oauthbroker.audit.trail import FileTrail
-from oauthbroker.store.entry_names import labelled_mac
+from oauthbroker.store.format.entry_names import labelled_mac
 
 KEYS = AuditKeys(lambda label, *parts: labelled_mac(b"k" * 32, label, *parts))
 LIMIT = "audit: the limit (one write)"

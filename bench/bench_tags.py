@@ -12,7 +12,7 @@ from bench.figures import MS, parser, show, timed
 from bench.hasty import Hasty
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
-from oauthbroker.operations.grants import GrantList
+from oauthbroker.grants.grants import GrantList
 from oauthbroker.records import Grant, Token
 from oauthbroker.repository.grant_tags import tag_grants
 from oauthbroker.repository.repository import Repository

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oauthbroker.store.file.system_calls import Fs
+from oauthbroker.store.posix.system_calls import Fs
 
 
 class Hasty(Fs):

@@ -8,12 +8,12 @@ from oauthbroker.core.lazy import lazily
 from oauthbroker.core.version import VERSION
 
 if TYPE_CHECKING:
-    from oauthbroker.audit.room_entry import RoomEntry
+    from oauthbroker.audit.plugin_entry import RoomEntry
     from oauthbroker.broker import Broker
     from oauthbroker.config.check import check_config
-    from oauthbroker.config.client_spec import SecretSource
-    from oauthbroker.config.fields import Ref, Strict, Tolerant
-    from oauthbroker.config.room_files import read_resources
+    from oauthbroker.config.plugin_files import read_resources
+    from oauthbroker.config.written.client_spec import SecretSource
+    from oauthbroker.config.written.fields import Ref, Strict, Tolerant
     from oauthbroker.core.bearer_challenge import demanded_scopes
     from oauthbroker.core.clock import Clock, SystemClock
     from oauthbroker.core.errors import BrokerError, Code
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from oauthbroker.core.strict_json import decode_json
     from oauthbroker.injection.bounded_answers import Allowance, AnswerTooLarge, bounded_answer
     from oauthbroker.injection.errors import AuthorizationNeeded, InjectionError, RequestRefused, told_to_model
-    from oauthbroker.model.room_resources import RoomResource, RoomResources
+    from oauthbroker.model.plugin_resources import RoomResource, RoomResources
     from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
     from oauthbroker.model.turn import Turn, TurnAuth
-    from oauthbroker.operations.pinned_texts import ChangedText, PinnedTexts
-    from oauthbroker.operations.public_web import PublicWeb, WebAnswer
-    from oauthbroker.operations.room_state import RoomState
-    from oauthbroker.rooms.declaration import (
+    from oauthbroker.plugin_services.pinned_texts import ChangedText, PinnedTexts
+    from oauthbroker.plugin_services.plugin_state import RoomState
+    from oauthbroker.plugin_services.public_web import PublicWeb, WebAnswer
+    from oauthbroker.plugins.declaration import (
         ResourceKind,
         Room,
         RoomCommand,
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
         WrittenResource,
         WrittenResources,
     )
-    from oauthbroker.rooms.open_room import Background, OpenRoom, RoomCall, RoomFinding, RoomRoute
-    from oauthbroker.rooms.room_pages import RoomPage, RoomPages, RoomView, RoomVisit
+    from oauthbroker.plugins.plugin_pages import RoomPage, RoomPages, RoomView, RoomVisit
+    from oauthbroker.plugins.running_plugin import Background, OpenRoom, RoomCall, RoomFinding, RoomRoute
     from oauthbroker.web.api.fields import RequestModel
     from oauthbroker.web.bounded_requests import BoundedRequests
     from oauthbroker.wiring import open_broker
@@ -115,12 +115,12 @@ __version__ = VERSION
 __getattr__ = lazily(
     __name__,
     {
-        "audit.room_entry": {"RoomEntry"},
+        "audit.plugin_entry": {"RoomEntry"},
         "broker": {"Broker"},
         "config.check": {"check_config"},
-        "config.client_spec": {"SecretSource"},
-        "config.fields": {"Ref", "Strict", "Tolerant"},
-        "config.room_files": {"read_resources"},
+        "config.written.client_spec": {"SecretSource"},
+        "config.written.fields": {"Ref", "Strict", "Tolerant"},
+        "config.plugin_files": {"read_resources"},
         "core.bearer_challenge": {"demanded_scopes"},
         "core.clock": {"Clock", "SystemClock"},
         "core.errors": {"BrokerError", "Code"},
@@ -131,13 +131,13 @@ __getattr__ = lazily(
         "core.strict_json": {"decode_json"},
         "injection.bounded_answers": {"Allowance", "AnswerTooLarge", "bounded_answer"},
         "injection.errors": {"AuthorizationNeeded", "InjectionError", "RequestRefused", "told_to_model"},
-        "model.room_resources": {"RoomResource", "RoomResources"},
+        "model.plugin_resources": {"RoomResource", "RoomResources"},
         "model.token_results": {"AuthorizationRequired", "Failed", "Ready", "TokenResult"},
         "model.turn": {"Turn", "TurnAuth"},
-        "operations.pinned_texts": {"ChangedText", "PinnedTexts"},
-        "operations.public_web": {"PublicWeb", "WebAnswer"},
-        "operations.room_state": {"RoomState"},
-        "rooms.declaration": {
+        "plugin_services.pinned_texts": {"ChangedText", "PinnedTexts"},
+        "plugin_services.public_web": {"PublicWeb", "WebAnswer"},
+        "plugin_services.plugin_state": {"RoomState"},
+        "plugins.declaration": {
             "ResourceKind",
             "Room",
             "RoomCommand",
@@ -145,8 +145,8 @@ __getattr__ = lazily(
             "WrittenResource",
             "WrittenResources",
         },
-        "rooms.open_room": {"Background", "OpenRoom", "RoomCall", "RoomFinding", "RoomRoute"},
-        "rooms.room_pages": {"RoomPage", "RoomPages", "RoomView", "RoomVisit"},
+        "plugins.running_plugin": {"Background", "OpenRoom", "RoomCall", "RoomFinding", "RoomRoute"},
+        "plugins.plugin_pages": {"RoomPage", "RoomPages", "RoomView", "RoomVisit"},
         "web.bounded_requests": {"BoundedRequests"},
         "web.api.fields": {"RequestModel"},
         "wiring": {"open_broker"},

@@ -12,27 +12,27 @@ from oauthbroker.access.turn_token_cache import Guest
 from oauthbroker.access.turns import Turns
 from oauthbroker.audit import StaticTokenIssued
 from oauthbroker.audit.lines import AuditTrail
-from oauthbroker.audit.room_entry import RoomEntry, RoomTypes
+from oauthbroker.audit.plugin_entry import RoomEntry, RoomTypes
 from oauthbroker.authorization.pending_blocks import Links
 from oauthbroker.config.reload import Reload
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Life
 from oauthbroker.core.secret import Secret
+from oauthbroker.diagnostics.health import Health, HealthCheck
+from oauthbroker.events.dead_letters import DeadLetters
 from oauthbroker.events.port import EventLease
 from oauthbroker.events.waits import Events
+from oauthbroker.grants.connections import Connections
+from oauthbroker.grants.erasure import Erased, Erasure
+from oauthbroker.grants.grants import Grants, Secrets, SessionList
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.token_request import AppRef, app_name
 from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import TurnLike
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.observability.transcript_scrubber import Scrubber
-from oauthbroker.operations.connections import Connections
-from oauthbroker.operations.dead_letters import DeadLetters
-from oauthbroker.operations.erasure import Erased, Erasure
-from oauthbroker.operations.grants import Grants, Secrets, SessionList
-from oauthbroker.operations.health import Health, HealthCheck
-from oauthbroker.operations.room_state import RoomState
-from oauthbroker.operations.services import Services
+from oauthbroker.plugin_services.plugin_state import RoomState
+from oauthbroker.services import Services
 from oauthbroker.tokens.context import OAuthContext
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import pytest
 import starlette.routing
 from httpx2._config import create_ssl_context
 
-from oauthbroker.protocol import transport
+from oauthbroker.protocol.network import transport
 from tests.kit import default_store, forms, installed, longest, postgres
 from tests.kit import warm_python as warm_python_kit
 

@@ -22,8 +22,8 @@ from oauthbroker.protocol.client_registration import (
 )
 from oauthbroker.protocol.client_requests import refuses_client
 from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.protocol.network.transport import Transport, send_for
 from oauthbroker.protocol.token_endpoint import code_request
-from oauthbroker.protocol.transport import Transport, send_for
 from oauthbroker.records.registered_client import RegisteredClient
 
 RESTS: Final = timedelta(days=1)  # without a registration at a server that refuses new clients, too

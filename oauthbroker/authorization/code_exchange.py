@@ -23,8 +23,8 @@ from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.consent_answer import consent_response
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.issued_tokens import IssuedTokens
+from oauthbroker.protocol.network.transport import TransportFailed
 from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse, code_request
-from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import AuthSession, ClaimedSession
 from oauthbroker.repository.repository import Versioned
 

@@ -26,8 +26,8 @@ from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.device_messages import DevicePending, device_token_request, device_token_response
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.issued_tokens import IssuedTokens
+from oauthbroker.protocol.network.transport import TransportFailed
 from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse
-from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import AuthSession, Device
 from oauthbroker.repository.repository import Repository, Versioned
 

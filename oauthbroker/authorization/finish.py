@@ -23,9 +23,9 @@ from oauthbroker.model.owner_check import check_pin, judge_owner
 from oauthbroker.model.scope_ceiling import granted_scopes
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
-from oauthbroker.protocol.crash_guard import crashed
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.protocol.issued_tokens import IssuedTokens
+from oauthbroker.protocol.network.crash_guard import crashed
 from oauthbroker.protocol.token_endpoint import TokenResponse
 from oauthbroker.records import AgentEvent, AuthSession, EventType, Grant, Retired
 from oauthbroker.records.unrevoked_tokens import forgotten, shares

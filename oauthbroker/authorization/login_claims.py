@@ -9,10 +9,10 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.protocol.client_requests import ClientRequests
-from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import EXPIRY_LEEWAY_SECONDS, VerifiedClaims
 from oauthbroker.protocol.identity import OwnerReader
+from oauthbroker.protocol.network.crash_guard import judge
 from oauthbroker.protocol.token_endpoint import code_request, token_response
 from oauthbroker.records import Attempt
 

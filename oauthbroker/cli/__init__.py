@@ -21,9 +21,9 @@ import typer
 from typer.completion import completion_init  # type: ignore[attr-defined]  # no public name registers the shells
 from typer.core import TyperGroup
 
-from oauthbroker.cli import json_output
-from oauthbroker.cli.error_output import in_json, tell, tell_crash
-from oauthbroker.cli.room_commands import RoomCommands, plain_command, room_commands
+from oauthbroker.cli.output import json_output
+from oauthbroker.cli.output.error_output import in_json, tell, tell_crash
+from oauthbroker.cli.plugin_commands import RoomCommands, plain_command, room_commands
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused, described
 from oauthbroker.core.version import VERSION

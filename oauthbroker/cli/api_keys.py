@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oauthbroker.cli.error_output import confirm
-from oauthbroker.cli.json_output import say
-from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
+from oauthbroker.cli.output.error_output import confirm
+from oauthbroker.cli.output.json_output import say
+from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
 from oauthbroker.cli.stored_records import by_id, change, read, show_all
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.refused import Refused
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from oauthbroker.core.secret import Secret
+    from oauthbroker.grants.grants import Vault
     from oauthbroker.model.settings import Role
-    from oauthbroker.operations.grants import Vault
     from oauthbroker.records.api_key import ApiKey
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

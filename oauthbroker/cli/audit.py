@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oauthbroker.cli.completion_words import all_entry_types, app_option, entry_types
-from oauthbroker.cli.json_output import answer, begin_stream, one_of_many
-from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
+from oauthbroker.cli.output.completion_words import all_entry_types, app_option, entry_types
+from oauthbroker.cli.output.json_output import answer, begin_stream, one_of_many
+from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
+from oauthbroker.cli.output.tables import counted, shown, table
 from oauthbroker.cli.stored_records import read, show_all, vault_of
-from oauthbroker.cli.tables import counted, shown, table
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from oauthbroker.audit.lines import AuditLine
     from oauthbroker.audit.trail import FileTrail
     from oauthbroker.audit.verdict import TrailVerdict, Verdict
-    from oauthbroker.operations.grants import Vault
+    from oauthbroker.grants.grants import Vault
 
 BROKEN = 1
 POLL = 0.5  # seconds between two reads of the log
@@ -200,8 +200,8 @@ def _row(line: AuditLine, people: GrantNames) -> tuple[str, ...]:
 def _check_type(name: str | None) -> None:
     """Raise Refused for an unknown type. A misspelt one would look like a log without such events. The type of a room
     may be older than the rooms of today."""
-    from oauthbroker.audit.room_entry import is_of_room
-    from oauthbroker.config.spelling import nearest
+    from oauthbroker.audit.plugin_entry import is_of_room
+    from oauthbroker.config.problems.spelling import nearest
 
     known = entry_types()
     if name is None or name in known or is_of_room(name):

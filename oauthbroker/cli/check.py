@@ -15,17 +15,17 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from oauthbroker.cli.json_output import answer
-from oauthbroker.cli.missing_values import NOTHING, Lacking, lacking, tell_lacking
-from oauthbroker.cli.options import AsJson
-from oauthbroker.cli.tables import counted, table
+from oauthbroker.admin.operator_login import CALLBACK_PATH as OPERATORS_CALLBACK_PATH
+from oauthbroker.cli.doctor.missing_values import NOTHING, Lacking, lacking, tell_lacking
+from oauthbroker.cli.output.json_output import answer
+from oauthbroker.cli.output.options import AsJson
+from oauthbroker.cli.output.tables import counted, table
 from oauthbroker.config import ConfigProblem, ConfigRefused, Loaded, load
-from oauthbroker.config.problems import Problems
-from oauthbroker.config.skipped import LeftAlone
-from oauthbroker.config.unresolved_bundle import AppDraft, LoginDraft
+from oauthbroker.config.bundle.unresolved_bundle import AppDraft, LoginDraft
+from oauthbroker.config.problems.problems import Problems
+from oauthbroker.config.reading.skipped import LeftAlone
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.scope_ceiling import NO_RIGHTS
-from oauthbroker.operations.operator_login import CALLBACK_PATH as OPERATORS_CALLBACK_PATH
 
 REFUSED = 2
 MOST_SKIPPED = 20

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from typer.completion import get_completion_script  # type: ignore[attr-defined]  # typer exports it by no list
 
-from oauthbroker.cli.json_output import say
-from oauthbroker.cli.options import AsJson
+from oauthbroker.cli.output.json_output import say
+from oauthbroker.cli.output.options import AsJson
 
 PROGRAM, VARIABLE = "oauthbroker", "_OAUTHBROKER_COMPLETE"
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
-from oauthbroker.cli.options import AsJson
+from oauthbroker.cli.output.options import AsJson
 from oauthbroker.cli.turn_call import App, Lifetime, Scopes, token_for
 from oauthbroker.client.address import TURN_TOKEN
 from oauthbroker.core.refused import Refused

@@ -9,9 +9,9 @@ from typing import Any
 
 import typer
 
-from oauthbroker.cli.json_output import answer
-from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
-from oauthbroker.cli.tables import shown
+from oauthbroker.cli.output.json_output import answer
+from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
+from oauthbroker.cli.output.tables import shown
 
 ANSWER_SECONDS = 4.0
 MOST_BYTES = 64 * 1024

@@ -6,8 +6,8 @@ import os
 
 import typer
 
-from oauthbroker.cli.json_output import say
-from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
+from oauthbroker.cli.output.json_output import say
+from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.core.clock import SystemClock
 
 ADVICE = """\

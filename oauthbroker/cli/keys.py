@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from oauthbroker.cli.error_output import confirm
-from oauthbroker.cli.json_output import answer, say
-from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.tables import counted, table
+from oauthbroker.cli.output.error_output import confirm
+from oauthbroker.cli.output.json_output import answer, say
+from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
+from oauthbroker.cli.output.tables import counted, table
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:

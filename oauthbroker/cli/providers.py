@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from oauthbroker.cli.completion_words import preset_names
-from oauthbroker.cli.json_output import say
-from oauthbroker.cli.options import AsJson
+from oauthbroker.cli.output.completion_words import preset_names
+from oauthbroker.cli.output.json_output import say
+from oauthbroker.cli.output.options import AsJson
+from oauthbroker.cli.output.tables import counted, shown
 from oauthbroker.cli.stored_records import show_all
-from oauthbroker.cli.tables import counted, shown
-from oauthbroker.config.spelling import nearest
+from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.core.refused import Refused
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.skeleton import app_yaml

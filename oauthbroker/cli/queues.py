@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oauthbroker.cli.error_output import confirm
-from oauthbroker.cli.json_output import say
-from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
+from oauthbroker.cli.output.error_output import confirm
+from oauthbroker.cli.output.json_output import say
+from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
+from oauthbroker.cli.output.tables import shown
 from oauthbroker.cli.stored_records import by_id, change, read, show_all
-from oauthbroker.cli.tables import shown
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
+    from oauthbroker.events.dead_letters import DeadLetter
     from oauthbroker.events.port import QueueDepth
-    from oauthbroker.operations.dead_letters import DeadLetter
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 EventId = Annotated[str, typer.Argument(metavar="EVENT_ID", help="As `queues dead` shows it; its beginning is enough.")]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oauthbroker.cli.completion_words import secret_keys, secret_names
-from oauthbroker.cli.error_output import confirm
-from oauthbroker.cli.json_output import say
-from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
+from oauthbroker.cli.output.completion_words import secret_keys, secret_names
+from oauthbroker.cli.output.error_output import confirm
+from oauthbroker.cli.output.json_output import say
+from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
 from oauthbroker.cli.stored_records import change, read, show_all
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
@@ -89,7 +89,7 @@ def _load(config: Path) -> Loaded:
 
 def _checked(name: str, key: str) -> str:
     """Return the name without `Secret/`. Raises Refused for a name that a configuration cannot use."""
-    from oauthbroker.config.value_sources import is_secret_key
+    from oauthbroker.config.values.value_sources import is_secret_key
 
     name = name.removeprefix("Secret/")
     if not is_secret_key(name, key):

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from oauthbroker.cli.json_output import answer
-from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
+from oauthbroker.cli.output.json_output import answer
+from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.observability.logging import json_log
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from oauthbroker.cli.completion_words import app_option
-from oauthbroker.cli.json_output import tell_record
-from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath
+from oauthbroker.cli.output.completion_words import app_option
+from oauthbroker.cli.output.json_output import tell_record
+from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.stored_records import by_id, read, show_all
 from oauthbroker.core.clock import printed
 

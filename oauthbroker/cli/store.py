@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oauthbroker.cli.error_output import confirm
-from oauthbroker.cli.json_output import answer, say
-from oauthbroker.cli.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.tables import counted, table
+from oauthbroker.cli.output.error_output import confirm
+from oauthbroker.cli.output.json_output import answer, say
+from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
+from oauthbroker.cli.output.tables import counted, table
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.refused import Refused
 from oauthbroker.observability.logging import Log, json_log
@@ -211,7 +211,7 @@ def _settings(config: Path) -> tuple[Settings, Log]:
 def _kept_apart(config: Path) -> list[str]:
     """Return a sentence for each add-on room that keeps data outside of the store."""
     from oauthbroker.config import load
-    from oauthbroker.rooms.discovery import declared
+    from oauthbroker.plugins.discovery import declared
 
     loaded = load(config)
     used = [declared(room) for room in loaded.settings.rooms if loaded.rooms.get(room)]

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from oauthbroker.cli.json_output import answer
-from oauthbroker.cli.tables import table
+from oauthbroker.cli.output.json_output import answer
+from oauthbroker.cli.output.tables import table
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
     from oauthbroker.config import Loaded
-    from oauthbroker.operations.grants import Vault
+    from oauthbroker.grants.grants import Vault
 
 SHORTEST_ID = 6
 T = TypeVar("T")

@@ -6,8 +6,8 @@ import sys
 
 import typer
 
-from oauthbroker.cli.json_output import say
-from oauthbroker.cli.options import AsJson
+from oauthbroker.cli.output.json_output import say
+from oauthbroker.cli.output.options import AsJson
 from oauthbroker.cli.turn_call import App, Lifetime, Scopes, token_for
 from oauthbroker.core.refused import Refused
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from oauthbroker.cli.json_output import answer
-from oauthbroker.cli.tables import shown
+from oauthbroker.cli.output.json_output import answer
+from oauthbroker.cli.output.tables import shown
 from oauthbroker.core.refused import REFUSED, Refused
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 

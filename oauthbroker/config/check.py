@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from oauthbroker.config.loading import load
-from oauthbroker.config.problems import ConfigRefused
+from oauthbroker.config.bundle.loading import load
+from oauthbroker.config.problems.problems import ConfigRefused
 
 
 def check_config(path: str | Path) -> Sequence[str]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from oauthbroker.config.client_spec import ENDPOINT_NAMES
-from oauthbroker.config.resource_specs import OAuthAppSpec
+from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
+from oauthbroker.config.written.resource_specs import OAuthAppSpec
 from oauthbroker.model.apps import Endpoints
 from oauthbroker.providers import Preset
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final
 
-from oauthbroker.config.problems import ConfigRefused, Problems, SourcePlace
+from oauthbroker.config.problems.problems import ConfigRefused, Problems, SourcePlace
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.current_config import CurrentConfig

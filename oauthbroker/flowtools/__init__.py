@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from oauthbroker import Room, RoomCommand
 
 if TYPE_CHECKING:
-    from oauthbroker.flowtools.judging import FlowVerdict, judge
-    from oauthbroker.flowtools.policies import load_policy
-    from oauthbroker.flowtools.source import FlowRefused
-    from oauthbroker.flowtools.spec import load_tool, refuse_changed
-    from oauthbroker.flowtools.versions import DeployedFlow, FlowVersions
+    from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
+    from oauthbroker.flowtools.risk.judging import FlowVerdict, judge
+    from oauthbroker.flowtools.specification.policies import load_policy
+    from oauthbroker.flowtools.specification.source import FlowRefused
+    from oauthbroker.flowtools.specification.spec import load_tool, refuse_changed
 
 __all__ = [
     "ROOM",
@@ -28,7 +28,7 @@ __all__ = [
 ROOM = Room(
     name="flowtools",
     commands={
-        "flow": RoomCommand(help="Flow tools: check, deploy, draw, run.", app="oauthbroker.flowtools.commands:app")
+        "flow": RoomCommand(help="Flow tools: check, deploy, draw, run.", app="oauthbroker.flowtools.cli.commands:app")
     },
     kinds="oauthbroker.flowtools.serving.kinds:KINDS",
     open="oauthbroker.flowtools.serving.room:open_room",
@@ -42,7 +42,9 @@ def __getattr__(name: str) -> Any:
     """Import a part when it is first used: `oauthbroker --help` imports only the declaration."""
     if name not in __all__:
         raise AttributeError(name)
-    from oauthbroker.flowtools import judging, policies, source, spec, versions
+    from oauthbroker.flowtools.deployment import versions
+    from oauthbroker.flowtools.risk import judging
+    from oauthbroker.flowtools.specification import policies, source, spec
 
     parts = (judging, policies, source, spec, versions)
     return next(getattr(part, name) for part in parts if hasattr(part, name))

@@ -13,14 +13,14 @@ from typing import Any, Final, Protocol
 from sqlalchemy.exc import SQLAlchemyError
 
 from oauthbroker import AuthorizationNeeded, BrokerError, Code
-from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import ESCALATED, PARKED, SUCCEEDED, UNKNOWN
 from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.running.resuming import to_its_end
-from oauthbroker.flowtools.source import FlowRefused
-from oauthbroker.flowtools.versions import DeployedFlow, FlowVersions
+from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.tools import Registry, ToolCatalogItem, ToolContext, ToolFailure
 
 OWNER: Final = "Tool/flow"  # what an agent names in `tools` to get all flows

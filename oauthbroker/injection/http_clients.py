@@ -21,7 +21,7 @@ from oauthbroker.injection.headers import Headers
 from oauthbroker.injection.injector import ForwardedAnswer, Injector, TokenSource, ToolRequest
 from oauthbroker.injection.targets import Target
 from oauthbroker.model.token_results import Failed
-from oauthbroker.protocol.transport import LATE, TransportFailed
+from oauthbroker.protocol.network.transport import LATE, TransportFailed
 
 if TYPE_CHECKING:
     import httpx2

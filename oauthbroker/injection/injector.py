@@ -13,8 +13,8 @@ from oauthbroker.injection.headers import Headers, incoming, outgoing
 from oauthbroker.injection.targets import Target
 from oauthbroker.injection.token_masking import Masker
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
-from oauthbroker.protocol.api_request import ApiRequest
-from oauthbroker.protocol.api_transport import ApiLimits, ApiResponse, ApiTransport
+from oauthbroker.protocol.network.api_request import ApiRequest
+from oauthbroker.protocol.network.api_transport import ApiLimits, ApiResponse, ApiTransport
 
 LONGEST_STALL_SECONDS = 300.0  # for a tool that waits for slow answers
 _BODILESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})

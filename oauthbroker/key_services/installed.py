@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import Any, Final
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.key_encryption_keys import KeyProvider
+from oauthbroker.store.keys.key_encryption_keys import KeyProvider
 
 GROUP: Final = "oauthbroker.key_providers"
 

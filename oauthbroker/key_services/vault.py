@@ -18,7 +18,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
-from oauthbroker.protocol.transport import Transport, TransportFailed
+from oauthbroker.protocol.network.transport import Transport, TransportFailed
 
 SECONDS: Final = 10.0
 _MOST_BYTES: Final = 64 * 1024

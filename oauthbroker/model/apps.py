@@ -14,9 +14,9 @@ from typing import Any, Literal
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.forwarders import Forwarder
 from oauthbroker.model.mcp_server import McpServer
+from oauthbroker.model.plugin_resources import RoomResources
 from oauthbroker.model.provider_api import ApiAccess
 from oauthbroker.model.provider_habits import Habits, Revocation
-from oauthbroker.model.room_resources import RoomResources
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.turn import SubjectMode
 

@@ -15,9 +15,9 @@ from oauthbroker.model.client_key import public_jwk, signing_key
 from oauthbroker.model.provider_networks import is_loopback
 from oauthbroker.protocol.answer_checks import members_of, refuse_if_busy
 from oauthbroker.protocol.authorization_request import requested_scopes
-from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.metadata import ProviderMetadata, texts
+from oauthbroker.protocol.network.crash_guard import judge
 
 # The body first: servers made with MCP's SDK read it there when a token is revoked, also where they list Basic.
 _METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_post", "client_secret_basic", "none")

@@ -10,8 +10,8 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.model.apps import Client, OAuthApp
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.messages import Kind, ProviderRequest, ProviderResponse
+from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.protocol.token_fields import refusal_word
-from oauthbroker.protocol.transport import Transport
 
 Build = Callable[[OAuthApp], ProviderRequest]
 Notice = Callable[[str, int, int], None]

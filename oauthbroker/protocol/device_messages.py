@@ -19,8 +19,8 @@ from oauthbroker.protocol.authorization_errors import FOR_PERSON, MEANINGS, auth
 from oauthbroker.protocol.authorization_request import RESERVED, requested_scopes
 from oauthbroker.protocol.client_auth import refused_request
 from oauthbroker.protocol.consent_answer import consent_response
-from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value
+from oauthbroker.protocol.network.crash_guard import judge
 from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse, token_request
 from oauthbroker.protocol.token_fields import body_members, refusal_word, salvaged_members, token_members
 

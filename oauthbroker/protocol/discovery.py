@@ -20,7 +20,7 @@ from oauthbroker.protocol.metadata import (
     metadata_addresses,
     metadata_response,
 )
-from oauthbroker.protocol.transport import Transport, send_for
+from oauthbroker.protocol.network.transport import Transport, send_for
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key

@@ -15,7 +15,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.protocol.crash_guard import judge
+from oauthbroker.protocol.network.crash_guard import judge
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key

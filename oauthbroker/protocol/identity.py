@@ -17,12 +17,12 @@ from oauthbroker.model.apps import ANYONE, Endpoints, IdentityRule, IdentitySour
 from oauthbroker.model.owner_check import Account, OwnerFacts
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.answer_checks import is_json, lookup, refuse_if_busy
-from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_token
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, with_headers
+from oauthbroker.protocol.network.crash_guard import judge
+from oauthbroker.protocol.network.transport import Transport, send_for
 from oauthbroker.protocol.token_endpoint import TokenResponse
-from oauthbroker.protocol.transport import Transport, send_for
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _WITH_COLONS = re.compile(r"[^{}]*\{\*[^{}]+\}")  # one fact, and nothing after it

@@ -12,8 +12,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.strict_json import Json, decode_object
 from oauthbroker.model.apps import Endpoints
 from oauthbroker.protocol.answer_checks import refuse_if_busy
-from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderResponse
+from oauthbroker.protocol.network.crash_guard import judge
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key

@@ -15,8 +15,8 @@ from oauthbroker.protocol.answer_checks import is_json, members_of, refuse_if_bu
 from oauthbroker.protocol.authorization_errors import MEANINGS
 from oauthbroker.protocol.authorization_request import authorization_params, with_params
 from oauthbroker.protocol.client_auth import CLIENT_PROOF, authenticated_post, refused_request
-from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
+from oauthbroker.protocol.network.crash_guard import judge
 from oauthbroker.records import Attempt
 
 MAX_REQUEST_URI: Final = 1024

@@ -12,10 +12,10 @@ from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.mcp_server import canonical_uri
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.answer_checks import refuse_if_busy
-from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
 from oauthbroker.protocol.metadata import texts, well_known
-from oauthbroker.protocol.transport import Transport, TransportFailed, send_for
+from oauthbroker.protocol.network.crash_guard import judge
+from oauthbroker.protocol.network.transport import Transport, TransportFailed, send_for
 
 _NONE: Final = "no metadata of the server"
 OFFLINE: Final = "offline_access"  # with it some servers give a refresh token

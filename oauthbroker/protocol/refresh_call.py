@@ -14,12 +14,12 @@ from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.owner_check import check_same_owner
 from oauthbroker.model.scope_ceiling import granted_scopes
 from oauthbroker.protocol.client_requests import ClientRequests
-from oauthbroker.protocol.crash_guard import crashed
 from oauthbroker.protocol.identity import OwnerReader
 from oauthbroker.protocol.messages import ProviderRequest
+from oauthbroker.protocol.network.crash_guard import crashed
+from oauthbroker.protocol.network.transport import TransportFailed
 from oauthbroker.protocol.refresh_messages import RefreshRefused, refresh_request, refresh_response
 from oauthbroker.protocol.token_endpoint import TokenResponse
-from oauthbroker.protocol.transport import TransportFailed
 from oauthbroker.records import Grant, Token
 from oauthbroker.records.provider_data import kept_facts
 

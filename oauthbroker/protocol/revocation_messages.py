@@ -15,8 +15,8 @@ from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.protocol.answer_checks import members_of, refuse_if_busy
 from oauthbroker.protocol.client_auth import authenticated_post, refusal_note
-from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value, reveal
+from oauthbroker.protocol.network.crash_guard import judge
 
 Hint = Literal["refresh_token", "access_token"]
 

@@ -15,9 +15,9 @@ from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.provider_habits import NOT_BEARER
 from oauthbroker.protocol.answer_checks import asks_to_slow_down, refuse_if_busy
 from oauthbroker.protocol.client_auth import PASSING, authenticated_post, refusal_note
-from oauthbroker.protocol.crash_guard import crashed, judge
 from oauthbroker.protocol.issued_tokens import IssuedTokens
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value, with_headers
+from oauthbroker.protocol.network.crash_guard import crashed, judge
 from oauthbroker.protocol.token_fields import (
     FORM,
     body_members,

@@ -9,12 +9,12 @@ from oauthbroker.core.errors import BrokerError
 from oauthbroker.records import AgentEvent, AuthSession, Grant, codec
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.browser_session import BrowserSession
+from oauthbroker.records.plugin_value import RoomValue
 from oauthbroker.records.registered_client import RegisteredClient
-from oauthbroker.records.room_value import RoomValue
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.grant_tags import people_of
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.moving.verifying import Expected
 
 _Parts = tuple[str, ...]

@@ -24,7 +24,7 @@ from oauthbroker.repository.versioned import (
     reported,
     write_over,
 )
-from oauthbroker.store.port import Conflict, Damage, Entry, Key, Store
+from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Store
 
 KIND = "due"
 

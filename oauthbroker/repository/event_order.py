@@ -17,7 +17,7 @@ from oauthbroker.core.errors import BrokerError
 from oauthbroker.records import AgentEvent, codec
 from oauthbroker.records.event import microseconds
 from oauthbroker.repository.versioned import opened, replaceable, write_over
-from oauthbroker.store.port import Conflict, Damage, Entry, Key, Store
+from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Store
 
 KIND = "queues"
 TRIES = 64  # of a write that other processes overtake

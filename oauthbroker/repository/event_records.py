@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from oauthbroker.records import AgentEvent
 from oauthbroker.repository.versioned import drop, opened, readable_records, write_over
-from oauthbroker.store.port import Conflict, Damage, Entry, Store
+from oauthbroker.store.format.port import Conflict, Damage, Entry, Store
 
 KIND = "events"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.records import Grant
 from oauthbroker.repository.versioned import opened
-from oauthbroker.store.port import Entry, Store, Tag
+from oauthbroker.store.format.port import Entry, Store, Tag
 
 KIND = "grants"
 AT_ONCE = 4096  # grants whose tags share the syncs of their folders

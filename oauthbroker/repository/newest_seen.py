@@ -15,7 +15,7 @@ from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import SET_BACK, SystemClock
 from oauthbroker.records import Grant, RefreshState, Token
 from oauthbroker.repository.versioned import Versioned
-from oauthbroker.store.port import Entry
+from oauthbroker.store.format.port import Entry
 
 Pair = tuple[str, str]
 KEPT_SECONDS: Final = 600.0  # longer than any standby is behind, or a failover takes

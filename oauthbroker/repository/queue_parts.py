@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from oauthbroker.core.errors import Code
 from oauthbroker.repository import event_order
 from oauthbroker.repository.versioned import drop, place, replaceable, write_over
-from oauthbroker.store.port import Damage, Entry, Key, Store
+from oauthbroker.store.format.port import Damage, Entry, Key, Store
 
 KIND, LEASE = "queues", "queue"
 WAIT_SECONDS = 20.0

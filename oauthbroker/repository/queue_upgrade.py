@@ -16,7 +16,7 @@ from oauthbroker.records import codec
 from oauthbroker.records.event_queue import Head, Segment, Settled, items_in, newest, segments_of
 from oauthbroker.repository.queue_parts import KIND, QueueParts
 from oauthbroker.repository.versioned import opened
-from oauthbroker.store.port import Entry, Store
+from oauthbroker.store.format.port import Entry, Store
 
 SEPARATOR = "\x1f"
 

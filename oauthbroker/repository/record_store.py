@@ -27,7 +27,7 @@ from oauthbroker.repository.versioned import (
     stored,
     write_over,
 )
-from oauthbroker.store.port import Conflict, Damage, Entry, Key, Store
+from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Store
 
 CACHED = 10_000
 CACHED_BYTES = 16 * 1024 * 1024  # as stored; parsed JSON takes up to eight times as much memory

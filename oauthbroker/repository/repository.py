@@ -22,9 +22,9 @@ from oauthbroker.repository.event_order import EventOrder
 from oauthbroker.repository.event_records import EventRecords
 from oauthbroker.repository.grant_tags import GrantTags, people_of
 from oauthbroker.repository.newest_seen import NewestSeen
+from oauthbroker.repository.plugin_values import RoomValues
 from oauthbroker.repository.queue_parts import QueueParts
 from oauthbroker.repository.record_store import RecordStore, Shelved
-from oauthbroker.repository.room_values import RoomValues
 from oauthbroker.repository.stored_secrets import StoredSecrets
 from oauthbroker.repository.tombstones import KIND as TOMBSTONES
 from oauthbroker.repository.tombstones import Tombstones
@@ -42,7 +42,7 @@ from oauthbroker.repository.versioned import (
     stored,
 )
 from oauthbroker.repository.waiting_lists import WaitingLists
-from oauthbroker.store.port import (
+from oauthbroker.store.format.port import (
     FEED_SECONDS,
     Conflict,
     Damage,

@@ -15,14 +15,14 @@ from typing import Final
 from oauthbroker.core.clock import Clock, to_iso
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import on_thread
-from oauthbroker.records.room_value import RoomValue
-from oauthbroker.repository.room_values import KIND
+from oauthbroker.records.plugin_value import RoomValue
+from oauthbroker.repository.plugin_values import KIND
 from oauthbroker.store.file.seen_file import Age, read_seen, write_seen
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.format.port import Conflict, Store
+from oauthbroker.store.format.seal import UNOPENED
+from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.moving.copying import body_of
 from oauthbroker.store.moving.raw import RawStore
-from oauthbroker.store.port import Conflict, Store
-from oauthbroker.store.seal import UNOPENED
 
 PLACE: Final = ("oauthbroker", "age")  # no add-on room has this name
 

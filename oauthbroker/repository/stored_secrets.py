@@ -10,7 +10,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.records import codec
 from oauthbroker.repository.versioned import in_place, opened, readable_records, stored
-from oauthbroker.store.port import Conflict, Damage, Entry, Key, Store
+from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Store
 
 KIND = "secrets"
 TRIES = 16  # of a change that other processes overtake

@@ -10,7 +10,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Round
 from oauthbroker.records.tombstone import Tombstone
 from oauthbroker.repository.versioned import Versioned, opened, readable_records, replaceable, write_over
-from oauthbroker.store.port import Conflict, Damage, Entry, Key, Store
+from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Store
 
 KIND = "tombstones"
 SWEEP_SECONDS = 600.0

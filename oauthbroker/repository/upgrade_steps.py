@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from oauthbroker.repository.grant_tags import tag_grants
 from oauthbroker.repository.queue_upgrade import split_queues
-from oauthbroker.store.upgrade import UpgradeStep
+from oauthbroker.store.keys.upgrade import UpgradeStep
 
 STEPS: tuple[UpgradeStep, ...] = (UpgradeStep("queues", split_queues), UpgradeStep("tags", tag_grants))

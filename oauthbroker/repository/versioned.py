@@ -12,7 +12,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.records import Grant, codec
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.records.unrevoked_tokens import parts_of
-from oauthbroker.store.port import Conflict, Damage, Entry, Key, Store
+from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Store
 
 _NEVER_REPLACED = frozenset({Code.RECORD_MISPLACED, Code.KEY_UNKNOWN})  # the store never replaces these by itself
 UNREADABLE = _NEVER_REPLACED | {Code.RECORD_CORRUPT}

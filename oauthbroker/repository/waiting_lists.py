@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oauthbroker.records import codec
 from oauthbroker.repository.versioned import in_place, opened, remove_over, replaceable, write_over
-from oauthbroker.store.port import Damage, Entry, Store
+from oauthbroker.store.format.port import Damage, Entry, Store
 
 KIND = "waiting"
 

@@ -12,7 +12,7 @@ from oauthbroker.core.errors import Code, Locale
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics, status_class
 from oauthbroker.observability.sampled_lines import SampledLines
-from oauthbroker.web.forwarded import Proxies
+from oauthbroker.web.middleware.forwarded import Proxies
 
 SPARE = 8  # connections from this machine beyond the limit, for probes only
 TELL_SECONDS = 10.0

@@ -17,7 +17,7 @@ from oauthbroker.serving.connection_seats import Terms
 from oauthbroker.serving.http1.connection import DoorConfig
 from oauthbroker.serving.http1.warm_connection import WarmConnection
 from oauthbroker.serving.listeners import Listeners
-from oauthbroker.web.forwarded import Proxies
+from oauthbroker.web.middleware.forwarded import Proxies
 
 GRACE_SECONDS = 15  # for requests under way; longer where a provider call may take longer
 AFTER_PROVIDER_SECONDS = 5

@@ -10,9 +10,9 @@ from itertools import islice
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Bell, seconds_to_wait
-from oauthbroker.store.entry_names import check_key, check_kinds, check_tags, entry_names, labelled_mac, tag_of
-from oauthbroker.store.port import Conflict, Entry, Key, Lease, Reservation, Tag
-from oauthbroker.store.seal import MAX_BODY
+from oauthbroker.store.format.entry_names import check_key, check_kinds, check_tags, entry_names, labelled_mac, tag_of
+from oauthbroker.store.format.port import Conflict, Entry, Key, Lease, Reservation, Tag
+from oauthbroker.store.format.seal import MAX_BODY
 from oauthbroker.store.task_gates import TaskGates
 
 

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.store.file.system_calls import Fs
+from oauthbroker.store.posix.system_calls import Fs
 
 CALLS = tuple(name for name in vars(Fs) if not name.startswith("_") and name not in {"leftovers", "monotonic"})
 

@@ -18,7 +18,7 @@ from functools import partial
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.key_encryption_keys import KeyProvider
+from oauthbroker.store.keys.key_encryption_keys import KeyProvider
 
 _SECRET, _CONTEXT = bytes(range(32)), b"store 1, epoch 1, keyring"
 _NOT_OPENED: frozenset[Code | None] = frozenset({Code.KEY_MISMATCH, Code.RECORD_CORRUPT, Code.KEY_UNKNOWN})

@@ -8,9 +8,9 @@ from pathlib import Path
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.system_calls import Fs
-from oauthbroker.store.keyring import FileKek, Keyring
-from oauthbroker.store.keyring_home import KeyringFile
+from oauthbroker.store.keys.keyring import FileKek, Keyring
+from oauthbroker.store.keys.keyring_home import KeyringFile
+from oauthbroker.store.posix.system_calls import Fs
 
 
 def open_file_store(

@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Any, Final
 from oauthbroker import Room, RoomCommand
 
 if TYPE_CHECKING:
-    from oauthbroker.tools.broker_turn import blocks_of, oauth_of
-    from oauthbroker.tools.calls import ToolCalls
-    from oauthbroker.tools.catalog import ToolCatalogItem
+    from oauthbroker.tools.bundle.loading import register_tools
+    from oauthbroker.tools.calling.broker_turn import blocks_of, oauth_of
+    from oauthbroker.tools.calling.calls import ToolCalls
+    from oauthbroker.tools.calling.context import CallScope, ToolContext, changeset_folders
+    from oauthbroker.tools.calling.journal import DurableJournal
+    from oauthbroker.tools.calling.registry import Registry
     from oauthbroker.tools.changesets.activation import Activation, allowed_files
     from oauthbroker.tools.changesets.allowed import AllowedFiles
     from oauthbroker.tools.changesets.changesets import Changesets, open_changesets
     from oauthbroker.tools.changesets.tool import SwarmBundleTool
-    from oauthbroker.tools.context import CallScope, ToolContext, changeset_folders
-    from oauthbroker.tools.extension_api import ExtensionApi
-    from oauthbroker.tools.failures import ToolFailure
     from oauthbroker.tools.isolation.containment import CallLimits, Containment, detect_containment
     from oauthbroker.tools.isolation.process_tool import LendsAccess, ProcessTool, TurnAccess
-    from oauthbroker.tools.journal import DurableJournal
-    from oauthbroker.tools.loading import register_tools
-    from oauthbroker.tools.messages import Message
-    from oauthbroker.tools.model_port import Model, ModelAnswer, ModelRequest, ScriptedModel
+    from oauthbroker.tools.models.port import Model, ModelAnswer, ModelRequest, ScriptedModel
     from oauthbroker.tools.orchestration.instances import Instance, Instances
     from oauthbroker.tools.orchestration.orchestrator import Orchestrator
     from oauthbroker.tools.orchestration.plan import plans_from
-    from oauthbroker.tools.registry import Registry
-    from oauthbroker.tools.results import GoesOn, Submitted, ToolCall, ToolCallResult
+    from oauthbroker.tools.turns.extension_api import ExtensionApi
+    from oauthbroker.tools.types.catalog import ToolCatalogItem
+    from oauthbroker.tools.types.failures import ToolFailure
+    from oauthbroker.tools.types.messages import Message
+    from oauthbroker.tools.types.results import GoesOn, Submitted, ToolCall, ToolCallResult
 
 __all__ = [
     "ROOM",
@@ -75,8 +75,8 @@ __all__ = [
 ROOM = Room(
     name="tools",
     commands={"tools": RoomCommand(help="Tools of agents: check, run.", app="oauthbroker.tools.commands:app")},
-    kinds="oauthbroker.tools.spec:KINDS",
-    audit_types="oauthbroker.tools.audit_types:TYPES",
+    kinds="oauthbroker.tools.bundle.spec:KINDS",
+    audit_types="oauthbroker.tools.changesets.audit_types:TYPES",
 )
 _PLACES: Final = {
     "broker_turn": {"blocks_of", "oauth_of"},

@@ -18,6 +18,7 @@ import typer
 import uvicorn
 
 from oauthbroker import Broker, BrokerError, Code, open_broker, read_resources
+from oauthbroker.tools.bundle.spec import ToolResourceSpec
 from oauthbroker.tools.changesets.activation import opened_activation
 from oauthbroker.tools.changesets.changesets import FAILURES, open_changesets
 from oauthbroker.tools.changesets.trial_worker import LoadingProblems
@@ -26,7 +27,6 @@ from oauthbroker.tools.isolation.places import user_named
 from oauthbroker.tools.isolation.process_tool import ProcessTool
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
 from oauthbroker.tools.orchestration.plan import plans_from
-from oauthbroker.tools.spec import ToolResourceSpec
 
 app = typer.Typer(add_completion=False)
 

@@ -14,13 +14,13 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metrics
-from oauthbroker.web import error_responses
-from oauthbroker.web.access_log import AccessLog
 from oauthbroker.web.api.warm_tokens import WarmTokens
-from oauthbroker.web.branding import Brand, Branded
-from oauthbroker.web.form_routes import Routes
-from oauthbroker.web.forwarded import Proxies
-from oauthbroker.web.request_limits import Guard, allowed_hosts, own_hosts
+from oauthbroker.web.gate import error_responses
+from oauthbroker.web.gate.request_limits import Guard, allowed_hosts, own_hosts
+from oauthbroker.web.html.branding import Brand, Branded
+from oauthbroker.web.html.form_routes import Routes
+from oauthbroker.web.middleware.access_log import AccessLog
+from oauthbroker.web.middleware.forwarded import Proxies
 
 
 def plain(kind: type[Starlette]) -> type[Starlette]:

@@ -17,12 +17,12 @@ from oauthbroker.repository.repository import KINDS
 from oauthbroker.repository.store_age import age_in
 from oauthbroker.repository.upgrade_steps import STEPS
 from oauthbroker.store.file.seen_file import read_seen, write_seen
-from oauthbroker.store.file.system_calls import Fs, at_border
-from oauthbroker.store.keyring import Keyring
-from oauthbroker.store.move_mark import MoveMark, MoveState
+from oauthbroker.store.keys.keyring import Keyring
+from oauthbroker.store.keys.upgrade import is_behind, left_of
 from oauthbroker.store.moving.archive import ArchiveReader, Export, Import
 from oauthbroker.store.moving.copying import CopiedKind
-from oauthbroker.store.upgrade import is_behind, left_of
+from oauthbroker.store.posix.move_mark import MoveMark, MoveState
+from oauthbroker.store.posix.system_calls import Fs, at_border
 from oauthbroker.wiring.key_sources import key_providers
 from oauthbroker.wiring.moving import opened_ring, raw_store, word_of
 from oauthbroker.wiring.storage import audit_file, data_of

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from oauthbroker.rooms.open_room import OpenRoom
+from oauthbroker.plugins.running_plugin import OpenRoom
 from oauthbroker.wiring.parts import Parts
 
 if TYPE_CHECKING:

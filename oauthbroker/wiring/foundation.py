@@ -22,14 +22,14 @@ from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.observability.shared_metrics import MetricsFolder
 from oauthbroker.observability.transcript_scrubber import Scrubber
-from oauthbroker.protocol.api_transport import ApiTransport
 from oauthbroker.protocol.authorization_urls import AuthorizationUrls
 from oauthbroker.protocol.client_requests import ClientRequests
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.identity import OwnerReader
-from oauthbroker.protocol.instrumentation import Instrumentation
+from oauthbroker.protocol.network.api_transport import ApiTransport
+from oauthbroker.protocol.network.instrumentation import Instrumentation
+from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.protocol.protected_resource import ProtectedResources
-from oauthbroker.protocol.transport import Transport
 from oauthbroker.repository.repository import Repository
 
 

@@ -9,7 +9,7 @@ from oauthbroker.config.key_file import CREDENTIALS_ENV
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.settings import KeySource, Settings
 from oauthbroker.observability.logging import Log
-from oauthbroker.store.key_encryption_keys import EnvKek, FileKek, KeyProvider, check_outside
+from oauthbroker.store.keys.key_encryption_keys import EnvKek, FileKek, KeyProvider, check_outside
 
 KEY_ENV = "OAUTHBROKER_KEY"
 CREDENTIAL = "oauthbroker.kek"

@@ -15,8 +15,8 @@ from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.client_registration import has_registration, takes_document
 from oauthbroker.protocol.discovery import Discovery
+from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.protocol.protected_resource import ProtectedResources
-from oauthbroker.protocol.transport import Transport
 
 Registration = Literal["document", "dynamic", "byHand"]
 

@@ -15,12 +15,12 @@ from oauthbroker.observability.logging import Log
 from oauthbroker.repository.described import described
 from oauthbroker.repository.repository import KINDS
 from oauthbroker.repository.upgrade_steps import STEPS
-from oauthbroker.store.file.raw_files import RawFiles
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keys.keyring import Keyring
+from oauthbroker.store.keys.upgrade import is_behind
 from oauthbroker.store.moving.copying import Copied, Move, reopen
 from oauthbroker.store.moving.raw import RawStore
+from oauthbroker.store.moving.raw_files import RawFiles
 from oauthbroker.store.moving.verifying import VerifiedStore, verify
-from oauthbroker.store.upgrade import is_behind
 from oauthbroker.wiring.key_sources import key_providers
 from oauthbroker.wiring.storage import check_driver, url_in
 

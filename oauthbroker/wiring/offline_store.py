@@ -13,17 +13,17 @@ from oauthbroker.audit.trail import FileTrail
 from oauthbroker.config.key_file import with_keys
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import Code
+from oauthbroker.diagnostics.inspection import Inspection
 from oauthbroker.events.backends import queues_of
+from oauthbroker.events.dead_letters import DeadLetters
+from oauthbroker.grants.grants import GrantList, Secrets, SessionList, Vault
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import json_log
-from oauthbroker.operations.checkup.inspection import Inspection
-from oauthbroker.operations.dead_letters import DeadLetters
-from oauthbroker.operations.grants import GrantList, Secrets, SessionList, Vault
 from oauthbroker.repository.repository import KINDS, Repository
 from oauthbroker.repository.store_age import StoreAge
 from oauthbroker.store.file.read_only import look_at
-from oauthbroker.store.keyring import Keyring
-from oauthbroker.store.port import Store
+from oauthbroker.store.format.port import Store
+from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.wiring.storage import (
     api_keys,
     audit_file,

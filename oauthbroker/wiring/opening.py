@@ -20,16 +20,16 @@ from oauthbroker.config.reload import Source
 from oauthbroker.core.clock import Clock, SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import on_thread
+from oauthbroker.events.forwarding.jetstream import INSTALL
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.forwarders import Nats
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log, json_log
 from oauthbroker.observability.shared_metrics import MetricsFolder
-from oauthbroker.protocol.jetstream import INSTALL
 from oauthbroker.repository.repository import Repository
 from oauthbroker.repository.store_age import StoreAge
-from oauthbroker.store.port import Store
-from oauthbroker.store.rotation import KeyRotation
+from oauthbroker.store.format.port import Store
+from oauthbroker.store.keys.rotation import KeyRotation
 from oauthbroker.wiring.parts import Parts
 from oauthbroker.wiring.running import Running
 from oauthbroker.wiring.storage import default_audit, open_store, reporting

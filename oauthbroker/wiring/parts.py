@@ -7,44 +7,44 @@ from contextlib import suppress
 from functools import cached_property
 
 from oauthbroker.access.api_keys import ApiKeys
+from oauthbroker.access.browser_sessions import BrowserSessions
 from oauthbroker.access.oauth_contexts import OAuthContexts
 from oauthbroker.access.turns import Turns
+from oauthbroker.admin.admin_actions import Admin
+from oauthbroker.admin.gauges import Gauges, KeyFigures
+from oauthbroker.admin.open_circuits import Left, Troubles
+from oauthbroker.admin.operator_login import OperatorLogin
+from oauthbroker.admin.overview import Survey
 from oauthbroker.authorization.pages_service import PagesService
 from oauthbroker.authorization.pending_blocks import Pending
 from oauthbroker.authorization.retry import RetryService
+from oauthbroker.diagnostics.health import HealthCheck
 from oauthbroker.events.backends import queues_of
+from oauthbroker.events.dead_letters import DeadLetters
 from oauthbroker.events.forwarding.agent_forwarder import ForwardingParts
 from oauthbroker.events.forwarding.running import Forwarding
 from oauthbroker.events.outbox_relay import Relay
 from oauthbroker.events.port import Queues
 from oauthbroker.events.waits import Events, Outcomes
+from oauthbroker.grants.connections import Connections
+from oauthbroker.grants.erasure import Erasure
+from oauthbroker.grants.grants import Grants, Secrets, SessionList
+from oauthbroker.grants.importing import Importing
+from oauthbroker.grants.plugin_erasure import RoomErasure
 from oauthbroker.injection.injector import Injector
 from oauthbroker.observability.shared_metrics import Sharing
-from oauthbroker.operations.admin_actions import Admin
-from oauthbroker.operations.browser_sessions import BrowserSessions
-from oauthbroker.operations.connections import Connections
-from oauthbroker.operations.dead_letters import DeadLetters
-from oauthbroker.operations.erasure import Erasure
-from oauthbroker.operations.gauges import Gauges, KeyFigures
-from oauthbroker.operations.grants import Grants, Secrets, SessionList
-from oauthbroker.operations.health import HealthCheck
-from oauthbroker.operations.importing import Importing
-from oauthbroker.operations.open_circuits import Left, Troubles
-from oauthbroker.operations.operator_login import OperatorLogin
-from oauthbroker.operations.overview import Survey
-from oauthbroker.operations.room_erasure import RoomErasure
-from oauthbroker.operations.services import Services
-from oauthbroker.protocol.api_transport import ApiLimits
+from oauthbroker.protocol.network.api_transport import ApiLimits
 from oauthbroker.records.browser_session import BrowserSession
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.records.use import GrantUse
+from oauthbroker.services import Services
 from oauthbroker.tokens.asking import Asking
 from oauthbroker.tokens.grant_uses import Uses
 from oauthbroker.tokens.manager import OAuthManager
 from oauthbroker.tokens.token_call import Calls
 from oauthbroker.tokens.token_issuer import TokenIssuer
 from oauthbroker.wiring.flows import Flows
-from oauthbroker.wiring.room_lifecycle import OpenRooms
+from oauthbroker.wiring.plugin_lifecycle import OpenRooms
 from oauthbroker.wiring.storage import api_keys
 
 

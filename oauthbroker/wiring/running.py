@@ -13,9 +13,9 @@ from oauthbroker.config.reload import Read, Reload, Source
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle
 from oauthbroker.observability.held_locks import HeldLocks
-from oauthbroker.operations.room_state import RoomState
+from oauthbroker.plugin_services.plugin_state import RoomState
 from oauthbroker.repository.store_age import StoreAge
-from oauthbroker.store.rotation import KeyRotation
+from oauthbroker.store.keys.rotation import KeyRotation
 from oauthbroker.wiring.deferred_web import DeferredWeb
 from oauthbroker.wiring.parts import Parts
 from oauthbroker.wiring.store_keys import StoreKeys

@@ -24,14 +24,14 @@ from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.repository.store_age import StoreAge
 from oauthbroker.repository.upgrade_steps import STEPS
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.system_calls import Fs, at_border
-from oauthbroker.store.key_encryption_keys import FileKek, KeyProvider
-from oauthbroker.store.keyring import Keyring
-from oauthbroker.store.keyring_home import KeyringFile, KeyringHome
+from oauthbroker.store.format.port import Store
+from oauthbroker.store.keys.key_encryption_keys import FileKek, KeyProvider
+from oauthbroker.store.keys.keyring import Keyring
+from oauthbroker.store.keys.keyring_home import KeyringFile, KeyringHome
+from oauthbroker.store.keys.rotation import KeyRotation, SealedStore
+from oauthbroker.store.keys.upgrade import LEASE_KIND, is_behind, left_of, names_of, upgrade
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Store
-from oauthbroker.store.rotation import KeyRotation, SealedStore
-from oauthbroker.store.upgrade import LEASE_KIND, is_behind, left_of, names_of, upgrade
+from oauthbroker.store.posix.system_calls import Fs, at_border
 from oauthbroker.wiring.key_sources import key_free, key_origin, key_providers, provider_of
 
 _LEASES = (*LEASES, LEASE_KIND)

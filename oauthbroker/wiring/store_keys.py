@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from oauthbroker.admin.gauges import KeyFigures
 from oauthbroker.audit import KeysChanged
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.config.key_file import with_keys
@@ -17,8 +18,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metric, Metrics
-from oauthbroker.operations.gauges import KeyFigures
-from oauthbroker.store.rotation import GENTLE_SECONDS, KeyRotation, Resealed
+from oauthbroker.store.keys.rotation import GENTLE_SECONDS, KeyRotation, Resealed
 from oauthbroker.wiring.storage import audit_file, open_store
 
 

@@ -7,23 +7,23 @@ from functools import partial
 
 from starlette.routing import BaseRoute
 
-from oauthbroker.rooms.open_room import OpenRoom
-from oauthbroker.web.access_log import RequestLog
-from oauthbroker.web.admin_pages import AdminPages
+from oauthbroker.plugins.running_plugin import OpenRoom
 from oauthbroker.web.api.authentication import Callers
 from oauthbroker.web.api.router import ApiRoutes
 from oauthbroker.web.api.warm_tokens import WarmTokens
 from oauthbroker.web.app import Web, build_web
-from oauthbroker.web.branding import logo_routes
-from oauthbroker.web.browsers import Browsers
-from oauthbroker.web.connections_pages import ConnectionsPages
-from oauthbroker.web.consent_pages import ConsentPages
-from oauthbroker.web.csrf import Mac
-from oauthbroker.web.form_routes import Routes
-from oauthbroker.web.metrics_page import Scrape, metrics_routes, operators_only
-from oauthbroker.web.rate_limits import RequestLimits
-from oauthbroker.web.readiness import Readiness, health_routes
-from oauthbroker.web.retry_pages import RetryPages
+from oauthbroker.web.gate.browsers import Browsers
+from oauthbroker.web.gate.csrf import Mac
+from oauthbroker.web.gate.readiness import Readiness, health_routes
+from oauthbroker.web.html.branding import logo_routes
+from oauthbroker.web.html.form_routes import Routes
+from oauthbroker.web.middleware.access_log import RequestLog
+from oauthbroker.web.middleware.rate_limits import RequestLimits
+from oauthbroker.web.pages.admin_pages import AdminPages
+from oauthbroker.web.pages.connections_pages import ConnectionsPages
+from oauthbroker.web.pages.consent_pages import ConsentPages
+from oauthbroker.web.pages.metrics_page import Scrape, metrics_routes, operators_only
+from oauthbroker.web.pages.retry_pages import RetryPages
 from oauthbroker.wiring.parts import Parts
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Round
+from oauthbroker.store.format.port import Conflict, Entry, Key, Store, Tag
+from oauthbroker.store.format.seal import MAX_BODY
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Conflict, Entry, Key, Store, Tag
-from oauthbroker.store.seal import MAX_BODY
 
 Open = Callable[[], Store]
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from oauthbroker.core.secret import Secret
-from oauthbroker.store.port import Conflict, Store
+from oauthbroker.store.format.port import Conflict, Store
 from oauthbroker.testing.stores import open_file_store
 
 

@@ -15,16 +15,16 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.key_encryption_keys import FileKek, KeyProvider
-from oauthbroker.store.keyring import Keyring, SeedState
-from oauthbroker.store.keyring_home import KeyringFile, KeyringHome
-from oauthbroker.store.port import Entry, Key
+from oauthbroker.store.format.port import Entry, Key
+from oauthbroker.store.format.seal import KID
+from oauthbroker.store.keys.key_encryption_keys import FileKek, KeyProvider
+from oauthbroker.store.keys.keyring import Keyring, SeedState
+from oauthbroker.store.keys.keyring_home import KeyringFile, KeyringHome
+from oauthbroker.store.keys.rotation import KeyRotation, SealedStore
+from oauthbroker.store.keys.upgrade import LEASE_KIND
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.postgres_store import PostgresStore
 from oauthbroker.store.postgres.schema import KeyringTable
-from oauthbroker.store.rotation import KeyRotation, SealedStore
-from oauthbroker.store.seal import KID
-from oauthbroker.store.upgrade import LEASE_KIND
 from tests.kit import postgres
 from tests.kit.waiting import until
 

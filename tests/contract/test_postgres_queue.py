@@ -18,10 +18,10 @@ from oauthbroker.events.backends import queues_of
 from oauthbroker.events.port import Queues
 from oauthbroker.events.postgres_queues import PostgresQueues
 from oauthbroker.repository.repository import Repository
-from oauthbroker.store.key_encryption_keys import FileKek
+from oauthbroker.store.keys.key_encryption_keys import FileKek
+from oauthbroker.store.keys.rotation import KeyRotation
 from oauthbroker.store.postgres.queue_statements import STATEMENTS
 from oauthbroker.store.postgres.schema import KeyringTable
-from oauthbroker.store.rotation import KeyRotation
 from oauthbroker.testing import TestClock
 from tests.contract.queue_contract import AGENT, LIMITS, QueueContract, Setting
 from tests.contract.queue_processes import QueueProcesses

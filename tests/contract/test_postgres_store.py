@@ -16,7 +16,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.store.port import Key, Store
+from oauthbroker.store.format.port import Key, Store
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.contact import LEASE_SECONDS, grace_of
 from oauthbroker.store.postgres.feed import Feed

@@ -14,9 +14,9 @@ from oauthbroker.events.port import Queues
 from oauthbroker.events.queue import StoreQueues
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
-from oauthbroker.store.file.system_calls import Fs
+from oauthbroker.store.format.port import Store
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Store
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.crashfs import CrashFs
 from oauthbroker.testing.stores import open_file_store, open_keyring

@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.repository.repository import KINDS, LEASES
-from oauthbroker.store.entry_names import entry_names
+from oauthbroker.store.format.entry_names import entry_names
+from oauthbroker.store.format.port import Conflict, Store
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Conflict, Store
 from oauthbroker.testing.stores import open_file_store
 from tests.contract.store_contract import Open, StoreContract
 from tests.contract.store_processes import ProcessContract

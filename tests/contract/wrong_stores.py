@@ -10,9 +10,9 @@ from itertools import count
 from typing import Any
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.format.port import Conflict, Entry, Key, Lease, Reservation, Tag
+from oauthbroker.store.format.seal import MAX_BODY
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Conflict, Entry, Key, Lease, Reservation, Tag
-from oauthbroker.store.seal import MAX_BODY
 
 
 class TagAfterRecord(MemoryStore):

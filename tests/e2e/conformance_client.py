@@ -23,7 +23,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.mcp.client_transport import McpTransport
 from oauthbroker.model.apps import Client, OAuthApp
 from oauthbroker.model.mcp_server import McpServer
-from oauthbroker.protocol import transport
+from oauthbroker.protocol.network import transport
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, leave
 from tests.kit.running_broker import BASE, public, running, turn
 from tests.story.mcp_apps_kit import app_at

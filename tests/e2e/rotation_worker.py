@@ -25,8 +25,8 @@ from oauthbroker.model.token_results import TokenResult
 from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.key_encryption_keys import FileKek
-from oauthbroker.store.keyring_home import KeyringFile
+from oauthbroker.store.keys.key_encryption_keys import FileKek
+from oauthbroker.store.keys.keyring_home import KeyringFile
 from oauthbroker.store.memory import MemoryStore
 from tests.e2e.bundle import turn
 from tests.faults.broker_worker import say

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from oauthbroker.config import load
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.testing import off_the_record
-from oauthbroker.web.access_log import uvicorn_options
+from oauthbroker.web.middleware.access_log import uvicorn_options
 from oauthbroker.wiring import init_store, with_keys
 from oauthbroker.wiring.opening import open_running
 from oauthbroker.wiring.running import Running

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 
-from oauthbroker.operations.overview import AuditEntries
+from oauthbroker.admin.overview import AuditEntries
 from oauthbroker.testing import Canaries
 from tests.e2e import authority, bundle, served
 from tests.e2e.person import Person

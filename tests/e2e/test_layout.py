@@ -10,9 +10,9 @@ from playwright.async_api import Browser
 from oauthbroker.core.errors import Locale
 from oauthbroker.model.token_results import DevicePrompt
 from oauthbroker.testing import Canaries
-from oauthbroker.web.branding import BRAND, Brand
-from oauthbroker.web.consent_html import render_connect, render_device
-from oauthbroker.web.rendering import Page
+from oauthbroker.web.html.branding import BRAND, Brand
+from oauthbroker.web.html.consent_html import render_connect, render_device
+from oauthbroker.web.html.rendering import Page
 from tests.e2e.person import Person
 from tests.unit.web.kit import a_view
 

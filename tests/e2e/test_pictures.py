@@ -12,7 +12,7 @@ from oauthbroker import BrokerError, Code
 from oauthbroker.authorization.pages_service import Step
 from oauthbroker.core.errors import Locale
 from oauthbroker.testing import Canaries, IdentityProvider
-from oauthbroker.web.consent_html import Outcome, render_leaving, render_next, render_outcome, render_private
+from oauthbroker.web.html.consent_html import Outcome, render_leaving, render_next, render_outcome, render_private
 from tests.e2e import pictures
 from tests.e2e.person import Person
 from tests.e2e.stage import Stage

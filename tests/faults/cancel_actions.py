@@ -12,9 +12,9 @@ from oauthbroker import AuthorizationRequired, Ready, Turn
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.port import EventLease
+from oauthbroker.grants.grant_pages import GrantFilter
+from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.token_results import TokenResult
-from oauthbroker.operations.grant_pages import GrantFilter
-from oauthbroker.operations.import_lines import Incoming
 from tests.faults.cancel_model import Pair
 from tests.faults.cancel_table import action
 from tests.faults.cancel_world import AGENTS, ERASED, TOOLS, Side, World, drawn, login_of, person, turn_of

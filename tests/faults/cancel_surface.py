@@ -10,8 +10,8 @@ from typing import Any, get_type_hints
 
 from oauthbroker.broker import Broker
 from oauthbroker.events.port import EventLease
-from oauthbroker.operations.connections import Connections
-from oauthbroker.operations.importing import Importing
+from oauthbroker.grants.connections import Connections
+from oauthbroker.grants.importing import Importing
 from oauthbroker.tokens.context import OAuthContext
 from oauthbroker.web.api.call_table import OPERATIONS
 

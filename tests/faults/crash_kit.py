@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.model.apps import OAuthApp
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.testing import Browser, IdentityProvider, leave
 from oauthbroker.testing.crashfs import CrashFs, FaultyFs
 from oauthbroker.testing.stores import open_keyring

@@ -11,17 +11,17 @@ from typing import Any
 
 from oauthbroker.core.clock import LONG_AGO
 from oauthbroker.core.secret import Secret
+from oauthbroker.diagnostics.inspection import Inspection
+from oauthbroker.grants.grant_pages import GrantFilter
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.model.turn_token import BegunTurn
-from oauthbroker.operations.checkup.inspection import Inspection
-from oauthbroker.operations.grant_pages import GrantFilter
-from oauthbroker.operations.room_state import RoomState
+from oauthbroker.plugin_services.plugin_state import RoomState
 from oauthbroker.records import AgentEvent, grant_id
 from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.repository.repository import KINDS, Repository
 from oauthbroker.repository.store_age import StoreAge
-from oauthbroker.store.port import Key
+from oauthbroker.store.format.port import Key
 from oauthbroker.testing import IdentityProvider, leave
 from oauthbroker.testing.provider.nouns import Client
 from oauthbroker.testing.stores import open_keyring

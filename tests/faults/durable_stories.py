@@ -12,9 +12,9 @@ from typing import Any
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.apps import OAuthApp, Owner
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
-from oauthbroker.operations.import_lines import Incoming
 from oauthbroker.testing import Browser, IdentityProvider, leave
 from tests.kit.broker_process import Process, ask, complete, visit_callback
 from tests.kit.running_broker import ALICE, BASE, device_app, mcp_app, turn, user_app

@@ -23,6 +23,7 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.forwarding import agent_forwarder
 from oauthbroker.events.forwarding.agent_forwarder import AgentForwarder
+from oauthbroker.events.forwarding.jetstream import JetStream
 from oauthbroker.events.forwarding.senders import WebhookSender
 from oauthbroker.events.port import EventLease
 from oauthbroker.events.queue_storage import QueueStorage
@@ -30,9 +31,8 @@ from oauthbroker.model.apps import Bundle
 from oauthbroker.model.forwarders import Forwarder, Nats, Webhook
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.logging import json_log
-from oauthbroker.protocol.api_transport import ApiTransport
-from oauthbroker.protocol.jetstream import JetStream
-from oauthbroker.store.port import Store
+from oauthbroker.protocol.network.api_transport import ApiTransport
+from oauthbroker.store.format.port import Store
 from tests.kit.nats import SUBJECT
 from tests.kit.running_broker import BASE, file_store
 

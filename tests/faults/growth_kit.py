@@ -20,7 +20,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle, OAuthApp, Owner
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.token_results import TokenResult
-from oauthbroker.operations.room_state import RoomState
+from oauthbroker.plugin_services.plugin_state import RoomState
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, leave

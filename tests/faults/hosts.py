@@ -31,11 +31,11 @@ from rich.console import Console
 
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
-from oauthbroker.store.key_encryption_keys import FileKek, KeyProvider
+from oauthbroker.store.keys.key_encryption_keys import FileKek, KeyProvider
+from oauthbroker.store.keys.rotation import KeyRotation
 from oauthbroker.store.postgres.feed import Feed
 from oauthbroker.store.postgres.schema import KeyringTable, migrate
 from oauthbroker.store.postgres.sealed_rows import PROCESS_SECONDS
-from oauthbroker.store.rotation import KeyRotation
 from oauthbroker.testing import Canaries
 from tests.faults.hosts_model import Facts, Pair, problems
 from tests.faults.hosts_settling import last_of, settle

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from oauthbroker.store.port import FEED_SECONDS
+from oauthbroker.store.format.port import FEED_SECONDS
 
 Pair = tuple[str, int]  # app and person
 LONGEST_REVOCATION = 60.0  # seconds: of one whose process was killed, it is not known when it took effect

@@ -21,10 +21,10 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
-from oauthbroker.store.port import Store
+from oauthbroker.store.format.port import Store
+from oauthbroker.store.keys.rotation import KeyRotation
 from oauthbroker.store.postgres.feed import Feed
 from oauthbroker.store.postgres.postgres_store import PostgresStore
-from oauthbroker.store.rotation import KeyRotation
 from oauthbroker.testing import Browser, connect_through
 from tests.faults.broker_worker import say, subject_of
 from tests.faults.storm_worker import Nursery, Telling, World, broker_on, fingerprint, main, word_of

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from oauthbroker.model.apps import Bundle, OAuthApp
 from oauthbroker.model.settings import Limits, Settings
-from oauthbroker.store.file.system_calls import Fs
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing.crashfs import HookedFs
 from tests.faults.broker_worker import Elsewhere
 from tests.kit.running_broker import BASE, user_app

@@ -26,8 +26,8 @@ from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.observability.logging import json_log
 from oauthbroker.store.file import cache_stamp
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.system_calls import Fs
-from oauthbroker.store.port import Entry
+from oauthbroker.store.format.port import Entry
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing.stores import open_file_store
 from oauthbroker.tokens.context import OAuthContext
 from tests.faults.interleaving_kit import (

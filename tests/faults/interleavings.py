@@ -27,8 +27,8 @@ from rich.console import Console
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
+from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.observability.logging import json_log
-from oauthbroker.operations.import_lines import Incoming
 from oauthbroker.testing.stores import open_file_store
 from oauthbroker.wiring.opening import open_running
 from oauthbroker.wiring.running import Running

@@ -23,7 +23,7 @@ from oauthbroker.records import AgentEvent
 from oauthbroker.records.event_queue import Head
 from oauthbroker.repository.queue_parts import HEAD
 from oauthbroker.repository.repository import Repository
-from oauthbroker.store.port import Store
+from oauthbroker.store.format.port import Store
 from oauthbroker.testing import TestClock
 from tests.unit.records import kit
 

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.system_calls import Fs
+from oauthbroker.store.format.port import Entry, Key, Store
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Store
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring

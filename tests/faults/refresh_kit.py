@@ -15,8 +15,8 @@ from oauthbroker.model.token_results import AuthorizationRequired, Ready, TokenR
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.system_calls import Fs
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keys.keyring import Keyring
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from oauthbroker.testing.crashfs import HookedFs
 from oauthbroker.testing.stores import open_keyring

@@ -33,10 +33,10 @@ from oauthbroker.observability.logging import json_log
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.key_encryption_keys import FileKek
-from oauthbroker.store.keyring_home import KeyringFile
+from oauthbroker.store.format.port import Entry, Key, Store
+from oauthbroker.store.keys.key_encryption_keys import FileKek
+from oauthbroker.store.keys.keyring_home import KeyringFile
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Store
 from oauthbroker.testing import IdentityProvider
 from tests.faults.broker_worker import Elsewhere, say, subject_of
 from tests.kit.running_broker import BASE, turn, user_app

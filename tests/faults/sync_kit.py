@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.store.file.folders import LOCKS
+from oauthbroker.store.posix.folders import LOCKS
 from oauthbroker.testing.crashfs import CrashFs
 
 

@@ -14,9 +14,9 @@ import psycopg
 import pytest
 
 from oauthbroker.cli import run
-from oauthbroker.store.file.system_calls import Fs
-from oauthbroker.store.move_mark import MoveMark, MoveState
 from oauthbroker.store.moving.raw import RawStore
+from oauthbroker.store.posix.move_mark import MoveMark, MoveState
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing import Canaries
 from oauthbroker.wiring.moving import raw_store
 from tests.kit import postgres

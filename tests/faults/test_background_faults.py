@@ -12,8 +12,8 @@ import pytest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.broker_process import Process

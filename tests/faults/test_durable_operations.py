@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.admin.admin_actions import Admin
 from oauthbroker.authorization.pages_service import PagesService
 from oauthbroker.authorization.retry import RetryService
 from oauthbroker.broker import Broker
 from oauthbroker.cli import COMMANDS, command_of
 from oauthbroker.events.port import EventLease
-from oauthbroker.operations.admin_actions import Admin
-from oauthbroker.operations.grants import Vault
-from oauthbroker.operations.importing import Importing
-from oauthbroker.operations.services import Services
+from oauthbroker.grants.grants import Vault
+from oauthbroker.grants.importing import Importing
+from oauthbroker.services import Services
 from oauthbroker.testing.stores import open_keyring
 from oauthbroker.tokens.context import OAuthContext
 from oauthbroker.tokens.manager import OAuthManager

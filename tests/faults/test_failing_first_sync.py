@@ -14,9 +14,9 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.system_calls import Fs
-from oauthbroker.store.keyring import FileKek
-from oauthbroker.store.keyring_home import KeyringFile
+from oauthbroker.store.keys.keyring import FileKek
+from oauthbroker.store.keys.keyring_home import KeyringFile
+from oauthbroker.store.posix.system_calls import Fs
 from tests.faults.sync_kit import FailingSync, different
 from tests.kit.audit import AT, ENTRY, KEYS, die
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.store.file.system_calls import Fs
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing.crashfs import HookedFs
 from oauthbroker.testing.stores import open_keyring
 from tests.faults.durable_stories import STORIES, Story

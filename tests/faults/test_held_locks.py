@@ -25,8 +25,8 @@ from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file import locked_writes as writer
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.file.locked_writes import STRIPES
-from oauthbroker.store.keyring import Keyring
-from oauthbroker.store.port import Key, Reservation
+from oauthbroker.store.format.port import Key, Reservation
+from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.testing import IdentityProvider, TestClock, leave
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.broker_process import Process, complete, visit_callback
@@ -150,15 +150,15 @@ LOCKING = {
     "store/file/locks.py": "the leases and write locks above",
     "audit/folder.py": "audit, anchor",
     "observability/shared_metrics.py": "tests/unit/observability/test_shared_metrics.py",
-    "store/file/system_calls.py": "what the others call",
-    "store/file/atomic_files.py": "a temporary file of one's own, tried once",
-    "store/file/folders.py": "the probe at start and left over temporary files, tried once",
+    "store/posix/system_calls.py": "what the others call",
+    "store/posix/atomic_files.py": "a temporary file of one's own, tried once",
+    "store/posix/folders.py": "the probe at start and left over temporary files, tried once",
     "store/file/place_checks.py": "doctor's probe, tried once",
-    "store/keyring_file.py": "init, tried once",
-    "store/key_encryption_keys.py": "init, tried once",
-    "store/file/raw_files.py": "a command that moves the store, tried once",
+    "store/keys/keyring_file.py": "init, tried once",
+    "store/keys/key_encryption_keys.py": "init, tried once",
+    "store/moving/raw_files.py": "a command that moves the store, tried once",
     "store/file/read_only.py": "takes none",
-    "flowtools/kept_files.py": "one for each folder of versions; tests/unit/flowtools/test_versions.py",
+    "flowtools/risk/kept_files.py": "one for each folder of versions; tests/unit/flowtools/test_versions.py",
     "tools/changesets/git.py": "one for each repository; tests/unit/tools/changesets/test_crashes.py",
     "tools/changesets/revisions.py": "a revision in use; tests/unit/tools/changesets/test_crashes.py",
     "cli/demo/demo_folder.py": "the demo's own folder, tried once",

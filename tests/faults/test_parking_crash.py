@@ -17,7 +17,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.model.apps import OAuthApp, Owner
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.testing import Browser, IdentityProvider, leave
 from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring

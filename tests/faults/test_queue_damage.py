@@ -17,7 +17,7 @@ from oauthbroker.observability.metrics import Metrics
 from oauthbroker.repository.queue_parts import HEAD
 from oauthbroker.repository.repository import Repository
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.port import Entry
+from oauthbroker.store.format.port import Entry
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_file_store
 from tests.faults.queue_crash_kit import AGENT, INSTANCES, LIMITS, LONG, drained, event, small_segments

@@ -22,9 +22,9 @@ from oauthbroker.records import Grant
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.system_calls import Fs
-from oauthbroker.store.keyring import Keyring
-from oauthbroker.store.port import Entry, Key
+from oauthbroker.store.format.port import Entry, Key
+from oauthbroker.store.keys.keyring import Keyring
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring

@@ -19,7 +19,7 @@ import pytest
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.revocation import bulk
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.testing import IdentityProvider, connect_through
 from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring

@@ -11,12 +11,12 @@ import pytest
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.system_calls import Fs
-from oauthbroker.store.key_encryption_keys import FileKek
-from oauthbroker.store.keyring import SeedState
-from oauthbroker.store.keyring_home import KeyringFile
-from oauthbroker.store.rotation import KeyRotation
-from oauthbroker.store.upgrade import LEASE_KIND
+from oauthbroker.store.keys.key_encryption_keys import FileKek
+from oauthbroker.store.keys.keyring import SeedState
+from oauthbroker.store.keys.keyring_home import KeyringFile
+from oauthbroker.store.keys.rotation import KeyRotation
+from oauthbroker.store.keys.upgrade import LEASE_KIND
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing.crashfs import Crash
 from tests.faults.crash_kit import CrashAtChange
 from tests.faults.sync_kit import different

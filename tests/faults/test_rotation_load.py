@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from oauthbroker import AuthorizationRequired, open_broker
-from oauthbroker.store.key_encryption_keys import FileKek
+from oauthbroker.store.keys.key_encryption_keys import FileKek
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, connect_through
 from tests.kit.cli import BROKER, Desk
 from tests.kit.forms import is_long

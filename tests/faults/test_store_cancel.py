@@ -13,7 +13,7 @@ import pytest
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.port import Key
+from oauthbroker.store.format.port import Key
 from oauthbroker.testing.crashfs import HookedFs
 from oauthbroker.testing.stores import open_file_store, open_keyring
 

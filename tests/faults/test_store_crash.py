@@ -14,10 +14,10 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.system_calls import Fs
-from oauthbroker.store.keyring import FileKek, Keyring
-from oauthbroker.store.keyring_home import KeyringFile
-from oauthbroker.store.port import Key, Store
+from oauthbroker.store.format.port import Key, Store
+from oauthbroker.store.keys.keyring import FileKek, Keyring
+from oauthbroker.store.keys.keyring_home import KeyringFile
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing.crashfs import Crash, CrashFs, FaultyFs
 from oauthbroker.testing.stores import open_file_store, open_keyring
 from tests.kit.forms import swept

@@ -9,7 +9,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.port import Conflict, Key
+from oauthbroker.store.format.port import Conflict, Key
 from oauthbroker.testing.stores import open_file_store
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.port import Key
+from oauthbroker.store.format.port import Key
 from oauthbroker.testing.stores import open_file_store
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")

@@ -17,8 +17,8 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.system_calls import Fs
-from oauthbroker.store.port import Conflict, Key
+from oauthbroker.store.format.port import Conflict, Key
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing.stores import open_file_store
 from tests.kit.forms import is_long
 

@@ -14,9 +14,9 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.cache_stamp import FolderSyncs
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.system_calls import Fs
-from oauthbroker.store.keyring import Keyring
-from oauthbroker.store.port import Entry, Key, Store, Tag
+from oauthbroker.store.format.port import Entry, Key, Store, Tag
+from oauthbroker.store.keys.keyring import Keyring
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing.crashfs import Crash
 from oauthbroker.testing.stores import open_keyring
 from tests.faults.crash_kit import CrashAtChange

@@ -17,9 +17,9 @@ from oauthbroker.observability.metrics import Metrics
 from oauthbroker.repository.repository import Repository
 from oauthbroker.repository.upgrade_steps import STEPS
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.keyring import Upgrades
-from oauthbroker.store.port import Store
-from oauthbroker.store.upgrade import UpgradeStep, names_of
+from oauthbroker.store.format.port import Store
+from oauthbroker.store.keys.keyring import Upgrades
+from oauthbroker.store.keys.upgrade import UpgradeStep, names_of
 from oauthbroker.testing.clock import TestClock
 from oauthbroker.testing.crashfs import Crash
 from tests.faults.crash_kit import CrashAtChange, FailAtChange

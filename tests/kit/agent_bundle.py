@@ -81,8 +81,8 @@ import json
 import os
 import signal
 
-from oauthbroker.tools.model_port import ModelAnswer
-from oauthbroker.tools.results import ToolCall
+from oauthbroker.tools.models.port import ModelAnswer
+from oauthbroker.tools.types.results import ToolCall
 
 
 class Told:
@@ -138,7 +138,7 @@ import signal
 import time
 from pathlib import Path
 
-from oauthbroker.tools.results import GoesOn
+from oauthbroker.tools.types.results import GoesOn
 
 
 async def add(ctx, args):

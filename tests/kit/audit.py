@@ -12,7 +12,7 @@ from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.roll import read_roll
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.audit.verdict import TrailVerdict
-from oauthbroker.store.entry_names import labelled_mac
+from oauthbroker.store.format.entry_names import labelled_mac
 
 AT = datetime(2026, 1, 31, 9, 10, 1, tzinfo=UTC)
 ENTRY = TokenIssued(app="mail", grant="sha256:00", agent="planner", tool="Tool/mail", instance="1700000000.000100")

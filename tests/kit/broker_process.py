@@ -17,8 +17,8 @@ from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.system_calls import Fs
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keys.keyring import Keyring
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, leave
 from oauthbroker.wiring.running import Running
 from tests.kit.running_broker import ALICE, BASE, TEAM, turn

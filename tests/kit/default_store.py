@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.format.port import Store
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Store
 
 
 def _in_memory(clock: Clock) -> Store:

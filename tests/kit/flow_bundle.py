@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker import SystemClock
-from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.serving.service import FlowService
-from oauthbroker.flowtools.versions import FlowVersions
+from oauthbroker.flowtools.specification.failures import Actor
 from tests.unit.flowtools.kit import chain, written
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT
 from tests.unit.flowtools.serving.jwt_kit import AUDIENCE, ISSUER, key_set, token
@@ -55,8 +55,8 @@ def bundle(folder: Path, **service: Any) -> None:
 
 def deploy(folder: Path, document: dict[str, Any], *, activate: bool = False, by: str = "Ada") -> None:
     versions, raw = FlowVersions(folder / "flows", SystemClock()), json.dumps(document).encode()
-    from oauthbroker.flowtools.judging import judge
-    from oauthbroker.flowtools.spec import load_tool
+    from oauthbroker.flowtools.risk.judging import judge
+    from oauthbroker.flowtools.specification.spec import load_tool
 
     tool = load_tool(raw, "tool.json")
     versions.acknowledgements.record(tool, judge(tool), by=by)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker import RoomResource, RoomResources, Secret
-from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.serving.service import FlowService
+from oauthbroker.flowtools.specification.failures import Actor
 from tests.kit.flow_bundle import INPUT, OUTPUT, SERVICE, STAFF, bundle, call, deploy, note_tool
 from tests.unit.flowtools.kit import chain, written
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT

@@ -12,10 +12,10 @@ from typing import Any
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.repository.upgrade_steps import STEPS
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.system_calls import Fs
-from oauthbroker.store.keyring import FileKek, Keyring
-from oauthbroker.store.keyring_home import KeyringFile
-from oauthbroker.store.upgrade import LEASE_KIND, UpgradeStep, upgrade
+from oauthbroker.store.keys.keyring import FileKek, Keyring
+from oauthbroker.store.keys.keyring_home import KeyringFile
+from oauthbroker.store.keys.upgrade import LEASE_KIND, UpgradeStep, upgrade
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing.clock import TestClock
 
 FROZEN: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "store-v1.json").read_text())

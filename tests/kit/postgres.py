@@ -19,13 +19,13 @@ import psycopg
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
 from oauthbroker.repository.repository import KINDS, LEASES
-from oauthbroker.store.keyring import FileKek
+from oauthbroker.store.keys.keyring import FileKek
+from oauthbroker.store.keys.upgrade import LEASE_KIND
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.contact import LEASE_SECONDS
 from oauthbroker.store.postgres.feed import Feed
 from oauthbroker.store.postgres.postgres_store import PostgresStore
 from oauthbroker.store.postgres.schema import KeyringTable, migrate
-from oauthbroker.store.upgrade import LEASE_KIND
 from tests.kit.installed import memory
 
 LACKS = "PostgreSQL 13 or newer, and PgBouncer (packages postgresql and pgbouncer)"

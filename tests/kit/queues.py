@@ -9,7 +9,7 @@ from oauthbroker.events.queue_index import Index
 from oauthbroker.events.queue_storage import QueueStorage
 from oauthbroker.records.event_queue import Head, Item
 from oauthbroker.repository.repository import Repository
-from oauthbroker.store.port import Store
+from oauthbroker.store.format.port import Store
 
 _QUEUED = """
 select attempts, lease is not null from oauthbroker.queued where agent = %(agent)s and state = 'waiting' order by place

@@ -24,10 +24,10 @@ from oauthbroker.observability.metrics import Metrics
 from oauthbroker.serving.connection_seats import Terms
 from oauthbroker.serving.listeners import listen
 from oauthbroker.serving.server import Server, served
-from oauthbroker.web.access_log import AccessLog
-from oauthbroker.web.error_responses import handlers
-from oauthbroker.web.forwarded import Proxies
-from oauthbroker.web.request_limits import Guard, may_take_long
+from oauthbroker.web.gate.error_responses import handlers
+from oauthbroker.web.gate.request_limits import Guard, may_take_long
+from oauthbroker.web.middleware.access_log import AccessLog
+from oauthbroker.web.middleware.forwarded import Proxies
 
 HOST = "broker.example"
 

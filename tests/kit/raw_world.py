@@ -13,12 +13,12 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.repository.repository import KINDS
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.raw_files import RawFiles
-from oauthbroker.store.key_encryption_keys import FileKek
-from oauthbroker.store.keyring_home import KeyringFile
-from oauthbroker.store.move_mark import MoveState
+from oauthbroker.store.keys.key_encryption_keys import FileKek
+from oauthbroker.store.keys.keyring_home import KeyringFile
 from oauthbroker.store.moving.copying import Copied, Move, reopen
 from oauthbroker.store.moving.raw import RawStore
+from oauthbroker.store.moving.raw_files import RawFiles
+from oauthbroker.store.posix.move_mark import MoveState
 from oauthbroker.store.postgres.moved import SCHEMAS
 from oauthbroker.store.postgres.raw_rows import RawRows
 from oauthbroker.store.postgres.schema import KeyringTable

@@ -31,7 +31,7 @@ def distribution(folder: Path, name: str, rooms: Mapping[str, str], **modules: s
     info.mkdir(parents=True)
     info.joinpath("METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", "utf-8")
     points = "\n".join(f"{room} = {target}" for room, target in rooms.items())
-    info.joinpath("entry_points.txt").write_text(f"[oauthbroker.rooms]\n{points}\n", "utf-8")
+    info.joinpath("entry_points.txt").write_text(f"[oauthbroker.plugins]\n{points}\n", "utf-8")
     for module, text in modules.items():
         folder.joinpath(f"{module}.py").write_text(text, "utf-8")
     return folder

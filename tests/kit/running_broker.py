@@ -30,18 +30,18 @@ from oauthbroker.model.apps import (
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.forwarders import Forwarder
 from oauthbroker.model.mcp_server import McpServer
+from oauthbroker.model.plugin_resources import RoomResources
 from oauthbroker.model.provider_habits import Habits, Revocation
-from oauthbroker.model.room_resources import RoomResources
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.observability.logging import json_log
 from oauthbroker.records import AuthSession, Grant
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.key_encryption_keys import FileKek
-from oauthbroker.store.keyring_home import KeyringFile
+from oauthbroker.store.format.port import Entry, Key, Reservation, Store
+from oauthbroker.store.keys.key_encryption_keys import FileKek
+from oauthbroker.store.keys.keyring_home import KeyringFile
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Reservation, Store
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, TestClock, connect_through, leave
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.provider.nouns import Client as Registration

@@ -13,8 +13,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Endpoints, OAuthApp
 from oauthbroker.model.owner_check import OwnerFacts
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
-from oauthbroker.protocol.transport import TransportFailed
-from oauthbroker.store.port import Entry, Key, Lease, Store
+from oauthbroker.protocol.network.transport import TransportFailed
+from oauthbroker.store.format.port import Entry, Key, Lease, Store
 
 PATIENCE = 20.0  # seconds
 OVER = "over"

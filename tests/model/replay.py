@@ -15,7 +15,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.records import Grant, Token
 from oauthbroker.repository.lost_versions import restore
 from oauthbroker.repository.repository import Repository
-from oauthbroker.store.port import Store
+from oauthbroker.store.format.port import Store
 from oauthbroker.testing import TestClock
 from tests.model import actions, troubles
 from tests.model.actions import Action, redeemed

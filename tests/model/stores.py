@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.format.port import Store
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Store
 from oauthbroker.store.postgres.postgres_store import PostgresStore
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_file_store

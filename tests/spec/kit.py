@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from oauthbroker.store.port import Key
+from oauthbroker.store.format.port import Key
 from tests.kit.running_broker import Harness
 
 

@@ -16,7 +16,7 @@ from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import Repository
-from oauthbroker.store.port import Store
+from oauthbroker.store.format.port import Store
 from oauthbroker.tools.changesets.activation import Activation
 from oauthbroker.tools.changesets.changesets import open_changesets
 from oauthbroker.tools.orchestration.instances import Instance, Instances

@@ -15,8 +15,8 @@ from tests.kit.agent_bundle import FILES
 _MODEL = """\
 import json
 
-from oauthbroker.tools.model_port import ModelAnswer
-from oauthbroker.tools.results import ToolCall
+from oauthbroker.tools.models.port import ModelAnswer
+from oauthbroker.tools.types.results import ToolCall
 
 
 class Remembering:
@@ -56,7 +56,7 @@ async def spawn(ctx, args):
 handlers = {"ask": ask, "tell": tell, "spawn": spawn}
 """
 _VALUES = """\
-from oauthbroker.tools.catalog import ToolCatalogItem
+from oauthbroker.tools.types.catalog import ToolCatalogItem
 
 
 def register(api):

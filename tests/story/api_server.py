@@ -24,8 +24,8 @@ from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser, Canaries, IdentityProvider, connect_through
-from oauthbroker.web import rate_limits
-from oauthbroker.web.access_log import uvicorn_options
+from oauthbroker.web.middleware import rate_limits
+from oauthbroker.web.middleware.access_log import uvicorn_options
 from tests.e2e.served import free_port
 from tests.kit.running_broker import at, global_app, public, turn, user_app
 from tests.story.api.kit import TOOLS

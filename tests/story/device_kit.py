@@ -12,7 +12,7 @@ from oauthbroker.model.token_results import AuthorizationRequired, DevicePrompt
 from oauthbroker.records import AuthSession, Device
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider.history import DeviceStory
 from oauthbroker.testing.stores import open_keyring

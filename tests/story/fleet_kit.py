@@ -14,7 +14,7 @@ from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
-from oauthbroker.protocol.transport import TransportFailed
+from oauthbroker.protocol.network.transport import TransportFailed
 from oauthbroker.records import Grant, RefreshState, Token
 from tests.kit.running_broker import Harness, turn
 

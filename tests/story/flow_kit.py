@@ -8,13 +8,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RUN, RunRecord
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.requests import BrokerRequests
 from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.running.resuming import resuming
+from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, turn, user_app

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import uvicorn
 
 from oauthbroker.testing import Browser
-from oauthbroker.web.access_log import uvicorn_options
+from oauthbroker.web.middleware.access_log import uvicorn_options
 from tests.kit.running_broker import Harness
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from oauthbroker import AuthorizationNeeded, RequestRefused, Turn
 from oauthbroker.config import load, resolve
-from oauthbroker.protocol.dialing import Dialer
+from oauthbroker.protocol.network.dialing import Dialer
 from oauthbroker.testing import Authority, IdentityProvider, TestClock
 from tests.kit.running_broker import BOB, Harness, register, running, turn
 from tests.story.api.kit import Answer, Callers

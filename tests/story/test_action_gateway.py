@@ -18,7 +18,7 @@ from oauthbroker import RoomResource, RoomResources
 from oauthbroker.cli import run
 from oauthbroker.gateway import ROOM, commands, rulebook
 from oauthbroker.gateway.spec import KINDS
-from oauthbroker.rooms.discovery import declared
+from oauthbroker.plugins.discovery import declared
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, user_app
 from tests.story.api.kit import Callers
@@ -48,7 +48,7 @@ async def harness(identity_provider: IdentityProvider, test_clock: TestClock) ->
 
 def test_the_project_declares_the_room() -> None:
     project = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text("utf-8"))["project"]
-    assert "oauthbroker.gateway:ROOM" == project["entry-points"]["oauthbroker.rooms"]["actions"]
+    assert "oauthbroker.gateway:ROOM" == project["entry-points"]["oauthbroker.plugins"]["actions"]
     assert declared("actions") is ROOM
 
 

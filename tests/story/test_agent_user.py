@@ -16,13 +16,13 @@ from oauthbroker import open_broker
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.settings import ApiSocket, SocketCaller
+from oauthbroker.tools.calling.registry import RegistrationRefused
 from oauthbroker.tools.isolation.containment import Containment, detect_containment
 from oauthbroker.tools.isolation.places import agent_mounts, opened_folder, user_named
 from oauthbroker.tools.orchestration.agent_parts import parts_of
 from oauthbroker.tools.orchestration.agent_user import agents_containment
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
 from oauthbroker.tools.orchestration.plan import plans_from
-from oauthbroker.tools.registry import RegistrationRefused
 from tests.kit.agent_bundle import AGENTS, FILES, USER, plan, written
 from tests.kit.default_store import default_store
 from tests.story.agent_world import AgentWorld, agent_world, turn_of

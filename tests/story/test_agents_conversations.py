@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
-from oauthbroker.tools import conversation
 from oauthbroker.tools.orchestration import processes
 from oauthbroker.tools.orchestration.instances import NAMED, Instance, _digest
 from oauthbroker.tools.orchestration.worker_host import IpcAgentRuntime
+from oauthbroker.tools.turns import conversation
 from tests.kit.agent_bundle import plan
 from tests.kit.forms import is_long
 from tests.story.agent_world import AgentWorld, agent_world, turn_of

@@ -15,10 +15,10 @@ from oauthbroker import RoomResource, RoomResources
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.testing import IdentityProvider
+from oauthbroker.tools.bundle.spec import AgentSpec, ModelSpec, SwarmSpec, ToolResourceSpec
 from oauthbroker.tools.orchestration.instances import Instances
 from oauthbroker.tools.orchestration.orchestrator import Orchestrator
 from oauthbroker.tools.orchestration.plan import plans_from
-from oauthbroker.tools.spec import AgentSpec, ModelSpec, SwarmSpec, ToolResourceSpec
 from tests.kit.agent_bundle import USER, plan, written
 from tests.kit.running_broker import at, public, running, turn, user_app
 from tests.story.agent_world import AgentWorld

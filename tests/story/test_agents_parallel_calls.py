@@ -14,7 +14,7 @@ from subprocess import Popen
 
 import pytest
 
-from oauthbroker.tools.model_port import MOST_CALLS
+from oauthbroker.tools.models.port import MOST_CALLS
 from tests.kit.agent_bundle import FILES, plan
 from tests.story.agent_world import AgentWorld, agent_world
 
@@ -24,7 +24,7 @@ import os
 import threading
 from pathlib import Path
 
-from oauthbroker.tools.results import GoesOn
+from oauthbroker.tools.types.results import GoesOn
 
 LOCK = threading.Lock()
 

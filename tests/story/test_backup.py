@@ -21,12 +21,12 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.repository.repository import KINDS
 from oauthbroker.repository.store_age import PLACE, StoreAge
-from oauthbroker.store.keyring import Keyring
-from oauthbroker.store.move_mark import MoveState
+from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.moving import age
 from oauthbroker.store.moving.archive import ArchiveReader, Export, Import
 from oauthbroker.store.moving.copying import CopiedKind, bytes_of
 from oauthbroker.store.moving.raw import RawRecord
+from oauthbroker.store.posix.move_mark import MoveState
 from oauthbroker.testing import Canaries, IdentityProvider
 from tests.kit import postgres
 from tests.kit.cli import BROKER, Desk, age_after_a_start, serving

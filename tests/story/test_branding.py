@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from oauthbroker.model.settings import Branding, Logo
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.web.security_headers import content_security_policy
+from oauthbroker.web.middleware.security_headers import content_security_policy
 from tests.kit.images import PNG
 from tests.kit.running_broker import ALICE, BASE, public, running, user_app
 from tests.unit.web import kit

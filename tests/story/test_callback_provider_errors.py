@@ -10,7 +10,7 @@ import pytest
 from oauthbroker.core.errors import Code
 from oauthbroker.model.token_results import Ready
 from oauthbroker.testing import Canaries
-from oauthbroker.web.request_limits import REFUSAL_LIMIT, TARGET_LIMIT
+from oauthbroker.web.gate.request_limits import REFUSAL_LIMIT, TARGET_LIMIT
 from tests.kit.callback_pages import HOST, assert_error_page
 from tests.kit.running_broker import Harness
 from tests.story.http_server import cookie_header, served_over_http

@@ -13,7 +13,7 @@ from oauthbroker import BrokerError, Code
 from oauthbroker.audit import ConnectionsOpened, PageAction
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
-from oauthbroker.web import csrf
+from oauthbroker.web.gate import csrf
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.running_broker import (
     ALICE,

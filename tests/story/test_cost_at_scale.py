@@ -21,7 +21,7 @@ from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.records import Grant, Token
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.system_calls import Fs
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.forms import examples

@@ -13,7 +13,7 @@ from oauthbroker.authorization.finish import Finish
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
 from oauthbroker.repository.repository import Conflict, Repository
-from oauthbroker.store.port import Entry, Key
+from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.broker_process import AFTER_CLAIMS, Process, ask, complete, granted_event_ids, outcome

@@ -13,7 +13,7 @@ from oauthbroker.core.errors import Code
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.testing.html import Form
-from oauthbroker.web import csrf
+from oauthbroker.web.gate import csrf
 from tests.kit import planted_records
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.running_broker import ALICE, BASE, TEAM, Harness, file_store, global_app, public, running, tree, user_app

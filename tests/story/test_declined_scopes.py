@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from oauthbroker.diagnostics.findings import of_grants
+from oauthbroker.diagnostics.forecast import AppFacts
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
-from oauthbroker.operations.checkup.findings import of_grants
-from oauthbroker.operations.checkup.forecast import AppFacts
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, BASE, SCOPES, Harness, running, turn, user_app

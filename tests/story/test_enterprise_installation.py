@@ -14,7 +14,7 @@ import yaml
 from oauthbroker import AuthorizationRequired, Ready, open_broker
 from oauthbroker.config import ConfigRefused, load, resolve
 from oauthbroker.observability.logging import json_log
-from oauthbroker.protocol.transport import Transport
+from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.default_store import default_store
 from tests.kit.running_broker import BASE, running, turn

@@ -18,12 +18,12 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.port import Depth, EventLease
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
-from oauthbroker.operations.room_state import RoomState
+from oauthbroker.plugin_services.plugin_state import RoomState
 from oauthbroker.records import AgentEvent, Retired
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.revocation.bulk import BulkRevocation, Pair, RevocationFigures
+from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.crashfs import CountingFs
 from oauthbroker.testing.stores import open_keyring

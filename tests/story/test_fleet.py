@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.protocol.transport import Transport
+from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.forms import is_long
 from tests.kit.running_broker import running, user_app

@@ -12,12 +12,12 @@ from sqlalchemy.exc import OperationalError
 
 from oauthbroker import SystemClock
 from oauthbroker.core.errors import Code
+from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import approvals, journal
-from oauthbroker.flowtools.versions import FlowVersions
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
-from oauthbroker.web.security_headers import content_security_policy, security_headers
+from oauthbroker.web.middleware.security_headers import content_security_policy, security_headers
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.flow_bundle import call
 from tests.kit.flow_pages import ADA, HOSTILE, MARKER, flow_service, furnish, resources_of

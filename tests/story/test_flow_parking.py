@@ -23,7 +23,9 @@ pytestmark = pytest.mark.rule("run-parks")
 async def here(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Parking]:
-    monkeypatch.setattr("oauthbroker.flowtools.spec.is_public_url", lambda _: True)  # the API is on loopback
+    monkeypatch.setattr(
+        "oauthbroker.flowtools.specification.spec.is_public_url", lambda _: True
+    )  # the API is on loopback
     async with parking(identity_provider, test_clock, tmp_path) as made:
         yield made
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.requests import MOST_BYTES, BrokerRequests
 from oauthbroker.flowtools.running.result import RunResult
-from oauthbroker.flowtools.source import FlowRefused
+from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, turn, user_app
@@ -66,7 +66,7 @@ async def stage(
 @pytest.fixture(autouse=True)
 def _loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the specifications of this module name the API on loopback. The broker judges hosts as ever."""
-    monkeypatch.setattr("oauthbroker.flowtools.spec.is_public_url", lambda _: True)
+    monkeypatch.setattr("oauthbroker.flowtools.specification.spec.is_public_url", lambda _: True)
 
 
 @pytest.fixture

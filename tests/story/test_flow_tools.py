@@ -14,15 +14,15 @@ import sqlalchemy as sa
 
 from oauthbroker import SystemClock, TurnAuth
 from oauthbroker.flowtools.as_tools import FlowTools, tool_name
-from oauthbroker.flowtools.failures import Actor
-from oauthbroker.flowtools.judging import judge
+from oauthbroker.flowtools.deployment.versions import FlowVersions
+from oauthbroker.flowtools.risk.judging import judge
 from oauthbroker.flowtools.running.overview import run_lines
-from oauthbroker.flowtools.spec import load_tool
-from oauthbroker.flowtools.versions import FlowVersions
+from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.flowtools.specification.spec import load_tool
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from oauthbroker.tools import CallScope, Registry, ToolCall, ToolCallResult, ToolCalls, ToolContext
-from oauthbroker.tools.messages import Message
-from oauthbroker.tools.names import is_export_name
+from oauthbroker.tools.types.messages import Message
+from oauthbroker.tools.types.names import is_export_name
 from tests.kit.running_broker import turn
 from tests.story.flow_kit import ALICE, Parking, parking
 from tests.unit.flowtools.kit import chain, written
@@ -74,7 +74,9 @@ class Agent:
 async def agent(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Agent]:
-    monkeypatch.setattr("oauthbroker.flowtools.spec.is_public_url", lambda _: True)  # the API is on loopback
+    monkeypatch.setattr(
+        "oauthbroker.flowtools.specification.spec.is_public_url", lambda _: True
+    )  # the API is on loopback
     async with parking(identity_provider, test_clock, tmp_path) as here:
         made = Agent(here, tmp_path / "flows")
         made.deploy()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from oauthbroker import Ready
 from oauthbroker.audit import GrantImported
 from oauthbroker.core.clock import to_iso
-from oauthbroker.operations.import_lines import Incoming, judge
+from oauthbroker.grants.import_lines import Incoming, judge
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore

@@ -12,7 +12,7 @@ from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tools.base.http_fetch import handlers
-from oauthbroker.tools.context import AuthorizedToolContext
+from oauthbroker.tools.calling.context import AuthorizedToolContext
 from tests.kit.running_broker import Harness, running, turn, user_app
 from tests.unit.protocol.kit import RawServer, says
 from tests.unit.tools.contexts import context

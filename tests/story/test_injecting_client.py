@@ -21,9 +21,9 @@ from oauthbroker.core.errors import Code
 from oauthbroker.injection import http_clients as client_module
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost
-from oauthbroker.protocol.api_connection import ApiConnection
-from oauthbroker.protocol.api_transport import ApiLimits
-from oauthbroker.protocol.dialing import Dialer
+from oauthbroker.protocol.network.api_connection import ApiConnection
+from oauthbroker.protocol.network.api_transport import ApiLimits
+from oauthbroker.protocol.network.dialing import Dialer
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tokens.context import OAuthContext
 from tests.kit.running_broker import Harness, running, turn, user_app

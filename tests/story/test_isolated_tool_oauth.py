@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.tools.failures import ToolFailure
 from oauthbroker.tools.isolation.containment import Containment, detect_containment
 from oauthbroker.tools.isolation.process_tool import ProcessTool, TurnAccess
+from oauthbroker.tools.types.failures import ToolFailure
 from tests.kit.agent_bundle import USER, given
 from tests.story.api_server import api_server
 from tests.unit.tools.contexts import context

@@ -27,12 +27,12 @@ from oauthbroker.events.port import EventLease
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
+from oauthbroker.protocol.network.transport import Transport, TransportFailed
 from oauthbroker.protocol.token_endpoint import token_response
-from oauthbroker.protocol.transport import Transport, TransportFailed
 from oauthbroker.records import AuthSession, Grant, Parked
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.testing.evidence import text_of
-from oauthbroker.web.csrf import session_cookie_name
+from oauthbroker.web.gate.csrf import session_cookie_name
 from tests.kit.audit import KEYS
 from tests.kit.running_broker import Harness, file_store, running, tree, turn, user_app
 from tests.kit.samples import app_with, grant_with, session_with, token_with

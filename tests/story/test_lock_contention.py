@@ -16,9 +16,9 @@ from oauthbroker.core.lifecycle import Bell, Life
 from oauthbroker.events.forwarding.agent_forwarder import AgentForwarder, ForwardingParts
 from oauthbroker.observability.held_locks import LASTS_SECONDS
 from oauthbroker.observability.logging import json_log
-from oauthbroker.rooms.open_room import Background
+from oauthbroker.plugins.running_plugin import Background
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.wiring.room_lifecycle import Seat
+from oauthbroker.wiring.plugin_lifecycle import Seat
 from tests.kit.running_broker import Harness, device_app, running, user_app
 
 pytestmark = pytest.mark.case("74")

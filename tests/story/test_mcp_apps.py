@@ -15,11 +15,11 @@ from joserfc.jwk import generate_key
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.diagnostics.probing import probing
 from oauthbroker.model.apps import Client, Owner
 from oauthbroker.model.mcp_server import McpServer
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
-from oauthbroker.operations.checkup.probing import probing
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through, leave
 from oauthbroker.testing.provider.nouns import Client as Registration
 from tests.kit.default_store import default_store

@@ -23,8 +23,8 @@ from oauthbroker.model.settings import Limits, Role, Settings
 from oauthbroker.observability.metrics import Gauge, Metric, Timing
 from oauthbroker.observability.shared_metrics import MetricsFolder
 from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, BASE, BOB, Harness, UnwellStore, public, running, turn
 from tests.story.signed_in import PROXY_HEADERS
@@ -267,14 +267,14 @@ async def test_however_many_probes_come_the_disk_is_asked_once_a_second(
 ) -> None:
     disk = Reading(kinds=KINDS, lease_kinds=LEASES, clock=test_clock)
     async with running(identity_provider, [], clock=test_clock, store=disk, background=False) as harness:
-        monkeypatch.setattr("oauthbroker.web.readiness.PATIENCE_SECONDS", 30)  # a slow machine is no hanging disk
+        monkeypatch.setattr("oauthbroker.web.gate.readiness.PATIENCE_SECONDS", 30)  # a slow machine is no hanging disk
         before = disk.reads
         assert {200} == {each.status for each in await asyncio.gather(*(get(harness, "/readyz") for _ in range(100)))}
         assert 1 == disk.reads - before
         test_clock.advance(1)
         disk.hangs = True
         monkeypatch.setattr(
-            "oauthbroker.web.readiness.PATIENCE_SECONDS", 0.05
+            "oauthbroker.web.gate.readiness.PATIENCE_SECONDS", 0.05
         )  # of real time: from here on it is used up
         answers = await asyncio.gather(*(get(harness, "/readyz") for _ in range(100)))
         answers.append(await get(harness, "/readyz"))

@@ -16,13 +16,13 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.keyring_home import KeyringFile
-from oauthbroker.store.move_mark import MoveMark, MoveState
+from oauthbroker.store.keys.keyring_home import KeyringFile
+from oauthbroker.store.keys.upgrade import LEASE_KIND
 from oauthbroker.store.moving.copying import Move
+from oauthbroker.store.posix.move_mark import MoveMark, MoveState
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.postgres_store import PostgresStore
 from oauthbroker.store.postgres.schema import KeyringTable
-from oauthbroker.store.upgrade import LEASE_KIND
 from oauthbroker.testing import Canaries, IdentityProvider
 from tests.kit import postgres
 from tests.kit.cli import BROKER, Desk

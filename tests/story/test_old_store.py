@@ -19,8 +19,8 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import Ready
 from oauthbroker.observability.logging import json_log
 from oauthbroker.repository.upgrade_steps import STEPS
-from oauthbroker.store.keyring import Upgrades
-from oauthbroker.store.upgrade import names_of
+from oauthbroker.store.keys.keyring import Upgrades
+from oauthbroker.store.keys.upgrade import names_of
 from oauthbroker.testing import TestClock
 from oauthbroker.wiring import open_vault
 from oauthbroker.wiring.storage import upgrade_state

@@ -18,12 +18,12 @@ from oauthbroker import Ready, open_broker
 from oauthbroker.audit.formatting import line_of
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle
-from oauthbroker.model.room_resources import RoomResource, RoomResources
+from oauthbroker.model.plugin_resources import RoomResource, RoomResources
 from oauthbroker.model.settings import Settings
 from oauthbroker.repository.repository import KINDS
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
-from oauthbroker.wiring import room_lifecycle as wiring
+from oauthbroker.wiring import plugin_lifecycle as wiring
 from tests.kit.room_package import install
 from tests.kit.running_broker import BASE, Harness, running, user_app
 from tests.kit.waiting import until

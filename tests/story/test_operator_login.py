@@ -19,7 +19,7 @@ from oauthbroker.model.apps import Operators
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
-from oauthbroker.web.operator_sign_in import path_of
+from oauthbroker.web.pages.operator_sign_in import path_of
 from tests.kit import planted_records
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.running_broker import ALICE, BASE, Harness, at, public, running, turn, user_app

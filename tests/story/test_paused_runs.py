@@ -14,7 +14,7 @@ from oauthbroker.integrations import PausedRun, PauseEnd, RunAnswer, consent_for
 from oauthbroker.integrations.kept_answers import kept, resume_kept
 from oauthbroker.integrations.paused_runs import LOOK_SECONDS, PausedRuns, shown
 from oauthbroker.model.apps import ToolAuth
-from oauthbroker.model.room_resources import RoomResources
+from oauthbroker.model.plugin_resources import RoomResources
 from oauthbroker.model.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, Harness, running, turn, user_app

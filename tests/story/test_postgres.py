@@ -23,15 +23,15 @@ from oauthbroker.audit import TokenIssued
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.diagnostics.findings import SharedFacts, of_database
 from oauthbroker.events.backends import queues_of
 from oauthbroker.events.postgres_queues import PostgresQueues
 from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Gauge, Metrics
-from oauthbroker.operations.checkup.findings import SharedFacts, of_database
 from oauthbroker.repository.repository import FEED_SECONDS, Repository
-from oauthbroker.store.key_encryption_keys import FileKek
+from oauthbroker.store.keys.key_encryption_keys import FileKek
 from oauthbroker.store.postgres import schema
 from oauthbroker.store.postgres.feed import Feed
 from oauthbroker.store.postgres.postgres_store import PostgresStore

@@ -19,8 +19,8 @@ from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.refresh.writeback import Writeback
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
+from oauthbroker.store.format.port import Entry, Key, Lease, Reservation
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Lease, Reservation
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider.http import Answer, Reply
 from oauthbroker.testing.provider.misbehave import Hold, Work

@@ -13,9 +13,9 @@ from typing import Any, get_args
 import pytest
 
 from oauthbroker import open_broker
-from oauthbroker.config.broker_spec import BrokerSpec
-from oauthbroker.config.problems import ConfigRefused
+from oauthbroker.config.problems.problems import ConfigRefused
 from oauthbroker.config.reload import WRITTEN_AS
+from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle, OAuthApp, ToolAuth

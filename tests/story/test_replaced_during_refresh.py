@@ -12,8 +12,8 @@ import pytest
 
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
-from oauthbroker.operations.import_lines import Incoming
 from oauthbroker.protocol.refresh_call import Redeemer
 from oauthbroker.protocol.refresh_messages import RefreshRefused
 from oauthbroker.testing import IdentityProvider

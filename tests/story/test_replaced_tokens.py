@@ -13,10 +13,10 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.apps import OAuthApp
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
-from oauthbroker.operations.import_lines import Incoming
 from oauthbroker.records import Grant, Token
 from oauthbroker.repository.repository import Repository
 from oauthbroker.testing import IdentityProvider

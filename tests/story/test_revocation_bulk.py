@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.apps import Client, OAuthApp
 from oauthbroker.model.token_results import Ready
-from oauthbroker.operations.import_lines import Incoming
 from oauthbroker.revocation.bulk import RevocationFigures
 from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING
 from oauthbroker.testing import IdentityProvider

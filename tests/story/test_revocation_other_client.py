@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.grants.import_lines import Incoming
 from oauthbroker.model.apps import Client, OAuthApp
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
-from oauthbroker.operations.import_lines import Incoming
 from oauthbroker.records import Grant
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.unrevoked_tokens import parts_of

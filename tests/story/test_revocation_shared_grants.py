@@ -18,7 +18,7 @@ from oauthbroker.model.token_results import Ready
 from oauthbroker.repository.repository import Repository
 from oauthbroker.revocation.revoke import ASK_AGAIN, KEEP_TELLING
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.port import Entry
+from oauthbroker.store.format.port import Entry
 from oauthbroker.testing import IdentityProvider
 from tests.kit.broker_process import Process, ask, complete, connected
 from tests.kit.running_broker import ALICE, BOB, TEAM, global_app, turn, user_app

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.room_resources import RoomResource, RoomResources
+from oauthbroker.model.plugin_resources import RoomResource, RoomResources
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.room_package import install
 from tests.kit.running_broker import ALICE, BOB, Harness, running, user_app

@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.room_resources import RoomResources
+from oauthbroker.model.plugin_resources import RoomResources
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.web.security_headers import content_security_policy, security_headers
+from oauthbroker.web.middleware.security_headers import content_security_policy, security_headers
 from tests.kit.callback_pages import assert_error_page
 from tests.kit.room_package import install
 from tests.kit.running_broker import Harness, running, user_app

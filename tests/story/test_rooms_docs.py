@@ -1,4 +1,4 @@
-"""The package of docs/rooms.md, installed as the page says: its command, its kinds, its tokens."""
+"""The package of docs/plugins.md, installed as the page says: its command, its kinds, its tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.kit.running_broker import ALICE, BOB, Harness, running, turn, user_ap
 from tests.story.api.kit import Callers
 from tests.story.signed_in import ADMIN, operator_browser
 
-BROKER, SHELF = code_blocks("docs/rooms.md", "yaml")
+BROKER, SHELF = code_blocks("docs/plugins.md", "yaml")
 APP = """\
 apiVersion: agents.example.io/v1alpha1
 kind: OAuthApp
@@ -47,17 +47,17 @@ ENV = {"LIBRARY_KEY": "the-key", "SECRET": "the-secret"}
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     """Install the package: the entry points of the TOML block, and each Python block in the file that it names."""
-    (toml,) = code_blocks("docs/rooms.md", "toml")
+    (toml,) = code_blocks("docs/plugins.md", "toml")
     project: dict[str, Any] = tomllib.loads(toml)["project"]
-    folder = distribution(tmp_path / "site", project["name"], project["entry-points"]["oauthbroker.rooms"])
-    for block in code_blocks("docs/rooms.md"):
+    folder = distribution(tmp_path / "site", project["name"], project["entry-points"]["oauthbroker.plugins"])
+    for block in code_blocks("docs/plugins.md"):
         place, _, text = block.removeprefix("# ").partition("\n")
         folder.joinpath(place).parent.mkdir(exist_ok=True)
         folder.joinpath(place).write_text(text, "utf-8")
     pages = folder / "library_room" / "pages"
     pages.joinpath("words").mkdir(parents=True)
     for name, language in {"shelves.html": "html", "words/en.json": "json"}.items():
-        (text,) = code_blocks("docs/rooms.md", language)
+        (text,) = code_blocks("docs/plugins.md", language)
         pages.joinpath(name).write_text(text, "utf-8")
     return folder
 
@@ -157,4 +157,4 @@ async def test_the_room_of_the_page_follows_a_reload_and_tells_its_findings(harn
 
 def test_the_page_names_every_part_of_a_declaration():
     named = set(Room.__slots__) - {"name"}
-    assert set() == {name for name in named if f"| `{name}` |" not in page_text("docs/rooms.md")}
+    assert set() == {name for name in named if f"| `{name}` |" not in page_text("docs/plugins.md")}

@@ -12,8 +12,8 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import Code
 from oauthbroker.model.token_results import Failed, Ready
 from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from tests.kit.running_broker import Harness, running, user_app

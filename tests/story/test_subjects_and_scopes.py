@@ -18,7 +18,7 @@ from oauthbroker.model.subject import resolve_subject
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.records import grant_id
 from oauthbroker.repository.repository import KINDS, LEASES
-from oauthbroker.store.entry_names import entry_names
+from oauthbroker.store.format.entry_names import entry_names
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider.nouns import Account

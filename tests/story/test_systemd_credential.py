@@ -13,7 +13,7 @@ import pytest
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Settings
-from oauthbroker.store.key_encryption_keys import FileKek, _check_key_file
+from oauthbroker.store.keys.key_encryption_keys import FileKek, _check_key_file
 from oauthbroker.wiring import init_store, open_vault
 from oauthbroker.wiring.key_sources import CREDENTIAL, KEY_ENV, key_origin
 

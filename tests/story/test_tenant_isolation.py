@@ -28,7 +28,7 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.model.token_results import Failed, Ready, TokenResult
 from oauthbroker.observability.metrics import Metric
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
-from oauthbroker.protocol.transport import Transport
+from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.records import Grant, Token
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_file_store

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from oauthbroker.config.resource_specs import SPECS, models_in
+from oauthbroker.config.written.resource_specs import SPECS, models_in
 from oauthbroker.core.errors import Code
+from oauthbroker.diagnostics.probing import probing
 from oauthbroker.model.apps import IdentityRule, OAuthApp, Owner
 from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import Failed, Ready
-from oauthbroker.operations.checkup.probing import probing
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
-from oauthbroker.protocol.transport import Transport
+from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.testing import Authority, Browser, IdentityProvider, TestClock, leave
 from oauthbroker.testing.authority import Fault
 from oauthbroker.wiring import foundation

@@ -16,14 +16,14 @@ import pytest
 from oauthbroker import Broker, BrokerError, Code, RoomResources
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.testing import IdentityProvider, TestClock
-from oauthbroker.tools.broker_turn import blocks_of, oauth_of
-from oauthbroker.tools.calls import ToolCalls
-from oauthbroker.tools.catalog import ToolCatalogItem
-from oauthbroker.tools.context import AuthorizedToolContext, CallScope, ToolContext
-from oauthbroker.tools.journal import MOST_OPEN, DurableJournal
-from oauthbroker.tools.messages import Message
-from oauthbroker.tools.registry import Handler, Registry
-from oauthbroker.tools.results import GoesOn, ToolCall, ToolCallResult
+from oauthbroker.tools.calling.broker_turn import blocks_of, oauth_of
+from oauthbroker.tools.calling.calls import ToolCalls
+from oauthbroker.tools.calling.context import AuthorizedToolContext, CallScope, ToolContext
+from oauthbroker.tools.calling.journal import MOST_OPEN, DurableJournal
+from oauthbroker.tools.calling.registry import Handler, Registry
+from oauthbroker.tools.types.catalog import ToolCatalogItem
+from oauthbroker.tools.types.messages import Message
+from oauthbroker.tools.types.results import GoesOn, ToolCall, ToolCallResult
 from tests.kit.running_broker import ALICE, BOB, Harness, running, turn, user_app
 
 CALL = ToolCall("turn-1.0.0", "mail__send", {})
@@ -374,7 +374,7 @@ async def test_an_end_that_cannot_be_told_stops_nothing(harness: Harness, caplog
 
 
 async def test_an_instance_has_a_bounded_amount_of_work_that_goes_on(harness: Harness, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("oauthbroker.tools.journal.MOST_OPEN", 2)
+    monkeypatch.setattr("oauthbroker.tools.calling.journal.MOST_OPEN", 2)
     assert MOST_OPEN > 2
     registry = registry_of(mail__send=lambda ctx, args: GoesOn(going_on("done", asyncio.Event())))
     calls, scope = ToolCalls(registry, harness.broker.scrubber.json), scope_of(harness.broker, registry)

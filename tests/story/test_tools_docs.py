@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker import open_broker
 from oauthbroker.cli import run
-from oauthbroker.tools.results import ToolCall
+from oauthbroker.tools.types.results import ToolCall
 from tests.kit.docs import code_blocks
 from tests.kit.running_broker import turn
 

@@ -16,8 +16,8 @@ from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready
 from oauthbroker.records import AuthSession, codec
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.file.file_store import FileStore
+from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.stores import open_keyring
 from tests.kit.broker_process import Process, ask, complete, granted_event_ids, outcome

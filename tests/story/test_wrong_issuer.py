@@ -13,11 +13,11 @@ import pytest
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.diagnostics.findings import Finding
+from oauthbroker.diagnostics.probing import probing
 from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner
 from oauthbroker.model.provider_habits import Revocation
 from oauthbroker.model.token_results import AuthorizationRequired, Failed
-from oauthbroker.operations.checkup.findings import Finding
-from oauthbroker.operations.checkup.probing import probing
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.running_broker import Harness, device_app, endpoints_of, public, running, user_app

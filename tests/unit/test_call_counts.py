@@ -22,7 +22,7 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.model.token_results import Ready
 from oauthbroker.observability import tracing
 from oauthbroker.repository.repository import Repository
-from oauthbroker.store.entry_names import labelled_mac
+from oauthbroker.store.format.entry_names import labelled_mac
 from oauthbroker.testing.stores import open_file_store
 from oauthbroker.tokens.context import OAuthContext
 from oauthbroker.wiring.opening import open_running

@@ -39,7 +39,7 @@ from oauthbroker.repository.versioned import DueWork, Untold
 from oauthbroker.revocation.bulk import BulkRevocation
 from oauthbroker.revocation.revoke import ASK_AGAIN
 from oauthbroker.testing import TestClock
-from oauthbroker.web import browsers
+from oauthbroker.web.gate import browsers
 from tests.kit.samples import turn_with
 from tests.unit.records import kit
 

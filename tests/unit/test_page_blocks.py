@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from oauthbroker.config import load
-from oauthbroker.config.resource_specs import SPECS
+from oauthbroker.config.written.resource_specs import SPECS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -36,7 +36,7 @@ EXECUTED = {
     "mermaid",
     "html",
 }  # each by the test of its page; a page may be new to the last two
-RAN_ON = {"nginx": {"docs/recipes.md"}, "sql": {"docs/recipes.md"}, "toml": {"docs/rooms.md"}, "html": {"docs/rooms.md"}, "mermaid": {"docs/README.md"}, "ts": {"docs/agent-runtime.md", "docs/clients.md", "docs/injection.md", "clients/typescript/README.md"}}  # fmt: skip
+RAN_ON = {"nginx": {"docs/recipes.md"}, "sql": {"docs/recipes.md"}, "toml": {"docs/plugins.md"}, "html": {"docs/plugins.md"}, "mermaid": {"docs/README.md"}, "ts": {"docs/agent-runtime.md", "docs/clients.md", "docs/injection.md", "clients/typescript/README.md"}}  # fmt: skip
 HEAD = {"apiVersion": "agents.example.io/v1alpha1", "kind": "Broker", "metadata": {"name": "broker"}}
 
 
@@ -75,7 +75,7 @@ def without_files(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 OF_ROOMS = (
-    "docs/rooms.md",
+    "docs/plugins.md",
     "docs/gateway.md",
     "docs/agent-bundle.md",
 )  # tests/story/test_rooms_docs.py, unit/gateway/test_page.py and story/test_agent_bundle_docs.py load them

@@ -14,12 +14,12 @@ from typing import Any
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from oauthbroker.store.entry_names import length_prefixed
-from oauthbroker.store.key_encryption_keys import EnvKek
-from oauthbroker.store.key_wrapping import seal_box
-from oauthbroker.store.keyring import Keyring, Seed, SeedState, Upgrades
-from oauthbroker.store.keyring_document import FIRST_FORMAT, FORMAT
-from oauthbroker.store.seal import HEADER, SealPlace, derive, seal
+from oauthbroker.store.format.entry_names import length_prefixed
+from oauthbroker.store.format.seal import HEADER, SealPlace, derive, seal
+from oauthbroker.store.keys.key_encryption_keys import EnvKek
+from oauthbroker.store.keys.key_wrapping import seal_box
+from oauthbroker.store.keys.keyring import Keyring, Seed, SeedState, Upgrades
+from oauthbroker.store.keys.keyring_document import FIRST_FORMAT, FORMAT
 
 Json = dict[str, Any]
 

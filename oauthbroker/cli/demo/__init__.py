@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from oauthbroker.cli.json_output import answer
-from oauthbroker.cli.options import AsJson
+from oauthbroker.cli.output.json_output import answer
+from oauthbroker.cli.output.options import AsJson
 
 app = typer.Typer(add_completion=False)
 STOPPED = 130

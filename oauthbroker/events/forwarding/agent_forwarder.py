@@ -20,12 +20,12 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Bell, Life
 from oauthbroker.events.forwarding.senders import Sender
+from oauthbroker.events.forwarding.sent_event import SentEvent
 from oauthbroker.events.port import EventLease, Queues
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.held_locks import HeldLocks
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.metrics import Metric, Metrics
-from oauthbroker.protocol.sent_event import SentEvent
 from oauthbroker.repository.repository import Lease, Repository
 
 AT_ONCE = 8  # instances of one agent

@@ -7,13 +7,13 @@ from typing import Protocol
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError
+from oauthbroker.events.forwarding.jetstream import JetStream, NatsFailed
+from oauthbroker.events.forwarding.sent_event import TAKEN, SentEvent
+from oauthbroker.events.forwarding.webhook_messages import event_body, webhook_request, webhook_response
 from oauthbroker.model.forwarders import Forwarder, Webhook
 from oauthbroker.model.provider_networks import ProviderNetworks
-from oauthbroker.protocol.api_transport import ApiLimits, ApiResponse, ApiTransport
-from oauthbroker.protocol.jetstream import JetStream, NatsFailed
-from oauthbroker.protocol.sent_event import TAKEN, SentEvent
-from oauthbroker.protocol.transport import Transport, TransportFailed
-from oauthbroker.protocol.webhook_messages import event_body, webhook_request, webhook_response
+from oauthbroker.protocol.network.api_transport import ApiLimits, ApiResponse, ApiTransport
+from oauthbroker.protocol.network.transport import Transport, TransportFailed
 from oauthbroker.records import AgentEvent
 
 MOST_ANSWER_BYTES = 64 * 1024  # that are read, so that the connection can be kept

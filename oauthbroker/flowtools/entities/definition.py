@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, Final
 
-from oauthbroker.flowtools.expression_text import ExpressionRefused
-from oauthbroker.flowtools.expressions import NUMBER, TEXT, TRUTH, Expression, Names, Scope
-from oauthbroker.flowtools.shapes import schema_judge, shape_flaws
-from oauthbroker.flowtools.source import FlowRefused, Keys, read_source
-from oauthbroker.flowtools.spec import RESERVED, lower_camel
+from oauthbroker.flowtools.specification.expression_text import ExpressionRefused
+from oauthbroker.flowtools.specification.expressions import NUMBER, TEXT, TRUTH, Expression, Names, Scope
+from oauthbroker.flowtools.specification.shapes import schema_judge, shape_flaws
+from oauthbroker.flowtools.specification.source import FlowRefused, Keys, read_source
+from oauthbroker.flowtools.specification.spec import RESERVED, lower_camel
 
 # Fields that every entity has. A flow reads them and does not write them.
 OWN_FIELDS: Final = ("id", "version", "deletedAt")

@@ -9,10 +9,10 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, and_, false, inser
 
 from oauthbroker.flowtools.entities.definition import Entity, Parts, judge_of
 from oauthbroker.flowtools.entities.tables import table_of
-from oauthbroker.flowtools.expressions import EvaluationFailed
-from oauthbroker.flowtools.failures import Actor, FlowFailed
-from oauthbroker.flowtools.json_faults import scalar_fault
-from oauthbroker.flowtools.spec import lower_camel
+from oauthbroker.flowtools.specification.expressions import EvaluationFailed
+from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
+from oauthbroker.flowtools.specification.json_faults import scalar_fault
+from oauthbroker.flowtools.specification.spec import lower_camel
 
 MOST_ROWS: Final = 1000  # of one read or write without a limit of its own
 MOST_COMPOSITES: Final = 100  # of one read: each of them reads its parts

@@ -10,7 +10,6 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.failures import Actor, FlowFailed
 from oauthbroker.flowtools.running import approvals, journal
 from oauthbroker.flowtools.running.checks import authorise, idempotency_key, validate_input, who
 from oauthbroker.flowtools.running.flow import ReadyFlow
@@ -26,6 +25,7 @@ from oauthbroker.flowtools.running.journal import (
 from oauthbroker.flowtools.running.lifecycle import DECIDES_SECONDS, audit
 from oauthbroker.flowtools.running.policing import Escalated, Facts, judge_policies
 from oauthbroker.flowtools.running.tries import Tries
+from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 
 Claim = Callable[[Connection], None]
 

@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from sqlalchemy import Column, Connection, Double, Table, Text
 
 from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.failures import Actor, FlowFailed
 from oauthbroker.flowtools.running import journal, lifecycle
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.tables import prepare
+from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 
 ASKED, APPROVED, DECLINED = "asked", "approved", "declined"
 DECISION = Table(

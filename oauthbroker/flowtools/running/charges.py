@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from oauthbroker.flowtools.graph import graph_of, order
+from oauthbroker.flowtools.risk.graph import graph_of, order
 from oauthbroker.flowtools.running.journal import DONE, RETRY, SENT, UNKNOWN, RunStep
-from oauthbroker.flowtools.spec import EXTERNAL, FlowTool, Node, has_effect
+from oauthbroker.flowtools.specification.spec import EXTERNAL, FlowTool, Node, has_effect
 
 REFUND: Final = "/refund"
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from oauthbroker.flowtools.failures import Actor, FlowFailed, input_invalid
-from oauthbroker.flowtools.json_faults import json_fault, pointer
 from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.specification.failures import Actor, FlowFailed, input_invalid
+from oauthbroker.flowtools.specification.json_faults import json_fault, pointer
 
 
 def validate_input(flow: ReadyFlow, data: Any) -> None:

@@ -9,8 +9,6 @@ from typing import Any
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.definition import Entity, entities_by_name
 from oauthbroker.flowtools.entities.tables import plan
-from oauthbroker.flowtools.failures import Actor, FlowFailed
-from oauthbroker.flowtools.policies import Policy
 from oauthbroker.flowtools.running import journal, lifecycle
 from oauthbroker.flowtools.running.accepting import Acceptance, Call, Claim
 from oauthbroker.flowtools.running.flow import ReadyFlow, ready
@@ -19,7 +17,9 @@ from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.result import RunResult, refusal, told
 from oauthbroker.flowtools.running.tables import prepare
 from oauthbroker.flowtools.running.working import FlowOf, Worker, is_of
-from oauthbroker.flowtools.spec import FlowTool
+from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
+from oauthbroker.flowtools.specification.policies import Policy
+from oauthbroker.flowtools.specification.spec import FlowTool
 
 
 class FlowRuns:

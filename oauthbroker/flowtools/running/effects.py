@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from oauthbroker import Turn
-from oauthbroker.flowtools.json_faults import json_fault
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
 from oauthbroker.flowtools.running.ports import (
@@ -22,7 +21,8 @@ from oauthbroker.flowtools.running.ports import (
     Requests,
 )
 from oauthbroker.flowtools.running.values import address, plain_text, whole
-from oauthbroker.flowtools.spec import Node, has_effect
+from oauthbroker.flowtools.specification.json_faults import json_fault
+from oauthbroker.flowtools.specification.spec import Node, has_effect
 
 
 def effect_of(

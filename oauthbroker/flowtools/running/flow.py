@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from oauthbroker.flowtools.entities.definition import Entity, read_from
 from oauthbroker.flowtools.entities.rows import MOST_COMPOSITES, known_fields
-from oauthbroker.flowtools.expressions import EvaluationFailed, Expression
-from oauthbroker.flowtools.failures import FlowFailed
-from oauthbroker.flowtools.judging import FlowVerdict, judge
-from oauthbroker.flowtools.policies import Policy, check_condition, policies_by_name
+from oauthbroker.flowtools.risk.judging import FlowVerdict, judge
 from oauthbroker.flowtools.running.ports import Ports
-from oauthbroker.flowtools.shapes import schema_judge
-from oauthbroker.flowtools.source import Flaw, FlowRefused, Keys, printable
-from oauthbroker.flowtools.spec import Edge, FlowTool, Node, has_effect, sample_url
+from oauthbroker.flowtools.specification.expressions import EvaluationFailed, Expression
+from oauthbroker.flowtools.specification.failures import FlowFailed
+from oauthbroker.flowtools.specification.policies import Policy, check_condition, policies_by_name
+from oauthbroker.flowtools.specification.shapes import schema_judge
+from oauthbroker.flowtools.specification.source import Flaw, FlowRefused, Keys, printable
+from oauthbroker.flowtools.specification.spec import Edge, FlowTool, Node, has_effect, sample_url
 
 _WRITES: Final = frozenset({"create", "update", "transition", "softDelete"})
 

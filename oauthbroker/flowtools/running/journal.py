@@ -18,7 +18,7 @@ from sqlalchemy import Column, Connection, Double, Integer, Table, Text
 
 from oauthbroker import Turn
 from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.specification.failures import Actor
 
 META = sa.MetaData()
 RUNNING, FAILING, SUCCEEDED, FAILED = "running", "failing", "succeeded", "failed"

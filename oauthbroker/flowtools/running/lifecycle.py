@@ -12,7 +12,6 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.running.journal import (
     BY_CALL,
     BY_PERSON,
@@ -37,6 +36,7 @@ from oauthbroker.flowtools.running.journal import (
     waits_for,
     write_audit,
 )
+from oauthbroker.flowtools.specification.failures import FlowFailed
 
 MOST_TAKES: Final = 5  # without a step between them
 DECIDES_SECONDS: Final = 14 * 86_400.0  # a person has this time for a decision

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from oauthbroker.flowtools.expressions import EvaluationFailed
-from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.specification.expressions import EvaluationFailed
+from oauthbroker.flowtools.specification.failures import FlowFailed
 
 
 class Escalated(Exception):

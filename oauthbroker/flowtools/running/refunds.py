@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.running.charges import REFUND, charges, unrefunded
 from oauthbroker.flowtools.running.effects import adapter_of, effect_key, sent
 from oauthbroker.flowtools.running.journal import DONE, RETRY, SENT, UNKNOWN, RunStep
 from oauthbroker.flowtools.running.policing import judge_policies
 from oauthbroker.flowtools.running.ports import AnswerLost, Effect, EffectRefused, NotSent
 from oauthbroker.flowtools.running.walk import Walk
-from oauthbroker.flowtools.spec import Node
+from oauthbroker.flowtools.specification.failures import FlowFailed
+from oauthbroker.flowtools.specification.spec import Node
 
 _ATTEMPTS: Final = 3
 _SECONDS: Final = 30.0

@@ -21,7 +21,6 @@ from oauthbroker import (
     TurnAuth,
     decode_json,
 )
-from oauthbroker.flowtools.json_faults import json_fault
 from oauthbroker.flowtools.running.ports import (
     AGENT,
     ASK_SECONDS,
@@ -31,6 +30,7 @@ from oauthbroker.flowtools.running.ports import (
     EffectRefused,
     NotSent,
 )
+from oauthbroker.flowtools.specification.json_faults import json_fault
 
 if TYPE_CHECKING:
     from oauthbroker import Broker

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oauthbroker import AuthorizationRequired
-from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.running.journal import FAILED, RunRecord
+from oauthbroker.flowtools.specification.failures import FlowFailed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

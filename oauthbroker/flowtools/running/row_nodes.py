@@ -8,11 +8,11 @@ from typing import Any
 
 from oauthbroker.flowtools.entities.definition import Entity, read_from
 from oauthbroker.flowtools.entities.rows import MOST_COMPOSITES, MOST_ROWS, Rows
-from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.running.effects import row_id
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import RunRecord
-from oauthbroker.flowtools.spec import Node, is_one
+from oauthbroker.flowtools.specification.failures import FlowFailed
+from oauthbroker.flowtools.specification.spec import Node, is_one
 
 Values = Mapping[str, Any]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from oauthbroker.flowtools.failures import FlowFailed
-from oauthbroker.flowtools.spec import url_slots
+from oauthbroker.flowtools.specification.failures import FlowFailed
+from oauthbroker.flowtools.specification.spec import url_slots
 
 _SEGMENT = re.compile(r"(?!\.*$)[^/\\%?#;]{1,256}")
 

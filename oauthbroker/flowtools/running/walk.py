@@ -17,7 +17,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from oauthbroker.flowtools.entities.database import Database, iso
 from oauthbroker.flowtools.entities.definition import Entity
 from oauthbroker.flowtools.entities.rows import Rows
-from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.running import lifecycle
 from oauthbroker.flowtools.running.approvals import approved
 from oauthbroker.flowtools.running.charges import unrefunded
@@ -42,7 +41,8 @@ from oauthbroker.flowtools.running.policing import Facts, judge_policies
 from oauthbroker.flowtools.running.ports import ASK_SECONDS, AnswerLost, ConsentNeeded, Effect, EffectRefused, NotSent
 from oauthbroker.flowtools.running.row_nodes import change_rows, create_row, named_rows, read_rows
 from oauthbroker.flowtools.running.tries import Tries
-from oauthbroker.flowtools.spec import EXTERNAL, Node, lower_camel, read_name
+from oauthbroker.flowtools.specification.failures import FlowFailed
+from oauthbroker.flowtools.specification.spec import EXTERNAL, Node, lower_camel, read_name
 
 
 class EffectUnknown(Exception):

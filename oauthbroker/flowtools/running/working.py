@@ -13,7 +13,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.definition import Entity
-from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.running import approvals, journal, lifecycle
 from oauthbroker.flowtools.running.charges import frees_key
 from oauthbroker.flowtools.running.checks import normalised
@@ -36,6 +35,7 @@ from oauthbroker.flowtools.running.refunds import owed_notes, refund
 from oauthbroker.flowtools.running.result import RunResult, told
 from oauthbroker.flowtools.running.tries import Tries, is_away, is_contention
 from oauthbroker.flowtools.running.walk import EffectUnknown, Walk
+from oauthbroker.flowtools.specification.failures import FlowFailed
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 FlowOf = Callable[[RunRecord], ReadyFlow | None]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from oauthbroker import BrokerError, Code, PublicWeb, SystemClock
-from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.serving.jwt_callers import JwtCallers, actor_of
 from oauthbroker.flowtools.serving.kinds import FlowIdentitySpec, FlowServiceSpec
+from oauthbroker.flowtools.specification.failures import Actor
 
 if TYPE_CHECKING:
     from starlette.requests import Request

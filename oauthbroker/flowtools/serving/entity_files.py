@@ -7,7 +7,7 @@ from pathlib import Path
 
 from oauthbroker import BrokerError
 from oauthbroker.flowtools.entities.definition import Entity, load_entity
-from oauthbroker.flowtools.given_files import given_files, read_given
+from oauthbroker.flowtools.specification.given_files import given_files, read_given
 
 
 def entities_in(paths: Iterable[Path]) -> list[Entity]:

@@ -15,15 +15,15 @@ from typing import Any, Final, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from oauthbroker import BrokerError, Code, RoomPage, RoomPages, RoomView, RoomVisit
-from oauthbroker.flowtools.acknowledgements import finding_key
-from oauthbroker.flowtools.drawing import draw
-from oauthbroker.flowtools.graph import graph_of, order
+from oauthbroker.flowtools.deployment.versions import DeployedFlow
+from oauthbroker.flowtools.risk.acknowledgements import finding_key
+from oauthbroker.flowtools.risk.drawing import draw
+from oauthbroker.flowtools.risk.graph import graph_of, order
 from oauthbroker.flowtools.running import journal
 from oauthbroker.flowtools.running.overview import STATES, RunDetail, RunLine, run_detail, run_lines
 from oauthbroker.flowtools.serving.service import FlowService
-from oauthbroker.flowtools.source import FlowRefused
-from oauthbroker.flowtools.spec import FlowTool
-from oauthbroker.flowtools.versions import DeployedFlow
+from oauthbroker.flowtools.specification.source import FlowRefused
+from oauthbroker.flowtools.specification.spec import FlowTool
 
 PAGES: Final = Path(__file__).parents[1] / "pages"
 LINES: Final = 50

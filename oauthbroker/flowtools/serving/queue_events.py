@@ -12,9 +12,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker import BrokerError, RoomFinding
-from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.serving.service import FlowService, event_key
+from oauthbroker.flowtools.specification.failures import FlowFailed
 
 if TYPE_CHECKING:
     from oauthbroker import Broker

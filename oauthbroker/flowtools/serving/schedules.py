@@ -19,13 +19,13 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from oauthbroker import BrokerError
 from oauthbroker.flowtools.entities.database import Database, is_lost_race, iso
-from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import META, RunRecord
 from oauthbroker.flowtools.serving.service import FlowService, event_key
-from oauthbroker.flowtools.spec import FlowTool
-from oauthbroker.flowtools.triggers import Trigger
+from oauthbroker.flowtools.specification.failures import FlowFailed
+from oauthbroker.flowtools.specification.spec import FlowTool
+from oauthbroker.flowtools.specification.triggers import Trigger
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 SCHEDULE_SECONDS: Final = 5.0  # between two looks

@@ -17,9 +17,9 @@ from typing import Any, Final, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from oauthbroker import BrokerError, Code, RoomFinding, RoomResource, SystemClock
+from oauthbroker.flowtools.deployment.versions import FlowVersions, same_route, same_secret
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.tables import apply
-from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.erasing import expire
 from oauthbroker.flowtools.running.flow import ReadyFlow
@@ -30,8 +30,8 @@ from oauthbroker.flowtools.serving.callers import identity
 from oauthbroker.flowtools.serving.data import database_url
 from oauthbroker.flowtools.serving.entity_files import entities_in
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
-from oauthbroker.flowtools.source import FlowRefused, printable
-from oauthbroker.flowtools.versions import FlowVersions, same_route, same_secret
+from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.flowtools.specification.source import FlowRefused, printable
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 THREADS: Final = 12  # of runs; the pool of connections has 15

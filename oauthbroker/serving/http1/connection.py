@@ -20,9 +20,9 @@ from oauthbroker.serving.http1.head_parser import CHUNKS, HEAD_LIMIT, Malformed,
 from oauthbroker.serving.http1.known_heads import KnownHeads
 from oauthbroker.serving.http1.lingering import PartingTransport
 from oauthbroker.serving.listeners import peer_uid
-from oauthbroker.web.access_log import uvicorn_options
 from oauthbroker.web.app import warm_tokens_of
-from oauthbroker.web.request_limits import PEER, PROBES
+from oauthbroker.web.gate.request_limits import PEER, PROBES
+from oauthbroker.web.middleware.access_log import uvicorn_options
 
 IDLE_SECONDS = 5  # between two requests of one connection
 LINGERING = 64  # refused connections that still get an answer; further ones are closed at once

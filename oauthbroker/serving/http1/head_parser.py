@@ -13,7 +13,7 @@ from functools import cache
 from http import HTTPStatus
 
 from oauthbroker.core.errors import BrokerError, Code, Locale
-from oauthbroker.web.error_responses import problem
+from oauthbroker.web.gate.error_responses import problem
 
 HEAD_LIMIT = 48 * 1024  # bytes of a request line and its headers: twice the longest target
 MOST_HEADERS = 100

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from oauthbroker.store.file.checked_files import close
-from oauthbroker.store.file.system_calls import Fs
-from oauthbroker.store.seal import HEADER
+from oauthbroker.store.format.seal import HEADER
+from oauthbroker.store.posix.checked_files import close
+from oauthbroker.store.posix.system_calls import Fs
 
 _STEPS = (1_000_000_000, 100_000_000)  # nanoseconds; file systems with coarse times round to these
 _FINE = 10_000_000  # elsewhere file times move with the kernel's clock, in steps of up to 10 ms

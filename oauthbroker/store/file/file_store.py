@@ -12,18 +12,18 @@ from pathlib import Path
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Bell
-from oauthbroker.store.entry_names import check_key, check_kinds, check_tags, is_name
-from oauthbroker.store.file.atomic_files import remove_left
 from oauthbroker.store.file.cache_stamp import Stamp
-from oauthbroker.store.file.folders import open_folders
 from oauthbroker.store.file.locked_writes import Writer
 from oauthbroker.store.file.locks import Locks
 from oauthbroker.store.file.sealed_files import DAMAGED, SealedFiles
-from oauthbroker.store.file.system_calls import Fs, failure
 from oauthbroker.store.file.versioned_entries import EntryFiles, Taken
-from oauthbroker.store.keyring import Keyring
-from oauthbroker.store.live_keyring import LiveKeyring
-from oauthbroker.store.port import Damage, Entry, Key, Lease, Reservation, Tag, log_damage
+from oauthbroker.store.format.entry_names import check_key, check_kinds, check_tags, is_name
+from oauthbroker.store.format.port import Damage, Entry, Key, Lease, Reservation, Tag, log_damage
+from oauthbroker.store.keys.keyring import Keyring
+from oauthbroker.store.keys.live_keyring import LiveKeyring
+from oauthbroker.store.posix.atomic_files import remove_left
+from oauthbroker.store.posix.folders import open_folders
+from oauthbroker.store.posix.system_calls import Fs, failure
 
 _BREATH = 64  # entries that a scan reads before it yields to other tasks
 

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from oauthbroker.core.lifecycle import seconds_to_wait, to_its_end
 from oauthbroker.store.file.locks import HeldLock, Locks
-from oauthbroker.store.file.system_calls import at_border
 from oauthbroker.store.file.versioned_entries import EntryFiles, Prepared
-from oauthbroker.store.port import Entry, Key, Tag
+from oauthbroker.store.format.port import Entry, Key, Tag
+from oauthbroker.store.posix.system_calls import at_border
 
 T = TypeVar("T")
 

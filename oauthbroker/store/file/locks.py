@@ -17,8 +17,8 @@ from functools import cache
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import note_held, seconds_to_wait
-from oauthbroker.store.file.checked_files import check_file, close, quietly
-from oauthbroker.store.file.system_calls import Fs, at_border
+from oauthbroker.store.posix.checked_files import check_file, close, quietly
+from oauthbroker.store.posix.system_calls import Fs, at_border
 from oauthbroker.store.task_gates import TaskGates
 
 _SHORT, _LONG = 0.005, 0.05  # seconds between two tries, first and longest; an unfair lock needs short pauses

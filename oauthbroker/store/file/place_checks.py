@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from oauthbroker.store.file.system_calls import Fs
+from oauthbroker.store.posix.system_calls import Fs
 
 NETWORK = frozenset(
     {"9p", "afs", "ceph", "cifs", "davfs", "fuse.ceph", "fuse.gcsfuse", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs",

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from oauthbroker.core.clock import Clock
-from oauthbroker.store.file.checked_files import closing
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.folders import DATA, LOCKS
-from oauthbroker.store.file.system_calls import Fs, at_border
-from oauthbroker.store.keyring import Keyring
-from oauthbroker.store.port import Damage
+from oauthbroker.store.format.port import Damage
+from oauthbroker.store.keys.keyring import Keyring
+from oauthbroker.store.posix.checked_files import closing
+from oauthbroker.store.posix.folders import DATA, LOCKS
+from oauthbroker.store.posix.system_calls import Fs, at_border
 
 
 class ReadOnlyFs(Fs):

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.file.folders import Folders, living_marks
 from oauthbroker.store.file.locked_writes import Writer
-from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.file.versioned_entries import EntryFiles
-from oauthbroker.store.live_keyring import LiveKeyring
-from oauthbroker.store.port import Conflict, Key
-from oauthbroker.store.seal import UNOPENED
+from oauthbroker.store.format.port import Conflict, Key
+from oauthbroker.store.format.seal import UNOPENED
+from oauthbroker.store.keys.live_keyring import LiveKeyring
+from oauthbroker.store.posix.folders import Folders, living_marks
+from oauthbroker.store.posix.system_calls import Fs
 
 DAMAGED = UNOPENED | {Code.STORE_PERMISSIONS}
 

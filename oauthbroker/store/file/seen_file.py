@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from oauthbroker.store.file.atomic_files import create_whole
-from oauthbroker.store.file.checked_files import closing, read_file
-from oauthbroker.store.file.system_calls import Fs, at_border
+from oauthbroker.store.posix.atomic_files import create_whole
+from oauthbroker.store.posix.checked_files import closing, read_file
+from oauthbroker.store.posix.system_calls import Fs, at_border
 
 NAME: Final = "audit.seen"
 _MOST_BYTES: Final = 4096

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from oauthbroker.store.file.cache_stamp import FolderSyncs
-from oauthbroker.store.file.checked_files import close, closing, own_folder
-from oauthbroker.store.file.system_calls import Fs
-from oauthbroker.store.port import Key, Tag
+from oauthbroker.store.format.port import Key, Tag
+from oauthbroker.store.posix.checked_files import close, closing, own_folder
+from oauthbroker.store.posix.system_calls import Fs
 
 
 class TagFiles:

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from functools import partial
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.entry_names import fingerprint
-from oauthbroker.store.file.atomic_files import create_whole, drop_temp, new_temp, write_file
 from oauthbroker.store.file.cache_stamp import FolderSyncs, Stamp
-from oauthbroker.store.file.checked_files import close, read_file
-from oauthbroker.store.file.folders import Folders
 from oauthbroker.store.file.group_commit import GroupCommit
 from oauthbroker.store.file.locks import HeldLock
-from oauthbroker.store.file.system_calls import Fs
 from oauthbroker.store.file.tags import TagFiles
-from oauthbroker.store.keyring_file import read_keyring_in
-from oauthbroker.store.live_keyring import LiveKeyring
-from oauthbroker.store.port import Conflict, Entry, Key, Reservation, Tag
-from oauthbroker.store.seal import HEADER, KID, MAGIC, MAX_RECORD, UNOPENED, record_size
+from oauthbroker.store.format.entry_names import fingerprint
+from oauthbroker.store.format.port import Conflict, Entry, Key, Reservation, Tag
+from oauthbroker.store.format.seal import HEADER, KID, MAGIC, MAX_RECORD, UNOPENED, record_size
+from oauthbroker.store.keys.keyring_file import read_keyring_in
+from oauthbroker.store.keys.live_keyring import LiveKeyring
+from oauthbroker.store.posix.atomic_files import create_whole, drop_temp, new_temp, write_file
+from oauthbroker.store.posix.checked_files import close, read_file
+from oauthbroker.store.posix.folders import Folders
+from oauthbroker.store.posix.system_calls import Fs
 
 _MOST_ASIDE = 256  # damaged copies that are kept, so that a repeated fault does not fill the disk
 

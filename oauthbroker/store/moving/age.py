@@ -12,10 +12,10 @@ import pyrage
 
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import Refused
-from oauthbroker.store.file.atomic_files import collect_temps, replacing
-from oauthbroker.store.file.checked_files import closing, read_file
-from oauthbroker.store.file.system_calls import Fs, at_border
 from oauthbroker.store.moving.archive import DAMAGED, ArchiveReader
+from oauthbroker.store.posix.atomic_files import collect_temps, replacing
+from oauthbroker.store.posix.checked_files import closing, read_file
+from oauthbroker.store.posix.system_calls import Fs, at_border
 
 _MOST_IDENTITIES: Final = 64 * 1024
 _WRONG: Final = "No identity of that file opens the archive, or the beginning of the archive is damaged."

@@ -17,11 +17,11 @@ from typing import Any, Final
 from oauthbroker.core.clock import Clock, to_iso
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
-from oauthbroker.store.entry_names import is_name
-from oauthbroker.store.keyring import Keyring
-from oauthbroker.store.move_mark import MoveMark, MoveState
+from oauthbroker.store.format.entry_names import is_name
+from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.moving.copying import CopiedKind, bytes_of, opens, place_of
 from oauthbroker.store.moving.raw import PAGE, RawRecord, RawStore, pages_of
+from oauthbroker.store.posix.move_mark import MoveMark, MoveState
 
 FORMAT: Final = "oab-archive-1"
 _LAST_KINDS: Final = ("queues", "events")  # an event that moves meanwhile comes twice rather than never

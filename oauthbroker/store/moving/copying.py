@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 
 from oauthbroker.core.clock import Clock, to_iso
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.entry_names import length_prefixed
-from oauthbroker.store.keyring import Keyring
-from oauthbroker.store.keyring_document import store_id_of
-from oauthbroker.store.move_mark import MoveMark, MoveState
+from oauthbroker.store.format.entry_names import length_prefixed
+from oauthbroker.store.keys.keyring import Keyring
+from oauthbroker.store.keys.keyring_document import store_id_of
 from oauthbroker.store.moving.raw import LAST, PAGE, RawRecord, RawStore
+from oauthbroker.store.posix.move_mark import MoveMark, MoveState
 
 _UNDER_WAY = (MoveState.CLOSING, MoveState.CLOSED)
 

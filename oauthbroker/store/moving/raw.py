@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
-from oauthbroker.store.move_mark import MoveMark
+from oauthbroker.store.posix.move_mark import MoveMark
 
 LAST: Final = "g"  # behind every name, which is hexadecimal
 PAGE: Final = 256  # records that are read and written at a time

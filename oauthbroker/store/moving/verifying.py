@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.moving.copying import CopiedKind, body_of, bytes_of, place_of
 from oauthbroker.store.moving.raw import RawRecord, RawStore, pages_of
 

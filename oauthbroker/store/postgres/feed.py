@@ -18,7 +18,7 @@ import psycopg
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.secret import Secret
-from oauthbroker.store.port import FEED_SECONDS, Entry, Key
+from oauthbroker.store.format.port import FEED_SECONDS, Entry, Key
 from oauthbroker.store.postgres.pools import TERMS
 
 BEAT_SECONDS: Final = 1.0

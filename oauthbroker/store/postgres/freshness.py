@@ -11,7 +11,7 @@ from typing import Final
 from oauthbroker.core.bounded_cache import Bounded
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.port import Entry, Key
+from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.feed import KNOWN, Feed
 from oauthbroker.store.postgres.freshness_checks import FreshnessChecks

@@ -8,7 +8,7 @@ from typing import Any, Final
 import psycopg
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.move_mark import MoveMark, MoveState
+from oauthbroker.store.posix.move_mark import MoveMark, MoveState
 
 SCHEMAS: Final[Mapping[MoveState | None, str]] = {
     None: "oauthbroker",

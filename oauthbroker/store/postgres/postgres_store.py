@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Bell, on_thread, to_its_end
-from oauthbroker.store.entry_names import check_key, check_kinds, check_tags
-from oauthbroker.store.keyring import Keyring
-from oauthbroker.store.live_keyring import LiveKeyring
-from oauthbroker.store.port import Conflict, Damage, Entry, Key, Lease, Leases, Reservation, Tag, log_damage
+from oauthbroker.store.format.entry_names import check_key, check_kinds, check_tags
+from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Lease, Leases, Reservation, Tag, log_damage
+from oauthbroker.store.format.seal import MAX_BODY, UNOPENED
+from oauthbroker.store.keys.keyring import Keyring
+from oauthbroker.store.keys.live_keyring import LiveKeyring
 from oauthbroker.store.postgres import entry_statements as statements
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.contact import LEASE_SECONDS, Contact
@@ -22,7 +23,6 @@ from oauthbroker.store.postgres.freshness import Freshness
 from oauthbroker.store.postgres.leases import LeaseRows
 from oauthbroker.store.postgres.sealed_rows import SealedRows
 from oauthbroker.store.postgres.timeline import Timeline
-from oauthbroker.store.seal import MAX_BODY, UNOPENED
 
 _PAGE: Final = 64  # entries that a scan reads at a time
 _MOST_ASIDE: Final = 256

@@ -16,14 +16,14 @@ from psycopg import sql
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.store.keyring_document import readable_epoch
-from oauthbroker.store.move_mark import MoveMark
+from oauthbroker.store.format.seal import generation_of
+from oauthbroker.store.keys.keyring_document import readable_epoch
 from oauthbroker.store.moving.raw import LAST, RawRecord
+from oauthbroker.store.posix.move_mark import MoveMark
 from oauthbroker.store.postgres.connection_pool import failure
 from oauthbroker.store.postgres.moved import SCHEMAS, mark_of
 from oauthbroker.store.postgres.pools import TERMS
 from oauthbroker.store.postgres.schema import check_server, migrate
-from oauthbroker.store.seal import generation_of
 
 _ONE_AT_A_TIME: Final = 0x6F61756D  # the key of the lock that a command holds for its connection
 _EVENTS: Final = "events"

@@ -15,8 +15,8 @@ import psycopg
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.store.keyring import KeyProvider, Keyring
-from oauthbroker.store.keyring_home import KeyringHome
+from oauthbroker.store.keys.keyring import KeyProvider, Keyring
+from oauthbroker.store.keys.keyring_home import KeyringHome
 from oauthbroker.store.postgres.connection_pool import failure
 from oauthbroker.store.postgres.moved import mark_of
 from oauthbroker.store.postgres.pools import TERMS

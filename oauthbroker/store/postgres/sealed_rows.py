@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import Final
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.live_keyring import LiveKeyring
-from oauthbroker.store.port import Key
+from oauthbroker.store.format.port import Key
+from oauthbroker.store.keys.live_keyring import LiveKeyring
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 
 PROCESS_SECONDS: Final = 60.0  # that a process counts as alive after its last report

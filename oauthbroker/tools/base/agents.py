@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from oauthbroker.tools.context import AgentRuntime, Json, ToolContext
-from oauthbroker.tools.failures import ToolFailure
+from oauthbroker.tools.calling.context import AgentRuntime, Json, ToolContext
+from oauthbroker.tools.types.failures import ToolFailure
 
 DEFAULT_SECONDS: Final = 60.0
 

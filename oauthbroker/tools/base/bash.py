@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from oauthbroker.tools.base.confined_files import confined, opened_file
-from oauthbroker.tools.context import Json, ToolContext
-from oauthbroker.tools.failures import ToolCode, ToolFailure
+from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.isolation.containment import MIB, CallLimits, Containment
-from oauthbroker.tools.results import TRUNCATED
+from oauthbroker.tools.types.failures import ToolCode, ToolFailure
+from oauthbroker.tools.types.results import TRUNCATED
 
 SHELL: Final = "/bin/sh"
 LIMITS: Final = CallLimits(seconds=120, cpu_seconds=120, memory=4096 * MIB, open_files=1024, output=100_000)

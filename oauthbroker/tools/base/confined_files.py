@@ -10,8 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from oauthbroker.tools.context import ToolContext, changeset_folders
-from oauthbroker.tools.failures import ToolFailure
+from oauthbroker.tools.calling.context import ToolContext, changeset_folders
+from oauthbroker.tools.types.failures import ToolFailure
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from oauthbroker.tools.base.confined_files import Confined, confined, opened_file, replace_file
-from oauthbroker.tools.context import Json, ToolContext
-from oauthbroker.tools.failures import ToolFailure
+from oauthbroker.tools.calling.context import Json, ToolContext
+from oauthbroker.tools.types.failures import ToolFailure
 
 DEFAULT_BYTES: Final = 100_000
 MOST_BYTES: Final = 1_000_000

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from oauthbroker import BrokerError, Code, PublicWeb
-from oauthbroker.tools.context import Json, ToolContext
-from oauthbroker.tools.failures import ToolFailure
+from oauthbroker.tools.calling.context import Json, ToolContext
+from oauthbroker.tools.types.failures import ToolFailure
 
 MOST_BYTES: Final = 100_000
 SECONDS: Final = 30.0

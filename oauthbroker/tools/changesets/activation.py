@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from oauthbroker import Broker, BrokerError, RoomResources
-from oauthbroker.tools.audit_types import BundleActivated
 from oauthbroker.tools.changesets.allowed import AllowedFiles
+from oauthbroker.tools.changesets.audit_types import BundleActivated
 from oauthbroker.tools.changesets.changesets import FAILURES, Changesets, check_apart
 from oauthbroker.tools.changesets.revisions import Revision
 

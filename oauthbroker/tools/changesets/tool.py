@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from oauthbroker.tools.catalog import ToolCatalogItem, ToolSource
+from oauthbroker.tools.calling.context import Json, ToolContext, ToolHandler
+from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.changesets.allowed import AllowedFiles
 from oauthbroker.tools.changesets.changesets import Changesets, ref
-from oauthbroker.tools.context import Json, ToolContext, ToolHandler
-from oauthbroker.tools.names import SWARM_BUNDLE, ToolName
-from oauthbroker.tools.registry import Registry
+from oauthbroker.tools.types.catalog import ToolCatalogItem, ToolSource
+from oauthbroker.tools.types.names import SWARM_BUNDLE, ToolName
 
 MOST_MESSAGE: Final = 500
 CHANGESET_SECONDS: Final = 600.0  # of a call: a commit loads the whole bundle

@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from oauthbroker import BrokerError, RoomResource, RoomResources, read_resources
-from oauthbroker.tools.changesets.tool import register_exports
-from oauthbroker.tools.context import Json, ToolContext
-from oauthbroker.tools.loading import (
+from oauthbroker.tools.bundle.loading import (
     REFUSALS,
     Isolate,
     LibraryMissing,
@@ -29,9 +27,11 @@ from oauthbroker.tools.loading import (
     load_model,
     register_tools,
 )
-from oauthbroker.tools.model_port import Model, ScriptedModel
-from oauthbroker.tools.registry import Registry
-from oauthbroker.tools.spec import ToolResourceSpec
+from oauthbroker.tools.bundle.spec import ToolResourceSpec
+from oauthbroker.tools.calling.context import Json, ToolContext
+from oauthbroker.tools.calling.registry import Registry
+from oauthbroker.tools.changesets.tool import register_exports
+from oauthbroker.tools.models.port import Model, ScriptedModel
 
 _NO_KEY: Final = "no-key"  # a trial has no secrets
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker import ValueCounter
-from oauthbroker.tools.context import Json, ToolContext, changeset_folders
-from oauthbroker.tools.failures import ToolCode, ToolFailure, timed_out
+from oauthbroker.tools.calling.context import Json, ToolContext, changeset_folders
 from oauthbroker.tools.isolation.containment import Access, CallLimits, Containment
-from oauthbroker.tools.output_limits import VALUE
+from oauthbroker.tools.types.failures import ToolCode, ToolFailure, timed_out
+from oauthbroker.tools.types.output_limits import VALUE
 
 _UNIX: Final = "unix:"
 WORKER: Final = Path(__file__).with_name("worker.py")

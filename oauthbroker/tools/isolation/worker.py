@@ -21,8 +21,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 from oauthbroker import NotPlainJson, plain_json, type_name
-from oauthbroker.tools.foreign_values import cause_of, text_of
-from oauthbroker.tools.output_limits import VALUE
+from oauthbroker.tools.types.foreign_values import cause_of, text_of
+from oauthbroker.tools.types.output_limits import VALUE
 
 
 def main() -> NoReturn:
@@ -45,7 +45,9 @@ def _result(call: dict[str, Any]) -> Any:
     handler = _module(call["entry"]).handlers[call["export"]]
     context = SimpleNamespace(**call["context"], logger=logging.getLogger("tool"), runtime=None)
     context.workdir, context.message = Path(context.workdir), SimpleNamespace(**context.message)
-    if (runtime := sys.modules.get("oauthbroker.tools.context")) is not None:  # else no code of the tool asks for them
+    if (
+        runtime := sys.modules.get("oauthbroker.tools.calling.context")
+    ) is not None:  # else no code of the tool asks for them
         folders = [Path(each) for each in call["changesets"]]
         runtime.changeset_folders.set(lambda _ctx: folders)
     if inspect.iscoroutinefunction(handler):

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker import Broker, BrokerError
-from oauthbroker.tools.agent_event import FAILED, MESSAGE, REQUEST, ReplyTo, UnifiedEvent
-from oauthbroker.tools.journal import COMPLETED
+from oauthbroker.tools.calling.journal import COMPLETED
 from oauthbroker.tools.orchestration.instances import Instance, Instances, Outcome
 from oauthbroker.tools.orchestration.ipc import IpcRefused
 from oauthbroker.tools.orchestration.plan import SwarmPlan
+from oauthbroker.tools.types.agent_event import FAILED, MESSAGE, REQUEST, ReplyTo, UnifiedEvent
 
 REQUEST_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.5  # for turns that another orchestrator ends

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, BinaryIO, Final
 
-from oauthbroker.tools.call_life import CallLife, calling
-from oauthbroker.tools.names import shown_name
-from oauthbroker.tools.results import truncated
+from oauthbroker.tools.calling.call_life import CallLife, calling
+from oauthbroker.tools.types.names import shown_name
+from oauthbroker.tools.types.results import truncated
 
 MARK: Final = "\x1e"  # the record separator of ASCII
 PRINTED: Final = "printed"  # the source of a line that is no log record

@@ -10,14 +10,14 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker.tools.calls import ToolCalls
-from oauthbroker.tools.extension_api import InstanceValues
+from oauthbroker.tools.bundle.loading import Isolate, ModelConfig, load_agent, load_model
+from oauthbroker.tools.bundle.spec import ToolResourceSpec
+from oauthbroker.tools.calling.calls import ToolCalls
+from oauthbroker.tools.calling.registry import RegistrationRefused
 from oauthbroker.tools.isolation.containment import NO_SANDBOX, CallLimits, Containment, detect_containment
 from oauthbroker.tools.isolation.process_tool import LendsAccess, ProcessTool, no_access
-from oauthbroker.tools.loading import Isolate, ModelConfig, load_agent, load_model
-from oauthbroker.tools.registry import RegistrationRefused
-from oauthbroker.tools.spec import ToolResourceSpec
-from oauthbroker.tools.turn_loop import AgentParts
+from oauthbroker.tools.turns.extension_api import InstanceValues
+from oauthbroker.tools.turns.turn_loop import AgentParts
 
 LOG: Final = logging.getLogger("oauthbroker.tools.agent")
 

@@ -18,21 +18,21 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.client import OAuth
-from oauthbroker.tools.agent_event import UnifiedEvent
-from oauthbroker.tools.context import ToolContext
-from oauthbroker.tools.conversation import Conversation
-from oauthbroker.tools.entries import EntryRefused
-from oauthbroker.tools.extension_api import ExtensionFailed
+from oauthbroker.tools.bundle.entries import EntryRefused
+from oauthbroker.tools.calling.context import ToolContext
+from oauthbroker.tools.calling.registry import RegistrationRefused
+from oauthbroker.tools.extensions.pipeline import PipelineError, TurnResult
 from oauthbroker.tools.isolation.process_tool import TurnAccess
-from oauthbroker.tools.messages import Message
-from oauthbroker.tools.model_port import ModelFailed
+from oauthbroker.tools.models.port import ModelFailed
 from oauthbroker.tools.orchestration.agent_output import send_output
 from oauthbroker.tools.orchestration.agent_parts import parts_of
 from oauthbroker.tools.orchestration.ipc import MOST_LINE, OUTDATED, IpcRefused, Peer
 from oauthbroker.tools.orchestration.worker_host import IpcValues, WorkerHost, register_swarm_bundle
-from oauthbroker.tools.pipeline import PipelineError, TurnResult
-from oauthbroker.tools.registry import RegistrationRefused
-from oauthbroker.tools.turn_loop import AgentParts, ConfigurationChanged, TurnLoop, turn_id_of
+from oauthbroker.tools.turns.conversation import Conversation
+from oauthbroker.tools.turns.extension_api import ExtensionFailed
+from oauthbroker.tools.turns.turn_loop import AgentParts, ConfigurationChanged, TurnLoop, turn_id_of
+from oauthbroker.tools.types.agent_event import UnifiedEvent
+from oauthbroker.tools.types.messages import Message
 
 NOT_RUN = "E_TURN_NOT_RUN"
 

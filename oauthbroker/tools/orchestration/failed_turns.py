@@ -14,10 +14,10 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from oauthbroker import Broker, BrokerError
-from oauthbroker.tools.agent_event import FAILED, MESSAGE, REQUEST, UnifiedEvent, normalised
 from oauthbroker.tools.orchestration.agent_calls import addressed
 from oauthbroker.tools.orchestration.instances import Instance, Instances, Outcome
-from oauthbroker.tools.results import ToolError
+from oauthbroker.tools.types.agent_event import FAILED, MESSAGE, REQUEST, UnifiedEvent, normalised
+from oauthbroker.tools.types.results import ToolError
 
 DEAD: Final = "E_TURN_FAILED"
 REFUSED: Final = "E_TURN_REFUSED"

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from oauthbroker import type_name
-from oauthbroker.tools.agent_event import ANSWER
+from oauthbroker.tools.types.agent_event import ANSWER
 
 MOST_LINE: Final = 8 * 1024 * 1024  # of a message, for its writer and its reader
 TAKEN_BACK: Final = "ipc.takenBack"

@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from oauthbroker import Broker, BrokerError
-from oauthbroker.tools.agent_event import UnifiedEvent, normalised
+from oauthbroker.tools.calling.journal import COMPLETED, DurableJournal
 from oauthbroker.tools.changesets.activation import Activation
-from oauthbroker.tools.failures import ToolFailure
-from oauthbroker.tools.journal import COMPLETED, DurableJournal
 from oauthbroker.tools.orchestration.agent_calls import AgentCalls, CallingTurn
 from oauthbroker.tools.orchestration.agent_user import AgentUser, agents_containment
 from oauthbroker.tools.orchestration.bundle_changes import BundleChanges
@@ -28,6 +26,8 @@ from oauthbroker.tools.orchestration.instances import Instance, Instances, TurnL
 from oauthbroker.tools.orchestration.ipc import OUTDATED, IpcRefused, PeerGone
 from oauthbroker.tools.orchestration.plan import SwarmPlan, plans_from
 from oauthbroker.tools.orchestration.processes import Processes, ProcessSlot, StartFailed
+from oauthbroker.tools.types.agent_event import UnifiedEvent, normalised
+from oauthbroker.tools.types.failures import ToolFailure
 
 MOST_TURNS: Final = 64  # that run at once, those that wait for another agent not counted
 WAIT_SECONDS: Final = 5.0

@@ -10,12 +10,12 @@ from typing import Any
 
 from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
 from oauthbroker.client import OAuth, SyncOAuth
+from oauthbroker.tools.calling.context import AgentRuntime, Json, ToolContext, ToolHandler, changeset_folders
+from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.changesets.tool import register_exports
-from oauthbroker.tools.context import AgentRuntime, Json, ToolContext, ToolHandler, changeset_folders
-from oauthbroker.tools.failures import ToolFailure
 from oauthbroker.tools.orchestration.ipc import IpcRefused, Peer
-from oauthbroker.tools.registry import Registry
-from oauthbroker.tools.turn_loop import ConfigurationChanged
+from oauthbroker.tools.turns.turn_loop import ConfigurationChanged
+from oauthbroker.tools.types.failures import ToolFailure
 
 
 class IpcJournal:

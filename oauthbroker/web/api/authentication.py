@@ -16,10 +16,10 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Role, Settings, Who
 from oauthbroker.model.turn_token import PREFIX as TURN_PREFIX
 from oauthbroker.model.turn_token import TurnToken
-from oauthbroker.rooms.open_room import Authenticates
-from oauthbroker.web.access_log import note_known
-from oauthbroker.web.rate_limits import RequestLimits
-from oauthbroker.web.request_limits import PEER
+from oauthbroker.plugins.running_plugin import Authenticates
+from oauthbroker.web.gate.request_limits import PEER
+from oauthbroker.web.middleware.access_log import note_known
+from oauthbroker.web.middleware.rate_limits import RequestLimits
 
 
 @dataclass(frozen=True, slots=True)

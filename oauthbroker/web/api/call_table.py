@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from oauthbroker.core.errors import Code
 from oauthbroker.model.settings import Who
-from oauthbroker.rooms.open_room import Authenticates
+from oauthbroker.plugins.running_plugin import Authenticates
 from oauthbroker.web.api import handlers_events as events
 from oauthbroker.web.api import handlers_grants as grants
 from oauthbroker.web.api import handlers_sessions as sessions

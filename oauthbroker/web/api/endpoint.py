@@ -13,15 +13,15 @@ from starlette.responses import Response
 
 from oauthbroker.access.turn_token_cache import Guest
 from oauthbroker.core.errors import BrokerError, Code, Locale
-from oauthbroker.operations.services import Services
-from oauthbroker.web import error_responses
+from oauthbroker.services import Services
 from oauthbroker.web.api.authentication import Caller, Callers, known, known_to_room, may
 from oauthbroker.web.api.call_table import Operation
 from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.handler_call import ApiCall, note_refused
 from oauthbroker.web.api.request_models import NoParameters
 from oauthbroker.web.api.request_parsing import RequestInvalid, read_body, read_path, read_query
-from oauthbroker.web.rate_limits import RequestLimits
+from oauthbroker.web.gate import error_responses
+from oauthbroker.web.middleware.rate_limits import RequestLimits
 
 _NOTHING = NoParameters()
 

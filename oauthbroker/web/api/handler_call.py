@@ -13,10 +13,10 @@ from starlette.responses import Response
 from oauthbroker.access.turn_token_cache import Guest
 from oauthbroker.audit import CallMade, CallRefused
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.operations.services import Services
-from oauthbroker.web.access_log import route_template
+from oauthbroker.services import Services
 from oauthbroker.web.api.authentication import Caller, id_of
 from oauthbroker.web.api.fields import RequestModel
+from oauthbroker.web.middleware.access_log import route_template
 
 B = TypeVar("B", bound=RequestModel)
 Q = TypeVar("Q", bound=RequestModel)

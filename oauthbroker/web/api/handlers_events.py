@@ -8,7 +8,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.web.api.handler_call import AnyCall, ApiCall, nothing, reply
 from oauthbroker.web.api.request_models import AgentPath, EventPath, EventsQuery, NoParameters, Settle
 from oauthbroker.web.api.streaming import STREAM, EventStream, OneEvent, lease_for, watching
-from oauthbroker.web.request_limits import may_take_long
+from oauthbroker.web.gate.request_limits import may_take_long
 
 SettleCall = ApiCall[Settle, NoParameters, EventPath]
 LetterCall = ApiCall[NoParameters, NoParameters, EventPath]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.grants.erasure import Erased
+from oauthbroker.grants.grant_pages import GrantFilter
 from oauthbroker.model.token_request import app_name
-from oauthbroker.operations.erasure import Erased
-from oauthbroker.operations.grant_pages import GrantFilter
 from oauthbroker.records import specification_form
 from oauthbroker.web.api.handler_call import ApiCall, reply
 from oauthbroker.web.api.request_models import EraseSubject, GrantPath, GrantsQuery, NoParameters

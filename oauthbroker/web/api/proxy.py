@@ -24,13 +24,13 @@ from oauthbroker.injection.headers import STATUS, Headers
 from oauthbroker.injection.injector import ForwardedAnswer
 from oauthbroker.model.provider_api import METHODS
 from oauthbroker.model.token_results import AuthorizationRequired
-from oauthbroker.operations.services import Services
-from oauthbroker.web import error_responses
+from oauthbroker.services import Services
 from oauthbroker.web.api.authentication import Callers, known
 from oauthbroker.web.api.handler_call import note_refused, reply
 from oauthbroker.web.api.proxied_body import ProxiedBody
-from oauthbroker.web.rate_limits import RequestLimits
-from oauthbroker.web.request_limits import PROXIED, may_take_long
+from oauthbroker.web.gate import error_responses
+from oauthbroker.web.gate.request_limits import PROXIED, may_take_long
+from oauthbroker.web.middleware.rate_limits import RequestLimits
 
 PATH = f"{PROXIED}{{app}}/{{host}}/{{path}}"
 ROUTE = PATH.replace("{path}", "{path:path}")

@@ -8,16 +8,16 @@ from functools import partial
 from starlette.routing import BaseRoute
 
 from oauthbroker.model.settings import Settings
-from oauthbroker.operations.services import Services
-from oauthbroker.rooms.open_room import RoomRoute
+from oauthbroker.plugins.running_plugin import RoomRoute
+from oauthbroker.services import Services
 from oauthbroker.web.api.authentication import Callers
 from oauthbroker.web.api.call_table import OPERATIONS, Operation
 from oauthbroker.web.api.endpoint import Endpoint
 from oauthbroker.web.api.openapi import DOCUMENT
+from oauthbroker.web.api.plugin_routes import METADATA, operations_of
 from oauthbroker.web.api.proxy import ROUTE, ProxyEndpoint
-from oauthbroker.web.api.room_routes import METADATA, operations_of
-from oauthbroker.web.form_routes import OwnMethods
-from oauthbroker.web.rate_limits import RequestLimits
+from oauthbroker.web.html.form_routes import OwnMethods
+from oauthbroker.web.middleware.rate_limits import RequestLimits
 
 
 class ApiRoutes:

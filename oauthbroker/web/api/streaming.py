@@ -23,9 +23,9 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import to_its_end
 from oauthbroker.events.port import EventLease
 from oauthbroker.events.waits import POLL_SECONDS
-from oauthbroker.operations.services import Services
-from oauthbroker.web.access_log import note_refusal
+from oauthbroker.services import Services
 from oauthbroker.web.api.handler_call import Still, encoded
+from oauthbroker.web.middleware.access_log import note_refusal
 
 HEARTBEAT_SECONDS = 15.0
 MOST_UNSETTLED = 16

@@ -17,15 +17,15 @@ from oauthbroker.core.strict_json import decode_object
 from oauthbroker.model.token_request import app_name
 from oauthbroker.model.token_results import Ready
 from oauthbroker.tokens.token_issuer import TokenIssuer
-from oauthbroker.web.access_log import RequestLog
 from oauthbroker.web.api.authentication import TURN_BEARER, bearer_of
 from oauthbroker.web.api.handler_call import encoded
 from oauthbroker.web.api.handlers_tokens import ref_of
 from oauthbroker.web.api.request_models import TokenRequest
 from oauthbroker.web.api.request_parsing import is_json, judged
-from oauthbroker.web.rate_limits import RequestLimits
-from oauthbroker.web.request_limits import is_ours
-from oauthbroker.web.security_headers import raw_security_headers
+from oauthbroker.web.gate.request_limits import is_ours
+from oauthbroker.web.middleware.access_log import RequestLog
+from oauthbroker.web.middleware.rate_limits import RequestLimits
+from oauthbroker.web.middleware.security_headers import raw_security_headers
 
 ROUTE = "/v1/tokens"
 LONGEST_BODY = 2048

@@ -14,7 +14,7 @@ from oauthbroker.broker import Broker
 from oauthbroker.client import Options, Runtime, SessionOutcome, SyncRuntime, TokenResult, Turn
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import ToolAuth
-from oauthbroker.web.access_log import uvicorn_options
+from oauthbroker.web.middleware.access_log import uvicorn_options
 
 Way = Literal["embedded", "async", "sync"]
 WAYS: list[Way] = ["embedded", "async", "sync"]

@@ -21,7 +21,7 @@ from oauthbroker.model.settings import ApiSocket, Settings, SocketCaller
 from oauthbroker.model.turn_token import narrow
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.web.api.call_table import OPERATIONS, Operation
-from oauthbroker.web.request_limits import PEER
+from oauthbroker.web.gate.request_limits import PEER
 from tests.kit.running_broker import BASE, Harness, public, running, user_app
 from tests.story.api.kit import ANSWERS, BODIES, TOOLS, Answer, Caller, Callers, a_turn, admits, path_of
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from oauthbroker.web.access_log import uvicorn_options
+from oauthbroker.web.middleware.access_log import uvicorn_options
 from tests.e2e.served import free_port
 from tests.kit.queues import queued
 from tests.kit.running_broker import BASE, Harness

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from oauthbroker.store.port import Entry
+from oauthbroker.store.format.port import Entry
 from tests.kit.running_broker import Harness
 from tests.story.api.kit import Callers
 

@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker.audit.formatting import line_of
 from oauthbroker.records import grant_id
-from oauthbroker.store.port import Entry
+from oauthbroker.store.format.port import Entry
 from tests.kit.running_broker import ALICE, TEAM, Harness, turn
 from tests.story.api.kit import Callers, checked
 

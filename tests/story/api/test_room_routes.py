@@ -12,10 +12,10 @@ import pytest
 
 from oauthbroker.audit import AuditEntry, CallMade, CallRefused
 from oauthbroker.core.errors import Code
-from oauthbroker.model.room_resources import RoomResources
+from oauthbroker.model.plugin_resources import RoomResources
 from oauthbroker.model.settings import ApiSocket, Limits, Settings
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
-from oauthbroker.web.security_headers import security_headers
+from oauthbroker.web.middleware.security_headers import security_headers
 from tests.kit.room_package import install
 from tests.kit.running_broker import BASE, Harness, running, user_app
 from tests.story.api.kit import TOOLS, Answer, Callers

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.port import Entry, Key
+from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, BOB, Harness, turn
 from tests.story import binding_kit

@@ -31,7 +31,7 @@ from oauthbroker.observability.metrics import Metric
 from oauthbroker.serving.http1 import known_heads, warm_connection
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.tokens.issuance import Issuance
-from oauthbroker.web.access_log import RequestLog
+from oauthbroker.web.middleware.access_log import RequestLog
 from tests.kit.default_store import vouches
 from tests.kit.running_broker import ALICE, Harness, global_app, running, user_app
 from tests.kit.wire import SECONDS, Line, a_listener

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.protocol import name_lookups as module
-from oauthbroker.protocol.name_lookups import MOST, MOST_FOR_ONE, Lookups, NoAddress
+from oauthbroker.protocol.network import name_lookups as module
+from oauthbroker.protocol.network.name_lookups import MOST, MOST_FOR_ONE, Lookups, NoAddress
 from tests.kit.waiting import until
 
 pytestmark = pytest.mark.case("55")

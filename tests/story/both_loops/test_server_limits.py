@@ -14,8 +14,8 @@ import pytest
 from oauthbroker.serving.connection_seats import SPARE
 from oauthbroker.serving.http1.connection import LINGERING
 from oauthbroker.serving.http1.head_parser import HEAD_LIMIT, MOST_HEADERS
-from oauthbroker.web.request_limits import BODY_LIMIT
-from oauthbroker.web.security_headers import security_headers
+from oauthbroker.web.gate.request_limits import BODY_LIMIT
+from oauthbroker.web.middleware.security_headers import security_headers
 from tests.kit.forms import examples, is_long
 from tests.kit.raw_http import HOST, Said, Site, a_site, get
 from tests.kit.waiting import until

@@ -18,7 +18,7 @@ import pytest
 from oauthbroker.core.refused import Refused
 from oauthbroker.model.settings import ApiSocket, Settings
 from oauthbroker.serving.listeners import LONGEST_PATH, listen, listen_unix, open_doors
-from oauthbroker.web.request_limits import PEER
+from oauthbroker.web.gate.request_limits import PEER
 from tests.kit.cli import free_port
 from tests.kit.raw_http import a_site, get
 

@@ -21,11 +21,11 @@ import sqlalchemy as sa
 
 from oauthbroker.flowtools.entities import copying
 from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running import approvals, journal
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.ports import Effect, Ports
 from oauthbroker.flowtools.running.result import RunResult
+from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.testing import Canaries
 from tests.kit import postgres
 from tests.kit.cli import Desk, serving

@@ -143,7 +143,9 @@ def test_a_database_that_cannot_be_used_is_refused_in_a_sentence(desk: Desk, url
 def test_a_run_parks_with_status_75_and_a_link_and_goes_on_after_the_consent(
     desk: Desk, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oauthbroker.flowtools.spec.is_public_url", lambda _: True)  # the API is on loopback
+    monkeypatch.setattr(
+        "oauthbroker.flowtools.specification.spec.is_public_url", lambda _: True
+    )  # the API is on loopback
     desk.ready_to_serve(idp)
     config = Path("config/mail.yaml")
     host = idp.issuer
@@ -175,7 +177,7 @@ def test_the_service_of_a_configuration_brings_entities_and_adapters_of_packages
 
     point = metadata.EntryPoint("acme", "acme:shop", GROUPS["payments"])
     vars(point)["load"] = lambda: made
-    rooms = metadata.entry_points(group="oauthbroker.rooms")
+    rooms = metadata.entry_points(group="oauthbroker.plugins")
     monkeypatch.setattr(metadata, "entry_points", metadata.EntryPoints([*rooms, point]).select)
     monkeypatch.setenv("SHOP_SECRET", "canary-shop")
     desk.ready_to_serve(idp)

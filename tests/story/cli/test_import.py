@@ -22,8 +22,8 @@ from oauthbroker.core.clock import SystemClock, to_iso
 from oauthbroker.records import Grant
 from oauthbroker.repository.repository import KINDS, Repository
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.key_encryption_keys import FileKek
-from oauthbroker.store.keyring_home import KeyringFile
+from oauthbroker.store.keys.key_encryption_keys import FileKek
+from oauthbroker.store.keys.keyring_home import KeyringFile
 from oauthbroker.testing import Canaries, IdentityProvider
 from oauthbroker.testing.provider import FOREVER
 from tests.kit.cli import CLIENT_ID, MAIN, Desk, environment

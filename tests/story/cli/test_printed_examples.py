@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.rows import Rows
-from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import BROKER, Desk, Done, serving
 from tests.kit.flow_bundle import bundle, jwt

@@ -163,7 +163,7 @@ def test_a_key_in_the_environment_works_and_is_warned_of(ready: Desk):
 def test_a_crash_in_a_page_is_told_without_its_words(ready: Desk):
     secret = ready.canaries.mint("code").reveal()
     prelude = (
-        "import oauthbroker.web.readiness as app\n"
+        "import oauthbroker.web.gate.readiness as app\n"
         "sound = app.route\n"
         "def route(path, handler, method):\n"
         "    async def answer(request):\n"

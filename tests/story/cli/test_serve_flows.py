@@ -20,12 +20,12 @@ from oauthbroker import Turn, open_broker
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.definition import load_entity
 from oauthbroker.flowtools.entities.rows import Rows
-from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.journal import META
 from oauthbroker.flowtools.running.overview import RunLine, run_lines
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.running.tables import exist
 from oauthbroker.flowtools.serving.schedules import FIRED
+from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.testing.browser import Browser
 from oauthbroker.testing.story import connect_through
@@ -290,7 +290,9 @@ def test_a_schedule_fires_once_for_all_workers_and_again_for_none(flows: Flows) 
 @pytest.fixture
 def inbox(flows: Flows, idp: IdentityProvider, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A node that asks the API of the app. `inbox` is called by HTTP, and `polled` by a webhook, both for Alice."""
-    monkeypatch.setattr("oauthbroker.flowtools.spec.is_public_url", lambda _: True)  # the API is on loopback
+    monkeypatch.setattr(
+        "oauthbroker.flowtools.specification.spec.is_public_url", lambda _: True
+    )  # the API is on loopback
     with (flows.folder / "mail.yaml").open("a", encoding="utf-8") as app:
         app.write(f'  api: {{hosts: ["{idp.issuer}"], methods: [GET]}}\n')
     services = {"nightly": {"roles": ["staff"], "subjects": {"user": f"idp:user:{idp.account('alice').sub}"}}}

@@ -12,7 +12,7 @@ from oauthbroker.audit import AuditEntry, TurnEnded
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.formatting import rest_of
 from oauthbroker.audit.memory import AuditList, ListTrail
-from oauthbroker.audit.room_entry import RoomEntry, RoomTypes, is_of_room
+from oauthbroker.audit.plugin_entry import RoomEntry, RoomTypes, is_of_room
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from tests.kit.audit import AT, KEYS

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from oauthbroker.cli.column_widths import Layout
+from oauthbroker.cli.output.column_widths import Layout
 
 HEAD = ("grant", "app", "subject", "state", "scopes")
 LONG = "microsoft:user:11111111-2222-3333-4444-555555555555:66666666-7777-8888-9999-000000000000"

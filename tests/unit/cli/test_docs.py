@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from oauthbroker import cli
-from oauthbroker.cli.room_commands import room_commands
+from oauthbroker.cli.plugin_commands import room_commands
 
 REPOSITORY = Path(__file__).parents[3]
 PAGE = (REPOSITORY / "docs/cli.md").read_text("utf-8")

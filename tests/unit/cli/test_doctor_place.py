@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.cli.doctor_place import guarded, permissions
-from oauthbroker.operations.checkup.findings import Finding
+from oauthbroker.cli.doctor.place import guarded, permissions
+from oauthbroker.diagnostics.findings import Finding
 
 
 @pytest.mark.parametrize("mode, named", [(0o600, False), (0o640, False), (0o644, True)])

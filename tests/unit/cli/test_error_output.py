@@ -11,8 +11,8 @@ import pytest
 import typer
 
 from oauthbroker import cli
-from oauthbroker.cli.error_output import tell
-from oauthbroker.cli.tables import columns, shown
+from oauthbroker.cli.output.error_output import tell
+from oauthbroker.cli.output.tables import columns, shown
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused, described

@@ -13,7 +13,8 @@ import pytest
 import typer
 
 from oauthbroker import cli
-from oauthbroker.cli import json_output, run
+from oauthbroker.cli import run
+from oauthbroker.cli.output import json_output
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.refused import Refused
 from oauthbroker.testing import Canaries

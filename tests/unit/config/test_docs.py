@@ -9,11 +9,12 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from oauthbroker.config import files, load
-from oauthbroker.config.broker_spec import LimitsSpec
+from oauthbroker.config import load
 from oauthbroker.config.key_file import KEY_FILE_ENV
-from oauthbroker.config.resource_specs import SPECS, models_in
-from oauthbroker.config.yaml_reader import MAX_DEPTH, MAX_PARSED_DEPTH
+from oauthbroker.config.reading import files
+from oauthbroker.config.reading.yaml_reader import MAX_DEPTH, MAX_PARSED_DEPTH
+from oauthbroker.config.written.broker_spec import LimitsSpec
+from oauthbroker.config.written.resource_specs import SPECS, models_in
 from oauthbroker.model.apps import Binding
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.providers import presets

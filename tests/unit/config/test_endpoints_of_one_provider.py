@@ -16,14 +16,14 @@ import pytest
 import yaml
 
 from oauthbroker.config import ConfigRefused, load
-from oauthbroker.config.checks_api import api_of
-from oauthbroker.config.client_spec import ENDPOINT_NAMES
-from oauthbroker.config.preset_merge import Merged, merge
-from oauthbroker.config.problems import Problems
-from oauthbroker.config.resource_specs import OAuthAppSpec
-from oauthbroker.config.shape import Written
-from oauthbroker.config.unresolved_bundle import AppDraft
-from oauthbroker.config.yaml_reader import Document
+from oauthbroker.config.bundle.unresolved_bundle import AppDraft
+from oauthbroker.config.checks.api import api_of
+from oauthbroker.config.problems.problems import Problems
+from oauthbroker.config.reading.shape import Written
+from oauthbroker.config.reading.yaml_reader import Document
+from oauthbroker.config.values.preset_merge import Merged, merge
+from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
+from oauthbroker.config.written.resource_specs import OAuthAppSpec
 from oauthbroker.providers import Preset, presets
 from oauthbroker.providers.skeleton import app_yaml
 from tests.unit.config.bundles import write

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.config import load, resolve
-from oauthbroker.config.problems import ConfigRefused
+from oauthbroker.config.problems.problems import ConfigRefused
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.forwarders import Forwarder, Nats, Webhook
 from tests.unit.config.bundles import BROKER, CANARY, HEAD, edited, problems_in, unmarked, write

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oauthbroker.config import ConfigRefused, load
-from oauthbroker.config.shape import _words
+from oauthbroker.config.reading.shape import _words
 from tests.kit.forms import examples
 from tests.kit.rooms_installed import SAMPLE, on_path
 from tests.unit.config.bundles import APP, BROKER, CANARY, CONNECTOR, GLOBAL, TOOL, everything_said

@@ -383,7 +383,7 @@ def test_a_room_learns_the_folder_of_the_bundle(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_bundle_without_rooms_searches_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("oauthbroker.config.named_rooms.installed", lambda: pytest.fail("searched"))
+    monkeypatch.setattr("oauthbroker.config.plugins.named_plugins.installed", lambda: pytest.fail("searched"))
     assert {} == load(write(tmp_path, broker=BROKER, app=APP)).rooms
 
 

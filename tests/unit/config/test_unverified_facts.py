@@ -8,7 +8,7 @@ import pytest
 
 from oauthbroker import providers
 from oauthbroker.config import load
-from oauthbroker.config import preset_merge as merging
+from oauthbroker.config.values import preset_merge as merging
 from oauthbroker.providers import Preset
 from tests.unit.config.bundles import APP, HEAD, edited, write
 

@@ -13,10 +13,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oauthbroker.config import ConfigRefused, load, yaml_reader
-from oauthbroker.config.files import MAX_BYTES, MAX_FILES
-from oauthbroker.config.problems import Problems
-from oauthbroker.config.yaml_reader import AMBIGUOUS, MAX_DEPTH, MAX_PARSED_DEPTH, UNREADABLE, Document
+from oauthbroker.config import ConfigRefused, load
+from oauthbroker.config.problems.problems import Problems
+from oauthbroker.config.reading import yaml_reader
+from oauthbroker.config.reading.files import MAX_BYTES, MAX_FILES
+from oauthbroker.config.reading.yaml_reader import AMBIGUOUS, MAX_DEPTH, MAX_PARSED_DEPTH, UNREADABLE, Document
 from tests.unit.config.bundles import APP, CANARY, everything_said, refused, write
 
 

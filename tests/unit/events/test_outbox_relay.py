@@ -21,8 +21,8 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.repository.event_order import place
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.store.format.port import Entry, Key, Lease
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Lease
 from oauthbroker.testing import TestClock
 from tests.kit.forms import examples
 from tests.unit.records import kit

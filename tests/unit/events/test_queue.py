@@ -24,8 +24,8 @@ from oauthbroker.model.turn import ResumeTarget
 from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.records.event_queue import REMEMBERED, SEGMENT_ITEMS, Head, Item, Segment, Settled, newest
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.store.format.port import Entry, Key, Lease
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Lease
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_file_store
 from tests.kit.forms import examples

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.flowtools.spec import FlowTool, load_tool
+from oauthbroker.flowtools.specification.spec import FlowTool, load_tool
 
 EXAMPLES = Path(__file__).parent / "examples"
 CONFIGS: dict[str, dict[str, Any]] = {

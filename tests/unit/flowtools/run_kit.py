@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker.flowtools.entities.rows import Rows
-from oauthbroker.flowtools.failures import Actor
-from oauthbroker.flowtools.policies import Policy, load_policy
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import AUDIT, RUN
 from oauthbroker.flowtools.running.ports import Effect, Ports
-from oauthbroker.flowtools.spec import load_tool
+from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.flowtools.specification.policies import Policy, load_policy
+from oauthbroker.flowtools.specification.spec import load_tool
 from tests.unit.flowtools.entity_kit import ORDER, database_with, entity_of, sqlite_url
 from tests.unit.flowtools.kit import written
 

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from oauthbroker import BrokerError
-from oauthbroker.flowtools import commands
-from oauthbroker.flowtools.shapes import published_schema
+from oauthbroker.flowtools.cli import commands
+from oauthbroker.flowtools.specification.shapes import published_schema
 from tests.unit.flowtools.kit import EXAMPLES, chain, example, written
 
 POLICY = {"name": "p", "version": 1, "description": "", "type": "custom", "condition": "rows > 1", "action": "warn"}

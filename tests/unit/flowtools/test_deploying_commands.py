@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools import commands
+from oauthbroker.flowtools.cli import commands
 from tests.unit.flowtools.kit import EXAMPLES, example, written
 
 PAYMENT = EXAMPLES / "processPayment.json"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.flowtools.judging import judge
-from oauthbroker.flowtools.rules import findings
-from oauthbroker.flowtools.shapes import published_schema
-from oauthbroker.flowtools.spec import load_tool
+from oauthbroker.flowtools.risk.judging import judge
+from oauthbroker.flowtools.risk.rules import findings
+from oauthbroker.flowtools.specification.shapes import published_schema
+from oauthbroker.flowtools.specification.spec import load_tool
 from tests.unit.flowtools.kit import example, tool_of, written
 
 PRINTED = json.loads(example("printed-schemas.json"))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oauthbroker.flowtools.expression_text import ExpressionRefused
-from oauthbroker.flowtools.expressions import EvaluationFailed, Names, Scope
-from oauthbroker.flowtools.json_faults import json_fault, scalar_fault
+from oauthbroker.flowtools.specification.expression_text import ExpressionRefused
+from oauthbroker.flowtools.specification.expressions import EvaluationFailed, Names, Scope
+from oauthbroker.flowtools.specification.json_faults import json_fault, scalar_fault
 from tests.kit.forms import examples
 
 OPEN = Scope(Names(types={"d": "DYN", "l": "LIST", "t": "STRING"}))

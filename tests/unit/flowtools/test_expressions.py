@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from oauthbroker.flowtools.expression_text import ExpressionRefused
-from oauthbroker.flowtools.expressions import EvaluationFailed, Names, Scope, names_of_schema
+from oauthbroker.flowtools.specification.expression_text import ExpressionRefused
+from oauthbroker.flowtools.specification.expressions import EvaluationFailed, Names, Scope, names_of_schema
 
 SCHEMA = {
     "type": "object",

@@ -11,10 +11,10 @@ import networkx as nx
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from oauthbroker.flowtools.drawing import draw
-from oauthbroker.flowtools.judging import judge
-from oauthbroker.flowtools.rules import findings, risk_of
-from oauthbroker.flowtools.spec import FlowTool
+from oauthbroker.flowtools.risk.drawing import draw
+from oauthbroker.flowtools.risk.judging import judge
+from oauthbroker.flowtools.risk.rules import findings, risk_of
+from oauthbroker.flowtools.specification.spec import FlowTool
 from tests.unit.flowtools.kit import tool_of
 
 CALLS = {"payment", "email", "sms", "httpRequest"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.flowtools.rules import concurrency_of, findings, risk_of
-from oauthbroker.flowtools.spec import has_effect
+from oauthbroker.flowtools.risk.rules import concurrency_of, findings, risk_of
+from oauthbroker.flowtools.specification.spec import has_effect
 from tests.unit.flowtools.kit import chain, tool_of
 
 TX = ("transaction", {"action": "begin"})

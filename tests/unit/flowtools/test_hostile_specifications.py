@@ -9,13 +9,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from oauthbroker.flowtools.drawing import draw
-from oauthbroker.flowtools.failures import FlowFailed
-from oauthbroker.flowtools.judging import MOST_EXPRESSIONS, judge
-from oauthbroker.flowtools.rules import findings
+from oauthbroker.flowtools.risk.drawing import draw
+from oauthbroker.flowtools.risk.judging import MOST_EXPRESSIONS, judge
+from oauthbroker.flowtools.risk.rules import findings
 from oauthbroker.flowtools.running.values import address
-from oauthbroker.flowtools.source import MOST_BYTES, FlowRefused
-from oauthbroker.flowtools.spec import is_public_url, load_tool
+from oauthbroker.flowtools.specification.failures import FlowFailed
+from oauthbroker.flowtools.specification.source import MOST_BYTES, FlowRefused
+from oauthbroker.flowtools.specification.spec import is_public_url, load_tool
 from tests.unit.flowtools.kit import chain, tool_of, written
 from tests.unit.flowtools.run_kit import BEGIN, STAFF, world_in
 

@@ -14,11 +14,11 @@ import yaml
 from typer.testing import CliRunner
 
 from oauthbroker import Secret, check_config
-from oauthbroker.flowtools.commands import app
-from oauthbroker.flowtools.expression_text import FUNCTIONS
-from oauthbroker.flowtools.policies import FACTS, PRODUCT_POLICIES, load_policy
+from oauthbroker.flowtools.cli.commands import app
 from oauthbroker.flowtools.running.ports import AnswerLost, Effect, EffectRefused, NotSent
-from oauthbroker.flowtools.shapes import published_schema
+from oauthbroker.flowtools.specification.expression_text import FUNCTIONS
+from oauthbroker.flowtools.specification.policies import FACTS, PRODUCT_POLICIES, load_policy
+from oauthbroker.flowtools.specification.shapes import published_schema
 from oauthbroker.testing.flow_adapter_contract import CHARGE
 from tests.kit.docs import code_blocks, page_text
 from tests.unit.flowtools.entity_kit import sqlite_url

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.flowtools.judging import judge
-from oauthbroker.flowtools.policies import PRODUCT_POLICIES, check_condition, load_policy
-from oauthbroker.flowtools.source import FlowRefused
+from oauthbroker.flowtools.risk.judging import judge
+from oauthbroker.flowtools.specification.policies import PRODUCT_POLICIES, check_condition, load_policy
+from oauthbroker.flowtools.specification.source import FlowRefused
 from tests.unit.flowtools.kit import tool_of
 
 BUDGET: dict[str, Any] = {

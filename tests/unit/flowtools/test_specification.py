@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.flowtools.judging import judge
-from oauthbroker.flowtools.source import FlowRefused
-from oauthbroker.flowtools.spec import load_tool, refuse_changed
+from oauthbroker.flowtools.risk.judging import judge
+from oauthbroker.flowtools.specification.source import FlowRefused
+from oauthbroker.flowtools.specification.spec import load_tool, refuse_changed
 from tests.unit.flowtools.kit import tool_of, written
 
 ONE: tuple[dict[str, Any], list[tuple[str, ...]]] = ({"a": "transform"}, [])

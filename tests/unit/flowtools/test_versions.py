@@ -16,12 +16,12 @@ import pytest
 from filelock import FileLock
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools import kept_files
-from oauthbroker.flowtools.judging import judge
-from oauthbroker.flowtools.policies import load_policy
-from oauthbroker.flowtools.source import FlowRefused
-from oauthbroker.flowtools.spec import load_tool
-from oauthbroker.flowtools.versions import FlowVersions
+from oauthbroker.flowtools.deployment.versions import FlowVersions
+from oauthbroker.flowtools.risk import kept_files
+from oauthbroker.flowtools.risk.judging import judge
+from oauthbroker.flowtools.specification.policies import load_policy
+from oauthbroker.flowtools.specification.source import FlowRefused
+from oauthbroker.flowtools.specification.spec import load_tool
 from oauthbroker.testing import TestClock
 from tests.unit.flowtools.kit import example, written
 

@@ -13,7 +13,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.key_services.aws_kms import AwsKms
-from oauthbroker.store.keyring import Keyring
+from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.testing.key_provider_contract import KeyProviderContract
 
 REGION = "eu-central-1"

@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.key_services.installed import GROUP, installed_provider
-from oauthbroker.store.key_encryption_keys import EnvKek, FileKek, KeyProvider
+from oauthbroker.store.keys.key_encryption_keys import EnvKek, FileKek, KeyProvider
 from oauthbroker.testing.key_provider_contract import KeyProviderContract
 
 

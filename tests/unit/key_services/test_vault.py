@@ -10,8 +10,8 @@ import pytest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.key_services.vault import VaultTransit
-from oauthbroker.store.keyring import Keyring
-from oauthbroker.store.keyring_home import KeyringFile
+from oauthbroker.store.keys.keyring import Keyring
+from oauthbroker.store.keys.keyring_home import KeyringFile
 from oauthbroker.testing.key_provider_contract import KeyProviderContract, code_of
 from tests.kit.vault_stand_in import TOKEN, VaultStandIn, vault_stand_in
 

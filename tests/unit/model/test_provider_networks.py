@@ -17,7 +17,7 @@ from oauthbroker.config import ConfigRefused, load
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.provider_networks import ProviderNetworks
 from oauthbroker.protocol.messages import ProviderRequest
-from oauthbroker.protocol.transport import Transport, TransportFailed
+from oauthbroker.protocol.network.transport import Transport, TransportFailed
 from oauthbroker.testing.authority import Authority
 from tests.unit.config.bundles import APP, write
 from tests.unit.protocol.kit import RawServer, assert_clean, says
@@ -188,7 +188,7 @@ async def test_a_name_that_changes_its_mind_leads_to_where_we_looked(monkeypatch
         url = f"http://127.0.0.1:{server.port}/"
         answers = ["127.0.0.1"], ["127.0.0.2"]
         async with sending(monkeypatch, *answers, plain_http_loopback=True, reach=networks) as (send, resolver):
-            monkeypatch.setattr("oauthbroker.protocol.transport.Transport.check_url", lambda *_: None)
+            monkeypatch.setattr("oauthbroker.protocol.network.transport.Transport.check_url", lambda *_: None)
             assert 200 == await send(url.replace("127.0.0.1", "idp.example"))
             assert (1, 1) == (len(resolver.asked), server.connections)
             with pytest.raises(TransportFailed):

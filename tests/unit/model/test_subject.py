@@ -12,7 +12,7 @@ from oauthbroker import Turn, TurnAuth
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.subject import MAX_BYTES, is_subject, resolve_subject
 from oauthbroker.records import grant_id
-from oauthbroker.store.entry_names import entry_names
+from oauthbroker.store.format.entry_names import entry_names
 from tests.kit.samples import app_with, turn_with
 
 USER, GLOBAL = app_with(), app_with(subject_mode="global")

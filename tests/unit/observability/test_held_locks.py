@@ -12,7 +12,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Round
 from oauthbroker.observability.held_locks import LASTS_SECONDS, HeldLocks
 from oauthbroker.observability.logging import json_log
-from oauthbroker.store.port import Conflict
+from oauthbroker.store.format.port import Conflict
 from oauthbroker.testing import TestClock
 
 LOCKED = BrokerError(Code.STORE_LOCKED)

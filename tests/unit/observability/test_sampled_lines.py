@@ -15,7 +15,7 @@ from oauthbroker.observability.metrics import Metric, Metrics
 from oauthbroker.observability.sampled_lines import FEW, MOST_KINDS, SampledLines
 from oauthbroker.serving.connection_seats import Terms
 from oauthbroker.testing.clock import TestClock
-from oauthbroker.web.access_log import RequestLog
+from oauthbroker.web.middleware.access_log import RequestLog
 
 
 def lines(stream: io.StringIO) -> list[dict[str, object]]:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from oauthbroker.operations.cached_scan import SNAPSHOT_SECONDS, Snapshot
+from oauthbroker.grants.cached_scan import SNAPSHOT_SECONDS, Snapshot
 from oauthbroker.testing import TestClock
 
 

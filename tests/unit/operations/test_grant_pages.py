@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oauthbroker.operations.grant_pages import PAGE, GrantFilter, GrantPages
+from oauthbroker.grants.grant_pages import PAGE, GrantFilter, GrantPages
 from oauthbroker.records.grant_view import GrantHealth, GrantView
 from oauthbroker.testing import TestClock
 from tests.unit.records.kit import grant

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oauthbroker.grants.import_lines import MOST_BYTES, MOST_FLAWS, MOST_LINES, Incoming, Judged, judge
 from oauthbroker.model.apps import Client, Endpoints, IdentityRule, OAuthApp, Owner, Redirect
 from oauthbroker.model.provider_habits import Habits
-from oauthbroker.operations.import_lines import MOST_BYTES, MOST_FLAWS, MOST_LINES, Incoming, Judged, judge
 from oauthbroker.protocol.identity import render
 from oauthbroker.testing import Canaries
 

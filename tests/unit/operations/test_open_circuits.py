@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from oauthbroker.admin.open_circuits import Left, Troubles
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.operations.open_circuits import Left, Troubles
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.testing import TestClock
 

@@ -13,23 +13,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oauthbroker.access.browser_sessions import MOST, BrowserSessions
 from oauthbroker.audit import DeadLetterChanged
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.events.dead_letters import DeadLetters
 from oauthbroker.events.queue import StoreQueues
 from oauthbroker.model.settings import Limits
 from oauthbroker.observability.metrics import Metrics
-from oauthbroker.operations.browser_sessions import MOST, BrowserSessions
-from oauthbroker.operations.dead_letters import DeadLetters
 from oauthbroker.records import Token
 from oauthbroker.records.browser_session import BrowserSession, subjects_of
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.use import GrantUse
 from oauthbroker.refresh.circuit import Circuits
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.store.format.port import Entry
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry
 from oauthbroker.testing import Canaries, TestClock
 from oauthbroker.testing.stores import open_file_store
 from oauthbroker.tokens.grant_uses import MOST_NOTED, Uses

@@ -11,11 +11,11 @@ import pytest
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.operations.room_state import MOST_KEY, RoomState
+from oauthbroker.plugin_services.plugin_state import MOST_KEY, RoomState
+from oauthbroker.repository.plugin_values import KIND, MOST_BYTES
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
-from oauthbroker.repository.room_values import KIND, MOST_BYTES
+from oauthbroker.store.format.port import Conflict, Entry, Store
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Conflict, Entry, Store
 from oauthbroker.testing.stores import open_file_store
 from tests.kit.hostile_values import nested
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.protocol.api_request import ApiRequest
-from oauthbroker.protocol.api_transport import KEPT_CONNECTIONS, ApiLimits, ApiResponse, ApiTransport, _key
-from oauthbroker.protocol.transport import Transport
+from oauthbroker.protocol.network.api_request import ApiRequest
+from oauthbroker.protocol.network.api_transport import KEPT_CONNECTIONS, ApiLimits, ApiResponse, ApiTransport, _key
+from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.testing import Authority
 from tests.unit.protocol.kit import CANARY, RawServer, assert_clean, raw_answer, says
 

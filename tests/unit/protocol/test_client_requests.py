@@ -17,7 +17,7 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.client_auth import authenticated_post
 from oauthbroker.protocol.client_requests import ClientRequests, refuses_client
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, reveal
-from oauthbroker.protocol.transport import TransportFailed
+from oauthbroker.protocol.network.transport import TransportFailed
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, answer, assert_clean, with_habits
 

@@ -24,8 +24,8 @@ from oauthbroker.protocol.device_messages import (
     device_token_response,
 )
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, encode_form
+from oauthbroker.protocol.network.transport import check_url
 from oauthbroker.protocol.token_endpoint import RefusedTokens, TokenResponse
-from oauthbroker.protocol.transport import check_url
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import (
     APP,

@@ -16,7 +16,7 @@ from oauthbroker.model.provider_habits import Habits
 from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.discovery import Discovery, relies_on_discovery
 from oauthbroker.protocol.metadata import keys_response, metadata_addresses, metadata_response
-from oauthbroker.protocol.transport import Transport
+from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import APP, CANARY, ISSUER, RawServer, answer, assert_clean, code_of, hits, site
 

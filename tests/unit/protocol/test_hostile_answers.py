@@ -25,12 +25,12 @@ from oauthbroker.protocol.id_token import VerifiedClaims, key_id_of, verify_id_t
 from oauthbroker.protocol.identity import render, userinfo_response
 from oauthbroker.protocol.messages import ProviderResponse
 from oauthbroker.protocol.metadata import keys_response, metadata_response
+from oauthbroker.protocol.network.transport import check_url
 from oauthbroker.protocol.par import par_response
 from oauthbroker.protocol.refresh_messages import RefreshRefused, refresh_response
 from oauthbroker.protocol.revocation_messages import revoke_response
 from oauthbroker.protocol.token_endpoint import TokenResponse, client_credentials_response, token_response
 from oauthbroker.protocol.token_fields import YEAR_SECONDS
-from oauthbroker.protocol.transport import check_url
 from tests.unit.protocol.id_token_kit import KEYS, NONCE, NOW, RSA, T, b64
 from tests.unit.protocol.kit import APP, ISSUER, with_habits
 

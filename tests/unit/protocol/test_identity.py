@@ -21,8 +21,8 @@ from oauthbroker.model.settings import Limits
 from oauthbroker.protocol.discovery import Discovery
 from oauthbroker.protocol.identity import OwnerReader, render, userinfo_request, userinfo_response
 from oauthbroker.protocol.messages import reveal
+from oauthbroker.protocol.network.transport import Transport
 from oauthbroker.protocol.token_endpoint import TokenResponse
-from oauthbroker.protocol.transport import Transport
 from oauthbroker.testing.clock import TestClock
 from tests.unit.protocol.kit import (
     APP,

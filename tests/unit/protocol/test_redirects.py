@@ -8,8 +8,8 @@ from hypothesis import strategies as some
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from oauthbroker.protocol.crash_guard import judge
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
+from oauthbroker.protocol.network.crash_guard import judge
 from oauthbroker.protocol.redirects import REDIRECTS, redirect_note
 
 URL = "https://idp.example/oauth/token"

@@ -13,7 +13,7 @@ import pytest
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse, Value
-from oauthbroker.protocol.transport import Transport, TransportFailed, check_url
+from oauthbroker.protocol.network.transport import Transport, TransportFailed, check_url
 from tests.unit.protocol.kit import CANARY, RawServer, assert_clean, raw_answer, read_request, says
 
 

@@ -16,7 +16,7 @@ GROWTH_LIMIT_KB = 20 * 1024
 CLIENT = """
 import asyncio, re, sys
 from oauthbroker.protocol.messages import ProviderRequest
-from oauthbroker.protocol.transport import Transport, TransportFailed
+from oauthbroker.protocol.network.transport import Transport, TransportFailed
 
 def peak_kb():  # of this process alone: ru_maxrss survives an exec and would show the parent's
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])

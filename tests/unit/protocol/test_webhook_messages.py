@@ -14,10 +14,10 @@ from standardwebhooks import Webhook as Judge
 from standardwebhooks import WebhookVerificationError
 
 from oauthbroker.core.secret import Secret
+from oauthbroker.events.forwarding.sent_event import Outcome
+from oauthbroker.events.forwarding.webhook_messages import webhook_request, webhook_response
 from oauthbroker.model.forwarders import Webhook
 from oauthbroker.model.turn import ResumeTarget
-from oauthbroker.protocol.sent_event import Outcome
-from oauthbroker.protocol.webhook_messages import webhook_request, webhook_response
 from oauthbroker.records import AgentEvent
 
 KEYS = st.binary(min_size=24, max_size=64)

@@ -16,7 +16,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.records import Grant, RefreshState, Retired, Token
 from oauthbroker.records.retired_tokens import MOST, MOST_CLIENTS, merged
 from oauthbroker.records.unrevoked_tokens import forgotten, parts_of, passed_on
-from oauthbroker.store.seal import MAX_BODY
+from oauthbroker.store.format.seal import MAX_BODY
 from tests.unit.records import kit
 
 LATER = kit.UPDATED + timedelta(seconds=30)

@@ -9,8 +9,8 @@ import pytest
 from oauthbroker.core.errors import Code
 from oauthbroker.records.use import GrantUse
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.store.format.port import Key
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Key
 from oauthbroker.testing import TestClock
 
 Drop = Callable[[Repository], Awaitable[None]]

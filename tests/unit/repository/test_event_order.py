@@ -15,7 +15,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.repository.event_order import place
 from oauthbroker.repository.repository import Repository
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.port import Conflict, Key
+from oauthbroker.store.format.port import Conflict, Key
 from oauthbroker.testing.stores import open_file_store
 from tests.unit.records import kit
 

@@ -12,8 +12,8 @@ import pytest
 from oauthbroker.core.secret import Secret
 from oauthbroker.records import Grant, Retired
 from oauthbroker.repository.repository import KINDS, LEASES, Repository, Versioned
+from oauthbroker.store.format.port import Entry, Key, Tag
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key, Tag
 from oauthbroker.testing import TestClock
 from oauthbroker.testing.stores import open_file_store
 from tests.kit.broker_process import Process

@@ -14,7 +14,7 @@ from oauthbroker.records import Grant, RefreshState
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.repository.newest_seen import KEPT_SECONDS, NewestSeen
 from oauthbroker.repository.versioned import Versioned
-from oauthbroker.store.port import Entry, Key
+from oauthbroker.store.format.port import Entry, Key
 from tests.kit.samples import grant_with, token_with
 from tests.unit.records.kit import event
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
+from oauthbroker.store.format.port import Entry
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry
 from tests.kit.running_broker import turn
 
 

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.access.api_keys import ApiKeys
+from oauthbroker.access.browser_sessions import VISIT_SECONDS, BrowserSessions
 from oauthbroker.access.turns import Turns
 from oauthbroker.audit.memory import AuditList
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle
 from oauthbroker.model.current_config import CurrentConfig
 from oauthbroker.model.settings import Settings
-from oauthbroker.operations.browser_sessions import VISIT_SECONDS, BrowserSessions
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.browser_session import BrowserSession
 from oauthbroker.records.tombstone import Tombstone

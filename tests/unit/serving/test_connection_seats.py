@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oauthbroker.serving.connection_seats import SPARE, Seats
-from oauthbroker.web.forwarded import Proxies
+from oauthbroker.web.middleware.forwarded import Proxies
 
 pytestmark = pytest.mark.case("83")
 

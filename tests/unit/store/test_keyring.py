@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.key_encryption_keys import EnvKek, FileKek
-from oauthbroker.store.keyring import SeedState
-from oauthbroker.store.keyring_home import KeyringFile
+from oauthbroker.store.keys.key_encryption_keys import EnvKek, FileKek
+from oauthbroker.store.keys.keyring import SeedState
+from oauthbroker.store.keys.keyring_home import KeyringFile
 from oauthbroker.testing.clock import TestClock
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.key_wrapping import open_box, seal_box
-from oauthbroker.store.seal import HEADER, TAG, SealPlace, seal, unseal
+from oauthbroker.store.format.seal import HEADER, TAG, SealPlace, seal, unseal
+from oauthbroker.store.keys.key_wrapping import open_box, seal_box
 
 KID, SEED = os.urandom(16), os.urandom(32)
 SEEDS = {KID: SEED}

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.keyring import FileKek, Upgrades
-from oauthbroker.store.keyring_home import KeyringFile
-from oauthbroker.store.port import Store
-from oauthbroker.store.upgrade import UpgradeStep, is_behind, left_of
+from oauthbroker.store.format.port import Store
+from oauthbroker.store.keys.keyring import FileKek, Upgrades
+from oauthbroker.store.keys.keyring_home import KeyringFile
+from oauthbroker.store.keys.upgrade import UpgradeStep, is_behind, left_of
 from tests.kit.old_store import FROZEN, keyring_file, open_upgraded, ring_of, unpack
 from tests.unit.store import second_reader as second
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.store.key_encryption_keys import EnvKek
-from oauthbroker.store.keyring import Keyring, SeedState, Upgrades
-from oauthbroker.store.keyring_home import KeyringFile
-from oauthbroker.store.seal import SealPlace, unseal
+from oauthbroker.store.format.seal import SealPlace, unseal
+from oauthbroker.store.keys.key_encryption_keys import EnvKek
+from oauthbroker.store.keys.keyring import Keyring, SeedState, Upgrades
+from oauthbroker.store.keys.keyring_home import KeyringFile
 from tests.unit.store import second_reader as second
 from tests.vectors.make_vectors import documents
 

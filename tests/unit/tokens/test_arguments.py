@@ -17,8 +17,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, result_from_json
 from oauthbroker.model.turn import TurnLike
 from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.format.port import Entry, Key
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Entry, Key
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, TEAM, Harness, running, turn, user_app
 

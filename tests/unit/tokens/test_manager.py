@@ -22,8 +22,8 @@ from oauthbroker.records import Grant, RefreshState
 from oauthbroker.records.refresh_state import Ended
 from oauthbroker.refresh.writeback import Refreshed
 from oauthbroker.repository.repository import KINDS, LEASES
+from oauthbroker.store.format.port import Key
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.store.port import Key
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tokens.decision import AskPerson, Decision, Need, RefreshToken, Refuse, UseToken, decide, settle
 from oauthbroker.tokens.token_call import MAX_MIN_TTL

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.tools.context import ToolContext
-from oauthbroker.tools.messages import Message
+from oauthbroker.tools.calling.context import ToolContext
+from oauthbroker.tools.types.messages import Message
 
 BLANK = ToolContext(
     agent_name="planner",

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from oauthbroker.tools.calls import ToolCalls
-from oauthbroker.tools.catalog import ToolCatalogItem
-from oauthbroker.tools.context import CallScope
-from oauthbroker.tools.messages import Message
-from oauthbroker.tools.registry import Handler, Registry
-from oauthbroker.tools.results import ToolCall, ToolCallResult
+from oauthbroker.tools.calling.calls import ToolCalls
+from oauthbroker.tools.calling.context import CallScope
+from oauthbroker.tools.calling.registry import Handler, Registry
+from oauthbroker.tools.types.catalog import ToolCatalogItem
+from oauthbroker.tools.types.messages import Message
+from oauthbroker.tools.types.results import ToolCall, ToolCallResult
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOKEN = "tok-canary-5dQ0sY2xWv"

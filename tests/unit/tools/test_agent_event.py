@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker import Turn, TurnAuth
-from oauthbroker.tools.agent_event import ReplyTo, UnifiedEvent, normalised
+from oauthbroker.tools.types.agent_event import ReplyTo, UnifiedEvent, normalised
 
 AUTH = {
     "actor": {"type": "user", "id": "slack:U1"},

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from oauthbroker.tools.call_life import CallLife, calling
+from oauthbroker.tools.calling.call_life import CallLife, calling
 from oauthbroker.tools.orchestration import agent_output
 from oauthbroker.tools.orchestration.agent_output import (
     MARK,
@@ -24,7 +24,7 @@ from oauthbroker.tools.orchestration.agent_output import (
     AgentOutput,
     OutputStream,
 )
-from oauthbroker.tools.results import TRUNCATED
+from oauthbroker.tools.types.results import TRUNCATED
 from tests.unit.tools.kit import TOKEN, scrub
 
 LOG = logging.getLogger("tests.agent_output")

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from oauthbroker.config import load, resolve
-from oauthbroker.model.room_resources import RoomResources
-from oauthbroker.tools.entries import EntryRefused
-from oauthbroker.tools.loading import register_tools
-from oauthbroker.tools.registry import RegistrationRefused, Registry
-from oauthbroker.tools.spec import ToolResourceSpec
+from oauthbroker.model.plugin_resources import RoomResources
+from oauthbroker.tools.bundle.entries import EntryRefused
+from oauthbroker.tools.bundle.loading import register_tools
+from oauthbroker.tools.bundle.spec import ToolResourceSpec
+from oauthbroker.tools.calling.registry import RegistrationRefused, Registry
 from tests.unit.config.bundles import BROKER, HEAD, edited, problems_in, unmarked, write
 
 ROOM = BROKER + "  rooms: [tools]\n"

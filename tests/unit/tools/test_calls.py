@@ -24,12 +24,12 @@ from oauthbroker import (
     RequestRefused,
     Secret,
 )
-from oauthbroker.tools.calls import ToolCalls
-from oauthbroker.tools.context import ToolContext
-from oauthbroker.tools.failures import ToolFailure
-from oauthbroker.tools.output_limits import VALUE
-from oauthbroker.tools.registry import Registry
-from oauthbroker.tools.results import Submitted, ToolCall, ToolCallResult, ToolError
+from oauthbroker.tools.calling.calls import ToolCalls
+from oauthbroker.tools.calling.context import ToolContext
+from oauthbroker.tools.calling.registry import Registry
+from oauthbroker.tools.types.failures import ToolFailure
+from oauthbroker.tools.types.output_limits import VALUE
+from oauthbroker.tools.types.results import Submitted, ToolCall, ToolCallResult, ToolError
 from tests.unit.tools.kit import CITY, TOKEN, performed, registry_with, scope_of, scrub
 
 ASKED = AuthorizationRequired(
@@ -356,7 +356,7 @@ async def test_a_message_is_cut_to_the_limit_of_its_tool(limit: int | None):
 
 
 async def test_a_huge_message_is_cut_at_a_space_before_it_is_scrubbed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("oauthbroker.tools.foreign_values.READ", 1000)
+    monkeypatch.setattr("oauthbroker.tools.types.foreign_values.READ", 1000)
     assert 0 < 1000 % (len(TOKEN) + 1) < len(TOKEN), "the cut goes through a token"
 
     def handler(ctx: object, args: object) -> None:

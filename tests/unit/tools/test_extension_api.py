@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.tools.catalog import ToolCatalogItem
-from oauthbroker.tools.extension_api import ExtensionApi, ExtensionFailed, ExtensionHost, register_all
-from oauthbroker.tools.pipeline import Pipeline, ToolCallContext
-from oauthbroker.tools.results import ToolCallResult
+from oauthbroker.tools.extensions.pipeline import Pipeline, ToolCallContext
+from oauthbroker.tools.turns.extension_api import ExtensionApi, ExtensionFailed, ExtensionHost, register_all
+from oauthbroker.tools.types.catalog import ToolCatalogItem
+from oauthbroker.tools.types.results import ToolCallResult
 
 
 class Values:

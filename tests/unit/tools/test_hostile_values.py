@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.tools.calls import ToolCalls
-from oauthbroker.tools.failures import ToolFailure
-from oauthbroker.tools.output_limits import MESSAGE, NAME, SUGGESTION
-from oauthbroker.tools.pipeline import Pipeline, StepContext, ToolCallContext
-from oauthbroker.tools.results import GoesOn, Submitted, ToolCall, ToolCallResult, ToolError
+from oauthbroker.tools.calling.calls import ToolCalls
+from oauthbroker.tools.extensions.pipeline import Pipeline, StepContext, ToolCallContext
+from oauthbroker.tools.types.failures import ToolFailure
+from oauthbroker.tools.types.output_limits import MESSAGE, NAME, SUGGESTION
+from oauthbroker.tools.types.results import GoesOn, Submitted, ToolCall, ToolCallResult, ToolError
 from tests.kit.hostile_values import ERRORS, PLAIN, VALUES, made
 from tests.unit.tools.kit import performed, registry_with, scope_of, scrub
 

@@ -8,11 +8,11 @@ import pytest
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from oauthbroker.tools.catalog import ToolCatalogItem
-from oauthbroker.tools.messages import Message
-from oauthbroker.tools.model_adapter import AdaptedModel, adapted, messages_of
-from oauthbroker.tools.model_port import ModelRequest
-from oauthbroker.tools.results import ToolCall, ToolCallResult
+from oauthbroker.tools.models.adapter import AdaptedModel, adapted, messages_of
+from oauthbroker.tools.models.port import ModelRequest
+from oauthbroker.tools.types.catalog import ToolCatalogItem
+from oauthbroker.tools.types.messages import Message
+from oauthbroker.tools.types.results import ToolCall, ToolCallResult
 
 ASKED = ToolCall("call-1", "notes__add", {"text": "a"})
 REQUEST = ModelRequest(

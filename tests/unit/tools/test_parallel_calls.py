@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.tools.calls import Perform, ToolCalls
-from oauthbroker.tools.catalog import ToolCatalogItem
-from oauthbroker.tools.conversation import Conversation
-from oauthbroker.tools.model_port import MOST_CALLS, ModelAnswer
-from oauthbroker.tools.registry import Registry
-from oauthbroker.tools.results import ToolCall, ToolCallResult
+from oauthbroker.tools.calling.calls import Perform, ToolCalls
+from oauthbroker.tools.calling.registry import Registry
+from oauthbroker.tools.models.port import MOST_CALLS, ModelAnswer
+from oauthbroker.tools.turns.conversation import Conversation
+from oauthbroker.tools.types.catalog import ToolCatalogItem
+from oauthbroker.tools.types.results import ToolCall, ToolCallResult
 from tests.unit.tools.kit import scope_of, scrub
 from tests.unit.tools.turn_kit import World, calls
 

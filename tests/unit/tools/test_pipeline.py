@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.tools.failures import ToolFailure
-from oauthbroker.tools.pipeline import Pipeline, PipelineError, ToolCallContext
-from oauthbroker.tools.results import ToolCallResult
+from oauthbroker.tools.extensions.pipeline import Pipeline, PipelineError, ToolCallContext
+from oauthbroker.tools.types.failures import ToolFailure
+from oauthbroker.tools.types.results import ToolCallResult
 
 DONE = ToolCallResult(tool_call_id="call-1", tool_name="bash__exec", output="done")
 

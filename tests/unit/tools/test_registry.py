@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.tools.calls import ToolCalls
-from oauthbroker.tools.catalog import CatalogFrozen, ToolCatalogItem, ToolSource
-from oauthbroker.tools.context import ToolContext
-from oauthbroker.tools.failures import ToolFailure
-from oauthbroker.tools.registry import RegistrationRefused, Registry
-from oauthbroker.tools.results import ToolCall
+from oauthbroker.tools.calling.calls import ToolCalls
+from oauthbroker.tools.calling.context import ToolContext
+from oauthbroker.tools.calling.registry import RegistrationRefused, Registry
+from oauthbroker.tools.types.catalog import CatalogFrozen, ToolCatalogItem, ToolSource
+from oauthbroker.tools.types.failures import ToolFailure
+from oauthbroker.tools.types.results import ToolCall
 from tests.unit.tools.kit import CITY, scope_of, scrub
 
 # 002 section 13.2, as printed

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.tools.results import TRUNCATED, ToolCall, ToolCallResult, ToolError, truncated
+from oauthbroker.tools.types.results import TRUNCATED, ToolCall, ToolCallResult, ToolError, truncated
 
 CALL = ToolCall("call-1", "http-fetch__get", {"url": "https://api.example/"})
 

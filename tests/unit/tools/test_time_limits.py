@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.tools.call_life import MOST_SECONDS, SECONDS, CallLife
-from oauthbroker.tools.calls import ToolCalls
-from oauthbroker.tools.catalog import ToolCatalogItem
-from oauthbroker.tools.extension_api import ExtensionHost
-from oauthbroker.tools.failures import ToolFailure
-from oauthbroker.tools.loading import register_tools
-from oauthbroker.tools.pipeline import Pipeline
-from oauthbroker.tools.registry import RegistrationRefused, Registry
-from oauthbroker.tools.results import GoesOn, ToolCall, ToolCallResult
-from oauthbroker.tools.spec import ToolResourceSpec
+from oauthbroker.tools.bundle.loading import register_tools
+from oauthbroker.tools.bundle.spec import ToolResourceSpec
+from oauthbroker.tools.calling.call_life import MOST_SECONDS, SECONDS, CallLife
+from oauthbroker.tools.calling.calls import ToolCalls
+from oauthbroker.tools.calling.registry import RegistrationRefused, Registry
+from oauthbroker.tools.extensions.pipeline import Pipeline
+from oauthbroker.tools.turns.extension_api import ExtensionHost
+from oauthbroker.tools.types.catalog import ToolCatalogItem
+from oauthbroker.tools.types.failures import ToolFailure
+from oauthbroker.tools.types.results import GoesOn, ToolCall, ToolCallResult
 from tests.unit.tools.kit import scope_of, scrub
 
 LIMIT = 0.05
@@ -80,7 +80,7 @@ FORMS = ["in_a_thread", "cancelled", "that_swallows_its_cancellation"]
 
 @pytest.fixture(autouse=True)
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oauthbroker.tools.call_life.CLEAN_UP_SECONDS", 0.05)
+    monkeypatch.setattr("oauthbroker.tools.calling.call_life.CLEAN_UP_SECONDS", 0.05)
 
 
 @pytest.mark.parametrize("form", FORMS)

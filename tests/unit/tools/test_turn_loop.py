@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.tools.catalog import ToolCatalogItem
-from oauthbroker.tools.conversation import in_order
-from oauthbroker.tools.failures import ToolFailure
-from oauthbroker.tools.messages import Message
-from oauthbroker.tools.model_port import MOST_CALLS, MOST_TOLD, ModelAnswer, ModelFailed
-from oauthbroker.tools.output_limits import VALUE
-from oauthbroker.tools.pipeline import PipelineError, StepContext, ToolCallContext, TurnContext, TurnResult
-from oauthbroker.tools.results import ToolCall, ToolCallResult
-from oauthbroker.tools.turn_loop import ConfigurationChanged
+from oauthbroker.tools.extensions.pipeline import PipelineError, StepContext, ToolCallContext, TurnContext, TurnResult
+from oauthbroker.tools.models.port import MOST_CALLS, MOST_TOLD, ModelAnswer, ModelFailed
+from oauthbroker.tools.turns.conversation import in_order
+from oauthbroker.tools.turns.turn_loop import ConfigurationChanged
+from oauthbroker.tools.types.catalog import ToolCatalogItem
+from oauthbroker.tools.types.failures import ToolFailure
+from oauthbroker.tools.types.messages import Message
+from oauthbroker.tools.types.output_limits import VALUE
+from oauthbroker.tools.types.results import ToolCall, ToolCallResult
 from tests.unit.tools.turn_kit import Crashed, World, calls, event
 
 DONE = ModelAnswer("Done.")

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from oauthbroker import Turn, TurnAuth
-from oauthbroker.tools.agent_event import UnifiedEvent
-from oauthbroker.tools.calls import ToolCalls
-from oauthbroker.tools.catalog import ToolCatalogItem
-from oauthbroker.tools.context import AgentRuntime
-from oauthbroker.tools.conversation import Conversation
-from oauthbroker.tools.messages import Message
-from oauthbroker.tools.model_port import Line, ModelAnswer, ScriptedModel
-from oauthbroker.tools.pipeline import Pipeline, TurnResult
-from oauthbroker.tools.registry import Registry
-from oauthbroker.tools.results import ToolCall
-from oauthbroker.tools.turn_loop import AgentParts, ConfigurationChanged, TurnLoop, turn_id_of
+from oauthbroker.tools.calling.calls import ToolCalls
+from oauthbroker.tools.calling.context import AgentRuntime
+from oauthbroker.tools.calling.registry import Registry
+from oauthbroker.tools.extensions.pipeline import Pipeline, TurnResult
+from oauthbroker.tools.models.port import Line, ModelAnswer, ScriptedModel
+from oauthbroker.tools.turns.conversation import Conversation
+from oauthbroker.tools.turns.turn_loop import AgentParts, ConfigurationChanged, TurnLoop, turn_id_of
+from oauthbroker.tools.types.agent_event import UnifiedEvent
+from oauthbroker.tools.types.catalog import ToolCatalogItem
+from oauthbroker.tools.types.messages import Message
+from oauthbroker.tools.types.results import ToolCall
 
 SUBJECTS = {"user": "slack:user:T1:U1"}
 

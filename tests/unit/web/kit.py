@@ -21,11 +21,11 @@ from oauthbroker.model.turn import SubjectMode
 from oauthbroker.observability.logging import json_log
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.testing.clock import TestClock
-from oauthbroker.web.access_log import AccessLog
-from oauthbroker.web.consent_html import ConnectView
-from oauthbroker.web.error_responses import handlers
-from oauthbroker.web.rendering import Page
-from oauthbroker.web.request_limits import Guard, allowed_hosts
+from oauthbroker.web.gate.error_responses import handlers
+from oauthbroker.web.gate.request_limits import Guard, allowed_hosts
+from oauthbroker.web.html.consent_html import ConnectView
+from oauthbroker.web.html.rendering import Page
+from oauthbroker.web.middleware.access_log import AccessLog
 from tests.kit.samples import app_with
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)

@@ -15,7 +15,7 @@ from starlette.routing import Mount, Route
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.testing.clock import TestClock
-from oauthbroker.web.access_log import AccessLog, request_id, uvicorn_options
+from oauthbroker.web.middleware.access_log import AccessLog, request_id, uvicorn_options
 from tests.kit.waiting import until
 from tests.unit.web.kit import NOW, a_site, ask
 

@@ -10,32 +10,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oauthbroker.admin.open_circuits import Seen
+from oauthbroker.admin.overview import AppState, AuditEntries
 from oauthbroker.audit.lines import AuditLine
 from oauthbroker.core.clock import printed, to_iso
 from oauthbroker.core.errors import Code, Locale
 from oauthbroker.core.secret import Secret
+from oauthbroker.events.dead_letters import DeadLetter
 from oauthbroker.events.port import QueueDepth
+from oauthbroker.grants.connections import GrantConnection, Service, WaitingRequest
+from oauthbroker.grants.grant_pages import Found, GrantFilter
 from oauthbroker.model.apps import Client, Endpoints, OAuthApp, Owner, Redirect
-from oauthbroker.operations.connections import GrantConnection, Service, WaitingRequest
-from oauthbroker.operations.dead_letters import DeadLetter
-from oauthbroker.operations.grant_pages import Found, GrantFilter
-from oauthbroker.operations.open_circuits import Seen
-from oauthbroker.operations.overview import AppState, AuditEntries
 from oauthbroker.records.auth_session import Claim
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.use import GrantUse
 from oauthbroker.refresh.circuit import OpenCircuit
-from oauthbroker.web import admin_html as admin
-from oauthbroker.web.connections_html import (
+from oauthbroker.web.html import admin_html as admin
+from oauthbroker.web.html.connections_html import (
     Desk,
     render_connections,
     render_disconnect,
     render_ending,
     render_invitation,
 )
-from oauthbroker.web.readable_times import time_element, told
-from oauthbroker.web.rendering import Page
-from oauthbroker.web.security_headers import stylesheet
+from oauthbroker.web.html.readable_times import time_element, told
+from oauthbroker.web.html.rendering import Page
+from oauthbroker.web.middleware.security_headers import stylesheet
 from oauthbroker.web.words import CONNECTIONS
 from tests.unit.records import kit
 from tests.unit.web.kit import HOSTILE_TEXTS, NOW, Document, tags_and_attributes

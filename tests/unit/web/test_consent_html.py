@@ -7,9 +7,9 @@ from datetime import timedelta, timezone
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.web.consent_html import Outcome, render_connect, render_leaving, render_outcome
-from oauthbroker.web.rendering import Page
-from oauthbroker.web.security_headers import stylesheet
+from oauthbroker.web.html.consent_html import Outcome, render_connect, render_leaving, render_outcome
+from oauthbroker.web.html.rendering import Page
+from oauthbroker.web.middleware.security_headers import stylesheet
 from tests.unit.web.kit import HOSTILE_TEXTS, NOW, Document, a_view, tags_and_attributes
 
 URL = "https://slack.com/oauth/v2/authorize?client_id=1&scope=a%20b&state=xyz"

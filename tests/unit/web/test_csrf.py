@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
 from oauthbroker.testing.clock import TestClock
-from oauthbroker.web.csrf import (
+from oauthbroker.web.gate.csrf import (
     browser_cookie_name,
     cookie_header,
     csrf_matches,

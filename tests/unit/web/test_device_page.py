@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.token_results import DevicePrompt
-from oauthbroker.web.consent_html import qr_svg, render_device
-from oauthbroker.web.rendering import Page
-from oauthbroker.web.security_headers import stylesheet
+from oauthbroker.web.html.consent_html import qr_svg, render_device
+from oauthbroker.web.html.rendering import Page
+from oauthbroker.web.middleware.security_headers import stylesheet
 from tests.unit.web.kit import HOSTILE_TEXTS, Document, a_view, tags_and_attributes
 
 URI = "https://login.example.com/device"

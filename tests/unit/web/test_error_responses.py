@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.web.error_responses import error_page, problem, wants_page
+from oauthbroker.web.gate.error_responses import error_page, problem, wants_page
 from tests.unit.web.kit import Document, a_site, ask
 
 

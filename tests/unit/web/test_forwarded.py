@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.web.forwarded import MOST_HOPS, Proxies, without_hearsay
+from oauthbroker.web.middleware.forwarded import MOST_HOPS, Proxies, without_hearsay
 
 PROXY, STRANGER = "10.0.0.7", "203.0.113.9"
 TRUSTED = ["10.0.0.0/24", "2001:db8:1::/64", "192.0.2.1"]

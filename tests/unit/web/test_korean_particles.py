@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oauthbroker.web.korean_particles import particle
-from oauthbroker.web.shown_names import isolated, phrase, plain_phrase
+from oauthbroker.web.html.korean_particles import particle
+from oauthbroker.web.html.shown_names import isolated, phrase, plain_phrase
 from oauthbroker.web.words import SECTIONS
 
 PAIRS = ("은/는", "이/가", "을/를", "으로/로")

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.testing import TestClock
-from oauthbroker.web.rate_limits import FAILED_LOGINS, FAILURES_PER_MINUTE, Limiter, RequestLimits, failed_logins
+from oauthbroker.web.middleware.rate_limits import (
+    FAILED_LOGINS,
+    FAILURES_PER_MINUTE,
+    Limiter,
+    RequestLimits,
+    failed_logins,
+)
 
 
 def refusal(limiter: Limiter, who: str) -> BrokerError | None:

@@ -13,8 +13,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.web.error_responses import handlers
-from oauthbroker.web.request_limits import (
+from oauthbroker.web.gate.error_responses import handlers
+from oauthbroker.web.gate.request_limits import (
     BODY_LIMIT,
     PEER,
     TARGET_LIMIT,
@@ -23,7 +23,7 @@ from oauthbroker.web.request_limits import (
     may_take_long,
     own_hosts,
 )
-from oauthbroker.web.security_headers import security_headers
+from oauthbroker.web.middleware.security_headers import security_headers
 from tests.unit.web.kit import Document, a_site, ask
 
 PAGE = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")]

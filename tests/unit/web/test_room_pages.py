@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.rooms.open_room import OpenRoom, flaw_of
-from oauthbroker.rooms.room_pages import RoomPage, RoomPages, RoomView, RoomVisit
-from oauthbroker.web.room_pages import pages_of_rooms
+from oauthbroker.plugins.plugin_pages import RoomPage, RoomPages, RoomView, RoomVisit
+from oauthbroker.plugins.running_plugin import OpenRoom, flaw_of
+from oauthbroker.web.html.plugin_pages import pages_of_rooms
 
 
 async def show(visit: RoomVisit) -> RoomView:

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from oauthbroker.web.consent_html import render_connect, render_outcome
-from oauthbroker.web.security_headers import content_security_policy, security_headers, stylesheet
+from oauthbroker.web.html.consent_html import render_connect, render_outcome
+from oauthbroker.web.middleware.security_headers import content_security_policy, security_headers, stylesheet
 from tests.unit.web.kit import Document, a_view
 
 TEXT, EDGE = 4.5, 3.0  # WCAG 2.2: 1.4.3 for text, 1.4.11 for what marks a control

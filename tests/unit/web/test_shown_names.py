@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.web.shown_names import counted, host_of, isolated, phrase, plain_phrase, shown
+from oauthbroker.web.html.shown_names import counted, host_of, isolated, phrase, plain_phrase, shown
 
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467"
 

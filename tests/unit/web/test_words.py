@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import Environment, nodes
 
-from oauthbroker.web.scope_sentences import provider_title, scope_line
-from oauthbroker.web.security_headers import TEMPLATES
+from oauthbroker.web.html.scope_sentences import provider_title, scope_line
+from oauthbroker.web.middleware.security_headers import TEMPLATES
 from oauthbroker.web.words import SECTIONS, Words, locale_of
 
 WEB = TEMPLATES.parent
@@ -93,11 +93,11 @@ def test_a_word_that_is_none_is_an_error():
 
 
 PROGRAM = """
-from oauthbroker.config.broker_spec import BrokerSpec
+from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.core.errors import LOCALES, BrokerError, Code
 from oauthbroker.model.turn import Turn, whole_turn
 from oauthbroker.web.api.request_models import TurnBody
-from oauthbroker.web.consent_html import render_outcome
+from oauthbroker.web.html.consent_html import render_outcome
 from oauthbroker.web.words import locale_of
 
 chosen = locale_of("eo-XX, ko;q=0.5", "en")

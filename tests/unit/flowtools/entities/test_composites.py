@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from oauthbroker.flowtools.entities.definition import entities_by_name
-from oauthbroker.flowtools.failures import Actor
-from oauthbroker.flowtools.source import FlowRefused
+from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.flowtools.specification.source import FlowRefused
 from tests.unit.flowtools.entity_kit import entity_of
 from tests.unit.flowtools.kit import chain, written
 from tests.unit.flowtools.run_kit import BEGIN, STAFF, world_in

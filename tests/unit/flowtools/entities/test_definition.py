@@ -7,7 +7,7 @@ import json
 import pytest
 
 from oauthbroker.flowtools.entities.definition import entities_by_name, load_entity
-from oauthbroker.flowtools.source import FlowRefused
+from oauthbroker.flowtools.specification.source import FlowRefused
 from tests.unit.flowtools.entity_kit import ORDER, entity_of
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.flowtools.entities.rows import Rows
-from oauthbroker.flowtools.failures import Actor, FlowFailed
+from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from tests.unit.flowtools.entity_kit import ORDER, database_with, entity_of, sqlite_url
 
 ENTITIES = {"Order": entity_of(ORDER)}

@@ -9,7 +9,7 @@ import pytest
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.rows import Rows
 from oauthbroker.flowtools.entities.tables import ChangeRefused, apply, plan
-from oauthbroker.flowtools.failures import Actor
+from oauthbroker.flowtools.specification.failures import Actor
 from tests.unit.flowtools.entity_kit import entity_of, sqlite_url
 
 STAFF = Actor(id="u1", roles=frozenset({"staff"}))

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from oauthbroker import Turn, TurnAuth
-from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.approvals import NotWaiting, OwnRun, approve, decisions, decline
 from oauthbroker.flowtools.running.flow import ReadyFlow
+from oauthbroker.flowtools.specification.failures import Actor
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, World, log, policy, world_in
 

@@ -12,8 +12,8 @@ import pytest
 import oauthbroker.flowtools
 from oauthbroker import Turn, TurnAuth
 from oauthbroker.flowtools.entities.rows import Rows
-from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.ports import EffectRefused
+from oauthbroker.flowtools.specification.failures import Actor
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, World, log, policy, world_in
 

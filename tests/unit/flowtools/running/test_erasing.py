@@ -13,12 +13,12 @@ import pytest
 import sqlalchemy as sa
 
 from oauthbroker import Turn, TurnAuth
-from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running import approvals, erasing, journal
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.lifecycle import NotRetried
 from oauthbroker.flowtools.running.ports import Effect, EffectRefused, Ports
 from oauthbroker.flowtools.running.result import RunResult
+from oauthbroker.flowtools.specification.failures import Actor
 from tests.unit.flowtools.entity_kit import sqlite_url
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, INPUT, World, log, policy

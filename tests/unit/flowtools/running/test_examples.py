@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.ports import Ports, SandboxAdapter
+from oauthbroker.flowtools.specification.failures import Actor
 from tests.unit.flowtools.example_kit import BOOKING, PAYMENT, RESERVATION, VEHICLE
 from tests.unit.flowtools.kit import example
 from tests.unit.flowtools.run_kit import OTHER, STAFF, UUID, world_in

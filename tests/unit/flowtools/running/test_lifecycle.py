@@ -11,13 +11,13 @@ import pytest
 import sqlalchemy as sa
 
 import oauthbroker.flowtools
-from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.accepting import Call
 from oauthbroker.flowtools.running.approvals import NotWaiting, approve, cancel, retry
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.journal import AUDIT, ENDED, RUN, STEP
 from oauthbroker.flowtools.running.lifecycle import MOST_TAKES, NotRetried
 from oauthbroker.flowtools.running.ports import AnswerLost, EffectRefused, NotSent
+from oauthbroker.flowtools.specification.failures import Actor
 from tests.kit.forms import is_long
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, World, log, policy, world_in

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.flowtools.running.ports import AnswerLost, Effect, EffectRefused, NotSent, Ports, SandboxAdapter
-from oauthbroker.flowtools.source import FlowRefused
+from oauthbroker.flowtools.specification.source import FlowRefused
 from tests.unit.flowtools.kit import chain, written
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT, STAFF, log, policy, world_in
 

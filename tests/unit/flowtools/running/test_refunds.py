@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.flowtools.failures import FlowFailed
 from oauthbroker.flowtools.running.ports import AnswerLost, EffectRefused, NotSent, Ports
 from oauthbroker.flowtools.running.walk import Walk
+from oauthbroker.flowtools.specification.failures import FlowFailed
 from tests.unit.flowtools.kit import chain
 from tests.unit.flowtools.run_kit import STAFF, Remembering, World, world_in
 

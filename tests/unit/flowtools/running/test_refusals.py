@@ -11,11 +11,11 @@ import pytest
 import sqlalchemy as sa
 
 from oauthbroker.flowtools.entities.tables import table_of
-from oauthbroker.flowtools.failures import Actor, FlowFailed
 from oauthbroker.flowtools.running.effects import sent
 from oauthbroker.flowtools.running.ports import AnswerLost, NotSent, Ports
 from oauthbroker.flowtools.running.requests import _answer
 from oauthbroker.flowtools.serving.http_calls import answer
+from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from tests.unit.flowtools.kit import chain, written
 from tests.unit.flowtools.run_kit import BEGIN, OTHER, STAFF, UUID, Remembering, World, log, world_in
 

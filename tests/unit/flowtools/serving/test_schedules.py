@@ -15,12 +15,12 @@ from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.definition import load_entity
 from oauthbroker.flowtools.entities.rows import Rows
 from oauthbroker.flowtools.entities.tables import apply
-from oauthbroker.flowtools.failures import Actor
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.serving.schedules import fire, latest_firing
-from oauthbroker.flowtools.spec import load_tool
-from oauthbroker.flowtools.triggers import Trigger
+from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.flowtools.specification.spec import load_tool
+from oauthbroker.flowtools.specification.triggers import Trigger
 from tests.kit import postgres
 from tests.kit.flow_bundle import LOG, note_tool
 

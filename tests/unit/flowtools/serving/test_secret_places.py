@@ -10,7 +10,7 @@ import pytest
 from oauthbroker import RoomResource, RoomResources, Secret
 from oauthbroker.flowtools import ROOM
 from oauthbroker.flowtools.serving.data import secret_places
-from oauthbroker.rooms.discovery import secret_places_of
+from oauthbroker.plugins.discovery import secret_places_of
 
 STORE = Path("/var/lib/broker/store")
 

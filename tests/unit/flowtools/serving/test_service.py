@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 from oauthbroker import BrokerError, Code, RoomResource, Secret, SystemClock, Turn, TurnAuth
-from oauthbroker.flowtools.failures import Actor, FlowFailed
+from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.running.journal import AUDIT, META, RUN
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.running.result import RunResult
@@ -26,8 +26,8 @@ from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.serving.queue_events import QueueEvents
 from oauthbroker.flowtools.serving.schedules import FIRED, Schedules
 from oauthbroker.flowtools.serving.service import FlowService
-from oauthbroker.flowtools.source import FlowRefused
-from oauthbroker.flowtools.versions import FlowVersions
+from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
+from oauthbroker.flowtools.specification.source import FlowRefused
 from tests.kit.flow_bundle import NIGHTLY, SERVICE, bundle, call, deploy, note_tool
 
 pytestmark = pytest.mark.rule("000-trigger-http", "000-trigger-as", "run-serves")
@@ -104,7 +104,7 @@ async def test_webhooks_of_one_secret_that_serve_already_take_no_event_and_are_f
     service: FlowService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:  # as deployed before they were refused
-        patch.setattr("oauthbroker.flowtools.versions.same_secret", lambda _: [])
+        patch.setattr("oauthbroker.flowtools.deployment.versions.same_secret", lambda _: [])
         for name in ("first", "second"):
             deploy(tmp_path, hook(name))
     deploy(tmp_path, hook("third", webhookSecret="other"))

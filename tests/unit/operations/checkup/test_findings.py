@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.diagnostics import findings
+from oauthbroker.diagnostics.findings import Finding, Light, Sessions
+from oauthbroker.diagnostics.forecast import AppFacts, Forecast, Outlook
 from oauthbroker.events.port import Depth
-from oauthbroker.operations.checkup import findings
-from oauthbroker.operations.checkup.findings import Finding, Light, Sessions
-from oauthbroker.operations.checkup.forecast import AppFacts, Forecast, Outlook
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.registered_client import RegisteredClient

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.diagnostics.forecast import REASONS, AppFacts, Why, forecast
+from oauthbroker.diagnostics.inspection import Inspection
 from oauthbroker.model.settings import Limits
-from oauthbroker.operations.checkup.forecast import REASONS, AppFacts, Why, forecast
-from oauthbroker.operations.checkup.inspection import Inspection
 from oauthbroker.providers import TokenLimit, presets
 from oauthbroker.records import RefreshState
 from oauthbroker.records.grant_view import GrantView

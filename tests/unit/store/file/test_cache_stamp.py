@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oauthbroker.store.file.cache_stamp import Stamp
 from oauthbroker.store.file.versioned_entries import EntryFiles
-from oauthbroker.store.seal import HEADER
+from oauthbroker.store.format.seal import HEADER
 
 EPOCH = 1_795_000_000_123_456_789  # nanoseconds; no multiple of any step
 STEPS = {"1 ns": 1, "4 ms": 4_000_001, "10 ms": 10**7, "100 ms": 10**8, "1 s": 10**9, "2 s": 2 * 10**9}

@@ -14,8 +14,8 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Round
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.system_calls import Fs
-from oauthbroker.store.port import Conflict, Key, Store
+from oauthbroker.store.format.port import Conflict, Key, Store
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing.crashfs import CountingFs
 from oauthbroker.testing.stores import open_file_store, open_keyring
 

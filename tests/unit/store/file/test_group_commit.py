@@ -13,7 +13,7 @@ from pathlib import Path
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file.group_commit import GroupCommit
-from oauthbroker.store.file.system_calls import Fs
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing.stores import open_file_store
 
 TOGETHER = 8

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError
-from oauthbroker.store.file.atomic_files import create_whole, new_temp
-from oauthbroker.store.file.checked_files import closing
 from oauthbroker.store.file.file_store import FileStore
-from oauthbroker.store.file.raw_files import RawFiles
 from oauthbroker.store.file.seen_file import NAME, write_seen
-from oauthbroker.store.file.system_calls import Fs
+from oauthbroker.store.format.port import Conflict
 from oauthbroker.store.moving.raw import RawRecord
-from oauthbroker.store.port import Conflict
+from oauthbroker.store.moving.raw_files import RawFiles
+from oauthbroker.store.posix.atomic_files import create_whole, new_temp
+from oauthbroker.store.posix.checked_files import closing
+from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing.stores import open_file_store
 
 BODY = b"x" * 2000

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.file import place_checks, system_calls
+from oauthbroker.store.file import place_checks
 from oauthbroker.store.file.place_checks import StoreFlaw, file_system, flaws, locks_exclude, room_at
 from oauthbroker.store.file.read_only import ReadOnlyFs, look_at
+from oauthbroker.store.posix import system_calls
 from oauthbroker.testing import TestClock
 from tests.kit.running_broker import file_store, tree
 

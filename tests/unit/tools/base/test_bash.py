@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from oauthbroker.tools.base.bash import LIMITS, CommandRunner, handlers
-from oauthbroker.tools.failures import ToolFailure
 from oauthbroker.tools.isolation.containment import CallLimits
-from oauthbroker.tools.results import TRUNCATED
+from oauthbroker.tools.types.failures import ToolFailure
+from oauthbroker.tools.types.results import TRUNCATED
 from tests.kit.processes import running_here
 from tests.unit.tools.contexts import context
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from oauthbroker.tools.base.confined_files import confined
 from oauthbroker.tools.base.file_system import DEFAULT_BYTES, MOST_BYTES, handlers
-from oauthbroker.tools.context import changeset_folders
-from oauthbroker.tools.failures import ToolFailure
+from oauthbroker.tools.calling.context import changeset_folders
+from oauthbroker.tools.types.failures import ToolFailure
 from tests.unit.tools.contexts import context
 
 read, write = handlers["read"], handlers["write"]

@@ -11,8 +11,8 @@ import pytest
 from oauthbroker import Code, Failed
 from oauthbroker.client import ApiAnswer
 from oauthbroker.tools.base.http_fetch import MOST_BYTES, HttpFetch, handlers
-from oauthbroker.tools.context import ToolContext
-from oauthbroker.tools.failures import ToolFailure
+from oauthbroker.tools.calling.context import ToolContext
+from oauthbroker.tools.types.failures import ToolFailure
 from tests.unit.protocol.kit import RawServer, says
 from tests.unit.tools.contexts import context
 

@@ -10,8 +10,8 @@ import yaml
 
 import oauthbroker.tools.base
 from oauthbroker.tools.base import agents
-from oauthbroker.tools.failures import ToolFailure
-from oauthbroker.tools.spec import ToolResourceSpec
+from oauthbroker.tools.bundle.spec import ToolResourceSpec
+from oauthbroker.tools.types.failures import ToolFailure
 from tests.unit.tools.contexts import context
 
 TOOLS = list(yaml.safe_load_all(Path(oauthbroker.tools.base.__file__).with_name("tools.yaml").read_text("utf-8")))

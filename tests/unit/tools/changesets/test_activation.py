@@ -15,13 +15,13 @@ from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.settings import KeySource
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.memory import MemoryStore
-from oauthbroker.tools.audit_types import BundleActivated
-from oauthbroker.tools.catalog import Catalog
+from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.changesets.activation import Activation, allowed_files, opened_activation
+from oauthbroker.tools.changesets.audit_types import BundleActivated
 from oauthbroker.tools.changesets.changesets import Commit
 from oauthbroker.tools.changesets.tool import SwarmBundleTool
 from oauthbroker.tools.orchestration.plan import plans_from
-from oauthbroker.tools.registry import Registry
+from oauthbroker.tools.types.catalog import Catalog
 from tests.kit.agent_bundle import AGENTS, BROKER, FILES
 from tests.unit.tools.changesets.repositories import OWNER, Desk, bare_repository
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from oauthbroker import check_config
+from oauthbroker.tools.calling.context import ToolContext
 from oauthbroker.tools.changesets.allowed import AllowedFiles
 from oauthbroker.tools.changesets.changesets import ChangesetRefused
 from oauthbroker.tools.changesets.tool import COMMIT, OPEN, BundleEditor, SwarmBundleTool
-from oauthbroker.tools.context import ToolContext
-from oauthbroker.tools.messages import Message
+from oauthbroker.tools.types.messages import Message
 from tests.unit.tools.changesets.repositories import Desk, git
 
 CONFIG = """apiVersion: agents.example.io/v1alpha1

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker.tools.failures import ToolFailure
 from oauthbroker.tools.isolation.containment import Containment
 from oauthbroker.tools.isolation.process_tool import ProcessTool
+from oauthbroker.tools.types.failures import ToolFailure
 from tests.kit.hostile_values import ERRORS, PLAIN, VALUES
 from tests.unit.tools.contexts import context
 

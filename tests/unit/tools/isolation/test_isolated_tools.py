@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker.tools.context import ToolContext
-from oauthbroker.tools.failures import ToolFailure
+from oauthbroker.tools.calling.context import ToolContext
 from oauthbroker.tools.isolation.containment import (
     AS_USER,
     MIB,
@@ -25,6 +24,7 @@ from oauthbroker.tools.isolation.containment import (
     detect_containment,
 )
 from oauthbroker.tools.isolation.process_tool import ProcessTool
+from oauthbroker.tools.types.failures import ToolFailure
 from tests.kit.agent_bundle import USER, given
 from tests.kit.processes import running_here
 from tests.unit.tools.contexts import context

@@ -8,10 +8,10 @@ import pytest
 from pydantic import BaseModel
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.rooms.open_room import RoomRoute
+from oauthbroker.plugins.running_plugin import RoomRoute
 from oauthbroker.web.api.call_table import OPERATIONS
 from oauthbroker.web.api.fields import RequestModel
-from oauthbroker.web.api.room_routes import operations_of
+from oauthbroker.web.api.plugin_routes import operations_of
 
 
 class Bed(RequestModel):

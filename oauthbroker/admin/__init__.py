@@ -1,0 +1,1 @@
+"""What operators see and do on the pages of `/admin`: overview, actions, gauges, sign-in."""

@@ -1,0 +1,172 @@
+"""What there is, read for operators: grants, apps and how they do, who is waited for. Never a token, a link or a
+payload."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from oauthbroker.admin.open_circuits import Seen, Troubles
+from oauthbroker.audit.lines import AuditLine, AuditTrail
+from oauthbroker.core.clock import Clock, from_iso
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.grants.grant_pages import GrantPages
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.records import AuthSession, Grant
+from oauthbroker.records.grant_view import GrantHealth, GrantView
+from oauthbroker.records.use import GrantUse
+from oauthbroker.repository.repository import Repository
+from oauthbroker.tokens.grant_uses import Uses
+
+BREATH = 64  # records that are opened before others may run
+LOOKED_BACK = 1000  # lines of the audit log that the overview looks through for failures
+FAILURES = frozenset({"ConnectFailed", "RenewalFailed"})
+DECISIONS = frozenset({Code.PROVIDER_DENIED.value})  # a person's own "no" is an answer, not a failure of the app
+Light = Literal["good", "warn", "bad"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntries:
+    """Which lines of the audit log an operator looks for: `grant` is a grantId or its keyed name; empty words stand
+    for all."""
+
+    app: str = ""
+    type: str = ""
+    grant: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppState:
+    """One app at a glance. `app` is None for one that has grants and is not configured any more. `unlisted` are scopes
+    that consent after consent left out."""
+
+    name: str
+    app: OAuthApp | None
+    light: Light
+    counts: Mapping[GrantHealth, int]
+    circuits: tuple[Seen, ...]
+    failure: tuple[datetime, str] | None
+    unlisted: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Survey:
+    """Reads of grants come from `pages`, which keeps them for some seconds."""
+
+    in_use: CurrentConfig
+    repository: Repository
+    pages: GrantPages
+    troubles: Troubles
+    uses: Uses
+    trail: AuditTrail
+    clock: Clock
+
+    @property
+    def trouble(self) -> Code | None:
+        """Why the newest configuration is not the one in use."""
+        return self.in_use.trouble
+
+    @property
+    def app_names(self) -> list[str]:
+        return sorted(self.in_use.apps)
+
+    async def apps(self) -> list[AppState]:
+        """Return all configured apps, and those that only grants name."""
+        counts: dict[str, Counter[GrantHealth]] = {}
+        unlisted: dict[str, set[str]] = {}
+        for row in await self.pages.recent():
+            counts.setdefault(row.app, Counter())[row.health] += 1
+            unlisted.setdefault(row.app, set()).update(() if row.revoked else row.unlisted)
+        failures = await self._last_failures()
+        circuits = await self.troubles.seen()
+        return [
+            self._app_state(name, counts.get(name, Counter()), circuits, failures.get(name), unlisted.get(name, set()))
+            for name in sorted({*self.in_use.apps, *counts})
+        ]
+
+    async def grant(self, grant_id: str) -> tuple[GrantView, GrantUse | None]:
+        """Return a grant as it is now, and its last use. Raises `grantNotFound`."""
+        for row in await self.pages.recent():
+            if row.id == grant_id:
+                held = await self.repository.grant(row.app, row.subject)
+                return (row if held is None else self._view(held.record)), await self.uses.last(grant_id)
+        raise BrokerError(Code.GRANT_NOT_FOUND)
+
+    def _view(self, grant: Grant) -> GrantView:
+        return GrantView.of(grant, self.in_use.apps.get(grant.app), self.clock.now())
+
+    def audit_name(self, grant_id: str) -> str:
+        """Return a grant's pseudonym in the audit log."""
+        return self.trail.name("grant", grant_id)
+
+    async def waiting(self) -> list[AuthSession]:
+        """Return the authorizations that wait for a person, the first to expire first."""
+        now = self.clock.now()
+        found = [held.record async for held in self.repository.sessions()]
+        return sorted((it for it in found if it.open and it.expires_at > now), key=lambda it: it.expires_at)
+
+    async def audit(self, count: int, entries: AuditEntries) -> list[AuditLine]:
+        """Return the newest lines, the newest first."""
+        grant = entries.grant if entries.grant.startswith("grant-") else self.audit_name(entries.grant)
+        found = await self.trail.tail(
+            count,
+            app=entries.app or None,
+            type=entries.type or None,
+            grant=grant if entries.grant else None,
+            since=entries.since,
+            until=entries.until,
+        )
+        return found[::-1]
+
+    async def named(self, lines: Iterable[AuditLine]) -> dict[str, GrantView]:
+        """Return the grants that these lines name, by their pseudonyms, as far as they still exist."""
+        wanted, found = {line.grant for line in lines} - {None}, dict[str, GrantView]()
+        for number, row in enumerate(await self.pages.recent() if wanted else ()):
+            if (name := self.audit_name(row.id)) in wanted:
+                found[name] = row
+            if number % BREATH == BREATH - 1:
+                await asyncio.sleep(0)
+            if len(found) == len(wanted):
+                break
+        return found
+
+    async def _last_failures(self) -> dict[str, tuple[datetime, str]]:
+        """Return by app: (when, code) of the last one, as far back as the overview looks."""
+        found: dict[str, tuple[datetime, str]] = {}
+        for line in await self.trail.tail(LOOKED_BACK):
+            if line.type in FAILURES and line.fields.get("code") not in DECISIONS:
+                found[str(line.fields.get("app"))] = (from_iso(line.at), str(line.fields.get("code")))
+        return found
+
+    def _app_state(
+        self,
+        name: str,
+        counts: Counter[GrantHealth],
+        circuits: Sequence[Seen],
+        failure: tuple[datetime, str] | None,
+        unlisted: Collection[str],
+    ) -> AppState:
+        own = tuple(each for each in circuits if each.circuit.app == name)
+        common = [each.circuit for each in own if not each.circuit.grant]
+        recent = failure is not None and self.clock.now() - failure[0] < timedelta(hours=1)
+        light: Light = "good"
+        if own or counts["again"] or recent or unlisted or name not in self.in_use.apps:
+            light = "warn"
+        if any(circuit.code is Code.APP_MISCONFIGURED for circuit in common):
+            light = "bad"
+        return AppState(
+            name=name,
+            app=self.in_use.apps.get(name),
+            light=light,
+            counts=counts,
+            circuits=own,
+            failure=failure,
+            unlisted=tuple(sorted(unlisted)),
+        )

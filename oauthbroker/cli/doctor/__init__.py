@@ -1,0 +1,1 @@
+"""`oauthbroker doctor`: its checks of configuration, place, providers and values."""

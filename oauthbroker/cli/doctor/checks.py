@@ -1,0 +1,297 @@
+"""Make the checks of `oauthbroker doctor` on this machine: configuration, key, disk, store, audit log.
+
+The checks are independent: a failing one does not stop the others. They write nothing and take no lock of the store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from oauthbroker.audit.chain import AuditKeys
+from oauthbroker.audit.folder import NAME as AUDIT_LOG
+from oauthbroker.audit.folder import slots_with_lines
+from oauthbroker.audit.trail import FileTrail
+from oauthbroker.cli.doctor.place import MOST_NAMED, Step, data_of, disk, guarded, locks, permissions, rooms, sentence
+from oauthbroker.cli.output.tables import counted
+from oauthbroker.config import ConfigProblem, ConfigRefused, Loaded, load, load_settings, resolve
+from oauthbroker.config.bundle.unresolved_bundle import AppDraft
+from oauthbroker.config.problems.problems import Problems
+from oauthbroker.config.values.value_sources import is_unread_secret
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.diagnostics import findings
+from oauthbroker.diagnostics.findings import Check, Finding, Light
+from oauthbroker.diagnostics.forecast import AppFacts, Forecast, forecast
+from oauthbroker.diagnostics.inspection import Inspection
+from oauthbroker.diagnostics.probing import probing
+from oauthbroker.diagnostics.receivers import receivers
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.scope_ceiling import NO_RIGHTS
+from oauthbroker.model.settings import Settings
+from oauthbroker.observability.logging import Log
+from oauthbroker.providers import presets
+from oauthbroker.records.grant_view import GrantView
+from oauthbroker.store.format.port import Store
+from oauthbroker.store.keys.keyring import Keyring
+from oauthbroker.wiring import KEY_ENV, key_origin, look_into, unlocked, upgrade_state, with_keys
+
+
+@dataclass(slots=True, kw_only=True)
+class Doctor:
+    """One run of the checks. Later checks use the results of earlier ones; a missing result is None."""
+
+    config: Path
+    env: Mapping[str, str]
+    clock: Clock
+    log: Log
+    loaded: Loaded | None = None
+    settings: Settings | None = None
+    keyring: Keyring | None = None
+    store: Store | None = None
+    seen: Inspection | None = None
+    grants: list[GrantView] = field(default_factory=list)
+    apps: dict[str, OAuthApp] = field(default_factory=dict)
+    login: OAuthApp | None = None
+    forecast: Forecast = field(default_factory=lambda: Forecast((), {}))
+
+    async def here(self) -> list[Finding]:
+        """Run all checks without network. Without a Broker resource the store's place is unknown."""
+        found = await guarded("configuration", self._configuration)
+        if self.settings is None:
+            return found
+        root = self.settings.store_root
+        steps: dict[Check, Step] = {
+            "keys": self._keys,
+            "permissions": lambda: permissions(root, self._settings.secret_files.values()),
+            "disk": lambda: disk(root),
+            "locks": lambda: locks(root),
+            "secrets": self._values,
+            "age": self._age,
+            "audit": self._audit,
+            "database": self._database,
+            "apiKeys": self._api_keys,
+            "work": self._work,
+            "grants": self._grants,
+            "forecast": self._forecast,
+        }
+        others = {"permissions", "disk", "locks"} if self.settings.store_url_env else {"database"}
+        chosen = [(check, step) for check, step in steps.items() if check not in others]
+        return [*found, *[finding for check, step in chosen for finding in await guarded(check, step)]]
+
+    async def away(self) -> list[Finding]:
+        """Run the checks that need the network: providers and their clocks, our public address, receivers, rooms."""
+        if self.settings is None:
+            return []
+        async with probing(self.settings, self.clock) as probe:
+            asked = [*self.apps.values(), *([self.login] if self.login is not None else [])]
+            found = await guarded("providers", lambda: probe.providers(asked))
+            clock = findings.of_clock(probe.skews)
+            public = await guarded("address", lambda: probe.address(self._settings.public_base_url))
+            forwarded = await guarded("forwarders", self._forwarders)
+            return [*found, clock, *public, *forwarded, *await guarded("rooms", lambda: rooms(self._settings))]
+
+    async def _forwarders(self) -> list[Finding]:
+        """Check the receivers of forwarded events. Missing secrets are reported elsewhere."""
+        secrets = await self.seen.repository.secrets.all() if self.seen is not None else {}
+        drafts = self.loaded.forwarders if self.loaded is not None else ()
+        return await receivers([each.resolved(self.env, secrets, Problems()) for each in drafts], self._settings)
+
+    async def close(self) -> None:
+        if self.store is not None:
+            await self.store.close()
+
+    @property
+    def _settings(self) -> Settings:
+        if self.settings is None:
+            raise BrokerError(Code.CONFIG_INVALID, note="the Broker resource cannot be read")
+        return self.settings
+
+    async def _configuration(self) -> list[Finding]:
+        """Check the configuration like `check`, with warnings. A fact is unverified until a user has connected."""
+        problems: tuple[ConfigProblem, ...] = ()
+        try:
+            self.loaded = load(self.config)
+            self.settings = with_keys(self.loaded.settings, self.env)
+        except ConfigRefused as refused:
+            problems = refused.problems
+        found = [_of_problem("configuration", "failure", it, about=str(it.place)) for it in problems[:MOST_NAMED]]
+        if len(problems) > MOST_NAMED:
+            more = f"{len(problems) - MOST_NAMED} more."
+            found.append(Finding("configuration", "failure", more, todo="`oauthbroker check` has all."))
+        if self.loaded is None:
+            with suppress(ConfigRefused):
+                self.settings = with_keys(load_settings(self.config), self.env)
+            return found
+        todo = "Turn it on for real accounts."
+        weaken = sorted(self.loaded.settings.weaken)
+        found += [Finding("configuration", "warning", f"A check is off: {name}.", todo=todo) for name in weaken]
+        if self._settings.public_base_url.startswith("http:"):
+            plain = "publicBaseUrl is http: links and pages go without TLS."
+            found.append(Finding("configuration", "warning", plain, todo="Use https for real accounts."))
+        found += self._keyless()
+        apps, tools = len(self.loaded.apps), len(self.loaded.tools)
+        return [*found, Finding("configuration", "ok", f"{counted(apps, 'app')}, {counted(tools, 'caller')}.")]
+
+    def _keyless(self) -> list[Finding]:
+        """Report callers that are admitted because they are on this machine. Tools run there, too."""
+        found = []
+        if self._settings.admin_loopback:
+            todo = "Remove `admin.loopback` where tools run on this machine, and behind any proxy."
+            found.append(Finding("configuration", "warning", "Operators on this machine need no key.", todo=todo))
+        socket = self._settings.api_socket
+        for caller in socket.callers if socket is not None else ():
+            roles = " and ".join(sorted(caller.roles))
+            what = f"Every process of uid {caller.uid} is {roles} over the Unix socket, without a key."
+            found.append(Finding("configuration", "warning", what, todo="Run tools as another user, or use API keys."))
+        return found
+
+    async def _keys(self) -> list[Finding]:
+        """Check that the key exists, is readable by us alone, lies outside the store, and opens the keyring."""
+        settings = self._settings
+        self.keyring = unlocked(settings, self.env, self.log)
+        old = self.keyring.old_seeds
+        found = findings.of_upgrade(upgrade_state(self.keyring))
+        found += findings.of_old_seeds(len(old), to_reseal=sum(not seed.resealed for seed in old))
+        where = key_origin(settings, self.env)
+        if where == KEY_ENV:
+            todo = "Use a key file: a process's environment stays readable."
+            return [Finding("keys", "warning", f"{KEY_ENV} opens the keyring.", todo=todo), *found]
+        what = "The key opens the keyring" + ("." if settings.key_service else ", and only you can read it.")
+        return [Finding("keys", "ok", what, about=where), *found]
+
+    async def _values(self) -> list[Finding]:
+        """Check every value that the configuration names, and list the apps that have all of theirs."""
+        self._look()
+        if self.loaded is None:
+            return []
+        secrets = await self.seen.repository.secrets.all() if self.seen is not None else {}
+        found, doubts = self._unknown_secrets(), list[Finding]()
+        for name, draft in self.loaded.apps.items():
+            self.apps[name] = draft.app
+            try:
+                self.apps[name] = resolve(self.loaded, self.env, secrets, only={name}).apps[name]
+            except ConfigRefused as refused:
+                found += self._missing(name, refused.problems)
+            doubts += [*_misplaced(draft.app), *_doubts(draft)]
+            doubts += [_of_problem("configuration", "ok", draft.notice, about=name)] if draft.notice else []
+        self.login = self.loaded.login.draft.app if self.loaded.login is not None else None
+        for name, sources in self.loaded.sources_beside_apps:
+            lacking = Problems()
+            for source in sources:
+                source.read(self.env, secrets, lacking)
+            found += self._missing(name, lacking.found)
+        return [*(found or [Finding("secrets", "ok", "Every value of the configuration is at hand.")]), *doubts]
+
+    def _unknown_secrets(self) -> list[Finding]:
+        """Report that secrets cannot be checked, because the key does not open the keyring."""
+        if self.keyring is not None or self.loaded is None or not self.loaded.secret_keys:
+            return []
+        count = counted(len(self.loaded.secret_keys), "secret")
+        what = f"Not known for {count} of the configuration: the store could not be opened."
+        return [Finding("secrets", "warning", what, todo="Mend what `keys` says, then run this again.")]
+
+    def _missing(self, about: str, problems: Iterable[ConfigProblem]) -> list[Finding]:
+        """Report missing values: a variable may be set where the broker runs; a secret of the store may not."""
+        known = [it for it in problems if self.keyring is not None or not is_unread_secret(it)]
+        return [
+            _of_problem("secrets", "warning" if "environment" in it.what else "failure", it, about=about)
+            for it in known
+        ]
+
+    def _look(self) -> None:
+        """Open the store to read, if possible."""
+        if self.keyring is None or self.store is not None:
+            return
+        opened = look_into(self._settings, self.keyring, env=self.env, clock=self.clock)
+        if opened is not None:
+            self.store, self.seen = opened
+
+    async def _age(self) -> list[Finding]:
+        """Check that the store is not older than this host has seen it. Raises `storeRolledBack`."""
+        if self.seen is None:
+            return []
+        await self.seen.age.check()
+        return [Finding("age", "ok", "The store is not older than this host has seen it.")]
+
+    async def _audit(self) -> list[Finding]:
+        """Check that the next audit line can be written, and that the existing lines are genuine."""
+        if self.store is None:
+            return []
+        data = data_of(self._settings.store_root)
+        path = data / AUDIT_LOG
+        with suppress(FileNotFoundError):
+            os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC))
+        if not slots_with_lines(data):
+            return [Finding("audit", "ok", "No line was written yet.", about=str(path))]
+        verdict = await FileTrail(data, AuditKeys(self.store.mac)).verify()
+        if not verdict.sound:
+            what, todo = (
+                f"The log was changed: {counted(verdict.broken, 'break')}.",
+                "`oauthbroker audit verify` says where.",
+            )
+            return [Finding("audit", "failure", what, todo=todo, about=str(path))]
+        what = f"Can be written; {counted(verdict.verified, 'line')} are genuine."
+        return [Finding("audit", "ok", what, about=str(path))]
+
+    async def _api_keys(self) -> list[Finding]:
+        return findings.of_api_keys(await self.seen.api_keys(), self.clock.now()) if self.seen is not None else []
+
+    async def _database(self) -> list[Finding]:
+        seen = await self.seen.database() if self.seen is not None else None
+        return findings.of_database(seen, self._settings) if seen is not None else []
+
+    async def _work(self) -> list[Finding]:
+        if self.seen is None:
+            return []
+        sessions, depth, due = await self.seen.sessions(), await self.seen.depth(), await self.seen.repository.due()
+        clients = findings.of_clients(await self.seen.clients(), self.clock.now())
+        return [*findings.of_work(sessions, depth, self.clock.now(), len(due)), *clients]
+
+    async def _grants(self) -> list[Finding]:
+        if self.seen is None:
+            return []
+        self.grants = await self.seen.grants()
+        found = findings.of_grants(self.grants, self._facts())
+        if damaged := len(self.seen.damaged):
+            text = f"{counted(damaged, 'record')} cannot be read: {', '.join(self.seen.damaged[: findings.NAMED])}."
+            todo = "Restore them from a backup; the others go on working."
+            found.append(Finding("grants", "failure", text, todo=todo))
+        return found
+
+    async def _forecast(self) -> list[Finding]:
+        if self.seen is None:
+            return []
+        self.forecast = forecast(self.grants, self._facts(), self.clock.now())
+        return findings.of_forecast(self.forecast, self.clock.now())
+
+    def _facts(self) -> dict[str, AppFacts]:
+        known = presets()
+        return {name: AppFacts.of(app, known.get(app.provider)) for name, app in self.apps.items()}
+
+
+def _misplaced(app: OAuthApp) -> list[Finding]:
+    """Report configured scopes that give no right."""
+    what = "{scope} stands in `scopes`: it asks for a refresh token only."
+    todo = "Write it under `quirks.alwaysScopes`, where the preset does not have it already."
+    return [
+        Finding("configuration", "ok", what.format(scope=scope), todo=todo, about=app.name)
+        for scope in sorted(NO_RIGHTS & app.scope_set)
+    ]
+
+
+def _doubts(draft: AppDraft) -> list[Finding]:
+    if not (draft.doubts or draft.unusual_flow):
+        return []
+    see = f"`oauthbroker providers show {draft.app.provider}`"
+    what = f"Relies on {counted(len(draft.doubts), 'unverified fact')} of its preset: {see}."
+    if draft.unusual_flow:
+        what = f"Its preset does not know whether {draft.app.flow} works there: {see}."
+    return [Finding("configuration", "ok", what, todo="Connect once and see.", about=draft.app.name)]
+
+
+def _of_problem(check: Check, light: Light, problem: ConfigProblem, *, about: str) -> Finding:
+    return Finding(check, light, sentence(problem.what), todo=sentence(problem.todo), about=about)

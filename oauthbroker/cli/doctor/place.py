@@ -1,0 +1,137 @@
+"""Make the checks of `oauthbroker doctor` on the store's place: permissions, space, locks; and on the rooms of the
+running broker. `guarded` runs a check."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import stat
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from oauthbroker.cli.health import ask, findings_in
+from oauthbroker.cli.output.error_output import HINTS
+from oauthbroker.cli.output.tables import shown
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.refused import described
+from oauthbroker.diagnostics.findings import Check, Finding
+from oauthbroker.model.settings import Settings
+from oauthbroker.store.file.place_checks import NETWORK, file_system, flaws, locks_exclude, room_at
+
+Step = Callable[[], Awaitable[list[Finding]]]
+MOST_NAMED = 10
+MEBIBYTE = 1024 * 1024
+LITTLE, TOO_LITTLE = 200 * MEBIBYTE, 20 * MEBIBYTE
+FEW_FILES, TOO_FEW_FILES = 10_000, 500
+
+
+def data_of(root: str) -> Path:
+    return Path(root) / "data"
+
+
+def is_there(root: str) -> bool:
+    """Return whether a store was made at `root`."""
+    with suppress(FileNotFoundError):
+        data_of(root).stat()
+        return True
+    return False
+
+
+async def permissions(root: str, files: Iterable[str]) -> list[Finding]:
+    """Check that a store exists, the owner and mode of everything below its root, and that not every user of this
+    machine can read one of the files that open it."""
+    return [*_below(root), *_of_open(files)]
+
+
+def _below(root: str) -> list[Finding]:
+    if not is_there(root):
+        todo = "Run `oauthbroker init`, or look at `store.root` if there was one."
+        return [Finding("permissions", "failure", "There is no store yet.", todo=todo, about=root)]
+    found = list(flaws(Path(root)))
+    todo = "Look who did that, then mend it: folders 0700, files 0600, owned by the user of the broker."
+    said = [
+        Finding("permissions", "failure", sentence(it.what), todo=todo, about=shown(it.path))
+        for it in found[:MOST_NAMED]
+    ]
+    if len(found) > MOST_NAMED:
+        said.append(Finding("permissions", "failure", f"{len(found) - MOST_NAMED} more below {root}.", todo=todo))
+    return said or [Finding("permissions", "ok", "Everything below is a plain file that only we can read.", about=root)]
+
+
+async def disk(root: str) -> list[Finding]:
+    """Check the free space for writes."""
+    if not is_there(root):
+        return []
+    room = room_at(Path(root))
+    files = room.files_free if room.files_free is not None else FEW_FILES
+    also = f" and {room.files_free} files" if room.files_free is not None else ""
+    text = f"{room.bytes_free // MEBIBYTE} MiB{also}"
+    todo = "Make room: without it no refreshed token can be stored."
+    if room.bytes_free < TOO_LITTLE or files < TOO_FEW_FILES:
+        return [Finding("disk", "failure", f"Only {text} are free.", todo=todo)]
+    if room.bytes_free < LITTLE or files < FEW_FILES:
+        return [Finding("disk", "warning", f"Only {text} are free.", todo=todo)]
+    return [Finding("disk", "ok", f"{text} are free.")]
+
+
+async def locks(root: str) -> list[Finding]:
+    """Check that file locks exclude other processes on this file system."""
+    if not is_there(root):
+        return []
+    kind, todo = file_system(data_of(root)), "Use a local disk."
+    if locks_exclude(data_of(root)) is False:
+        return [Finding("locks", "failure", "File locks do not exclude each other here.", todo=todo, about=kind)]
+    if kind in NETWORK:
+        what = "A network file system: two machines would not see each other's locks."
+        return [Finding("locks", "warning", what, todo=todo, about=kind)]
+    return [Finding("locks", "ok", "File locks work.", about=kind)]
+
+
+async def rooms(settings: Settings) -> list[Finding]:
+    """Ask the running broker what its add-on rooms found: only a room that is open can say it."""
+    if not settings.rooms:
+        return []
+    said = await asyncio.to_thread(ask, settings.listen_host.strip("[]"), settings.listen_port)
+    if said is None:
+        return [Finding("rooms", "ok", f"Not asked: no broker answers on port {settings.listen_port}.")]
+    found = [Finding("rooms", "failure", text, todo=todo, about=code) for code, text, todo in findings_in(said)]
+    return found or [Finding("rooms", "ok", f"No finding of {', '.join(settings.rooms)}.")]
+
+
+def sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+async def guarded(check: Check, step: Step) -> list[Finding]:
+    """Return the step's findings or, if it raises, the reason in our own words."""
+    try:
+        return await step()
+    except BrokerError as error:
+        why, todo = str(error), HINTS.get(error.code, "")
+    except OSError as error:
+        why = f"The system says {errno.errorcode.get(error.errno or 0, 'OSError')}."
+        return [
+            Finding(check, "failure", why, todo="Look at that path, its owner and its mount.", about=path_of(error))
+        ]
+    except Exception as crash:  # noqa: BLE001  (the exception's own text may quote a secret)
+        why, todo = f"This check broke: {described(crash)}.", "Please report this."
+    return [Finding(check, "failure", why, todo=todo)]
+
+
+def path_of(error: OSError) -> str:
+    """Return the path that the system refused; empty where it names none."""
+    return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+
+
+def _of_open(files: Iterable[str]) -> list[Finding]:
+    """Report those files of keys, and of the tokens of key services, that every user of this machine can read."""
+    what, todo = "Every user of this machine can read a file that opens the store.", "Take the right from other users."
+    return [Finding("permissions", "warning", what, todo=todo, about=file) for file in files if _is_open(file)]
+
+
+def _is_open(file: str) -> bool:
+    with suppress(OSError):
+        return bool(Path(file).stat().st_mode & stat.S_IROTH)
+    return False

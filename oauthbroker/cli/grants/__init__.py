@@ -1,0 +1,1 @@
+"""`oauthbroker grants`: list, import, revoke, erase."""

@@ -1,0 +1,203 @@
+"""`oauthbroker grants`: list, end and import grants. Never prints a token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from oauthbroker.cli.output.completion_words import app_option
+from oauthbroker.cli.output.error_output import confirm
+from oauthbroker.cli.output.json_output import answer, tell_record
+from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
+from oauthbroker.cli.output.tables import counted, facts, table
+from oauthbroker.cli.stored_records import by_id, read, show_all
+from oauthbroker.core.refused import Refused
+
+if TYPE_CHECKING:
+    from oauthbroker.grants.grants import GrantSummary, Vault
+
+MOST_ROWS = 50  # a longer list would not be read before confirming
+PATIENCE = 300.0
+HEAD = ("grant", "app", "subject", "state", "expires", "scopes")
+NEEDS = {None: "nothing", "renewal": "a refresh, which the next call makes", "consent": "a user who consents again"}
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+GrantId = Annotated[str, typer.Argument(metavar="GRANT_ID", help="As `grants list` shows it; its beginning is enough.")]
+AnyGrantId = Annotated[
+    str | None, typer.Argument(metavar="[GRANT_ID]", help="As `grants list` shows it; its beginning is enough.")
+]
+AppName = Annotated[str | None, app_option("Only grants of this OAuthApp.")]
+OfApp = Annotated[str | None, app_option("The OAuthApp of every line; lines may leave it out then.")]
+Subject = Annotated[str | None, typer.Option("--subject", help="Only grants of this subject.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be revoked.")]
+Wait = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        min=0,
+        help="How long to wait for providers that are busy; with --all and for `erase` 300, else not at all.",
+    ),
+]
+
+
+@app.command("list")
+def list_command(
+    app_name: AppName = None, subject: Subject = None, as_json: AsJson = False, config: ConfigPath = CONFIG
+) -> None:
+    """List grants, the newest first; revoked ones too."""
+    found = _list(config, app_name, subject)
+    documents = [grant.to_json() for grant in found]
+    show_all(documents, map(_row, found), HEAD, "There are no such grants.", as_json=as_json)
+
+
+@app.command("show")
+def show_command(
+    grant_id: GrantId,
+    record: Annotated[
+        bool, typer.Option("--record", help="As the specification prints the record, with its secrets masked.")
+    ] = False,
+    as_json: AsJson = False,
+    config: ConfigPath = CONFIG,
+) -> None:
+    """Show one grant."""
+    from oauthbroker.records.specification_form import grant_record
+
+    grant = _one(_list(config, None, None), grant_id)
+    if record:
+        found = read(config, lambda vault: vault.grants.record(grant.grantId))
+        if found is None:
+            raise Refused("There is no such grant any more.")
+        tell_record(grant_record(found), as_json=as_json)
+        return
+    if as_json:
+        answer(grant.to_json())
+        return
+    told = grant.to_json() | {
+        "scopes": " ".join(grant.scopes) or "none",
+        "needs": NEEDS[grant.needs],
+        "expiresAt": _expires(grant),
+        "providerData": " ".join(f"{name}={value}" for name, value in grant.providerData.items()) or "none",
+    }
+    facts((name, "-" if value is None else str(value)) for name, value in told.items())
+
+
+@app.command("revoke")
+def revoke_command(  # noqa: PLR0913, PLR0917  (one for each option)
+    grant_id: AnyGrantId = None,
+    app_name: AppName = None,
+    subject: Subject = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every grant that the other words leave.")] = False,
+    dry_run: DryRun = False,
+    wait: Wait = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    config: ConfigPath = CONFIG,
+) -> None:
+    """End grants, here and at their provider.
+
+    Name one by its id, or by --app and --subject; with --all, every grant of an app, of a subject, or all there are.
+    """
+    from oauthbroker.cli.grants import grants_revoke
+
+    if not (grant_id or app_name or subject or everything):
+        raise Refused("Say which: a GRANT_ID, --app and --subject, or --all. Nothing was changed.")
+    left = [grant for grant in _list(config, app_name, subject) if grant.unended]
+    chosen = [_one(left, grant_id)] if grant_id else left
+    if not chosen:
+        if not everything:
+            raise Refused("There is no such grant alive. Nothing was changed.")
+        grants_revoke.tell_nothing(app_name, subject, dry_run=dry_run, as_json=as_json)
+        return
+    if len(chosen) > 1 and not everything and not dry_run:
+        raise Refused(f"That names {counted(len(chosen), 'grant')}. Say --all to end them all. Nothing was changed.")
+    if dry_run:
+        show_all([grant.to_json() for grant in chosen], map(_row, chosen), HEAD, "", as_json=as_json)
+        typer.echo(f"{grants_revoke.summed(chosen)} They would be revoked. Nothing was changed.", err=True)
+        return
+    if len(chosen) <= MOST_ROWS:
+        table(HEAD, map(_row, chosen), aside=True)
+    typer.echo(grants_revoke.summed(chosen), err=True)
+    confirm(f"Revoke {counted(len(chosen), 'grant')}?", yes=yes)
+    patience = (PATIENCE if everything else 0) if wait is None else wait
+    raise typer.Exit(grants_revoke.run(config, chosen, patience, as_json=as_json))
+
+
+@app.command("erase")
+def erase_command(
+    subject: Annotated[str, typer.Option("--subject", help="Whose records are removed.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be removed.")] = False,
+    wait: Wait = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    config: ConfigPath = CONFIG,
+) -> None:
+    """Revoke a subject's grants and remove all its records.
+
+    Nothing is removed while a provider has still to be told. The audit log stays: it names grants by keyed hashes.
+    """
+    from oauthbroker.cli.grants import grants_erase
+
+    patience = PATIENCE if wait is None else wait
+    raise typer.Exit(grants_erase.run(config, subject, patience, dry_run=dry_run, yes=yes, as_json=as_json))
+
+
+@app.command("import")
+def import_command(
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="JSON lines; - is stdin.")],
+    app_name: OfApp = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the file, show the results, write nothing.")
+    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Also where there is a grant, alive or revoked.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Refresh each one at its provider at once.")] = False,
+    as_json: AsJson = False,
+    config: ConfigPath = CONFIG,
+) -> None:
+    """Take over refresh tokens of another system.
+
+    One JSON object a line: {app, subject, refreshToken, accessToken?, expiresAt?, scopes?, account?, grantedAt?}. The
+    whole file is checked before any write. Repeat a run that was stopped: nothing is done twice.
+    """
+    from oauthbroker.cli.grants import grants_import
+
+    raise typer.Exit(
+        grants_import.run(config, file, app_name, dry_run=dry_run, replace=replace, verify=verify, as_json=as_json)
+    )
+
+
+def _one(grants: list[GrantSummary], grant_id: str) -> GrantSummary:
+    return by_id(((grant.grantId, grant) for grant in grants), grant_id, ("sha256:",), "grant", "grants list")
+
+
+def _row(grant: GrantSummary) -> tuple[str, ...]:
+    short = grant.grantId.removeprefix("sha256:")[:12]
+    state = "must agree again" if grant.needs == "consent" else grant.state
+    state += ", provider to tell" if grant.providerToTell else ""
+    return short, grant.app, grant.subject, state, _expires(grant), " ".join(grant.scopes) or "none"
+
+
+def _expires(grant: GrantSummary) -> str:
+    """Return when the token expires, with a note if it will be refreshed."""
+    if grant.state == "revoked":
+        return "-"
+    ends = (grant.expiresAt or "").removesuffix("Z")
+    if grant.needs == "consent":
+        return ends or "-"
+    if not ends and grant.needs == "renewal":
+        return "refreshed on first use"
+    return (ends or "never") + (" (refreshable)" if grant.refreshable else "")
+
+
+def _list(config: Path, app_name: str | None, subject: str | None) -> list[GrantSummary]:
+    async def listed(vault: Vault) -> list[GrantSummary]:
+        return newest_first([grant async for grant in vault.grants.list(app=app_name, subject=subject)])
+
+    return read(config, listed)
+
+
+def newest_first(grants: Iterable[GrantSummary]) -> list[GrantSummary]:
+    """Sort by the exact time, which the printed one rounds."""
+    return sorted(grants, key=lambda grant: (grant.created_at, grant.grantId), reverse=True)

@@ -1,0 +1,88 @@
+"""`oauthbroker grants erase`: delete the records of a subject."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import typer
+
+from oauthbroker.cli.output.error_output import confirm
+from oauthbroker.cli.output.json_output import answer
+from oauthbroker.cli.output.tables import counted, facts, shown
+from oauthbroker.grants.erasure import Erased, Traces
+from oauthbroker.plugins.discovery import installed
+from oauthbroker.wiring import open_broker
+
+DONE, LEFT_TO_DO = 0, 3
+COUNTED = {
+    "grants": "grants, ended ones included",
+    "sessions": "authorizations",
+    "events": "events, dead letters included",
+    "turns": "running turns",
+    "visits": "visits to the connections page",
+    "uses": "notes on when a grant was used",
+    "roomValues": "values of add-on rooms",
+    "roomRecords": "records that add-on rooms keep elsewhere, such as runs",
+}
+
+
+def run(config: Path, subject: str, patience: float, *, dry_run: bool, yes: bool, as_json: bool) -> int:
+    """Erase a subject after confirmation. Return the exit status. Idempotent; may be stopped at any moment."""
+    found = asyncio.run(_look(config, subject))
+    if found.empty or dry_run:
+        typer.echo(f"{_summed(found)} Nothing was changed.", err=True)
+        _tell(Erased(found.empty, found), as_json=as_json)
+        return DONE
+    typer.echo(_summed(found), err=True)
+    confirm(f"Revoke and erase all of {shown(subject)}?", yes=yes)
+    erased = asyncio.run(_erase(config, found, patience))
+    _tell(erased, as_json=as_json)
+    if erased.done:
+        return DONE
+    typer.echo(_why(erased.found), err=True)
+    return LEFT_TO_DO
+
+
+async def _look(config: Path, subject: str) -> Traces:
+    async with open_broker(config, background=False, only=_rooms()) as broker:
+        return await broker.erasure.look(subject)
+
+
+async def _erase(config: Path, found: Traces, patience: float) -> Erased:
+    """Erase the subject. Loads only the values of apps whose providers have to be told."""
+    only = _rooms() | {grant.app for grant in found.grants if not grant.revoked or grant.to_be_told}
+    async with open_broker(config, background=False, only=only) as broker:
+        return await broker.erase(found.subject, patience=patience)
+
+
+def _rooms() -> set[str]:
+    """Return the names of the installed rooms: their values lead to data that they keep elsewhere."""
+    return {room.name for room in installed()}
+
+
+def _summed(found: Traces) -> str:
+    if found.empty:
+        return f"Nothing is kept of {shown(found.subject)}."
+    of_others = (
+        f" {counted(len(found.named_in), 'grant')} of other subjects will still name it." if found.named_in else ""
+    )
+    return f"{shown(found.subject)}: {counted(sum(found.counts().values()), 'record')}.{of_others}"
+
+
+def _why(found: Traces) -> str:
+    if found.to_tell:
+        told = f"{counted(found.to_tell, 'grant')} ended here, but the provider has still to be told."
+        return f"Not erased: {told} Type this again once it knows; a running broker tells it."
+    if found.of_rooms.ending:
+        runs = counted(found.of_rooms.ending, "record")
+        return f"Not erased: {runs} of add-on rooms, such as runs, must end first. A broker ends them; type this again."
+    return "Not erased: a browser is just connecting this subject. Type this again in a minute."
+
+
+def _tell(erased: Erased, *, as_json: bool) -> None:
+    if as_json:
+        answer(erased.to_json())
+        return
+    facts((text, str(count)) for kind, text in COUNTED.items() if (count := erased.found.counts()[kind]))
+    facts(("still named in", grant_id) for grant_id in sorted(erased.found.named_in))

@@ -1,0 +1,133 @@
+"""Run `oauthbroker grants revoke` after confirmation: end the grants, tell the providers, show progress and figures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from oauthbroker.cli.output.json_output import answer
+from oauthbroker.cli.output.tables import counted, facts, progress, shown
+from oauthbroker.core.refused import CRASHED
+from oauthbroker.grants.grants import GrantSummary
+from oauthbroker.revocation.bulk import RevocationFigures
+from oauthbroker.wiring import open_broker
+
+DONE, LEFT_TO_TELL, STOPPED = 0, 3, 130
+
+SAID = {
+    "done": "ended here and at the provider",
+    "refused": "ended here; the provider refused to revoke it; check the client, a broker asks again for a week",
+    "none": "ended here; this provider cannot be told, so its tokens live there until they expire",
+    "shared": "ended here; the provider is not told, because that would also end another grant of the same account",
+    "later": "ended here; the provider did not answer, or this configuration lacks the client of the grant; "
+    "a running broker tells it as soon as it can",
+}
+COUNTED = {
+    "done": "the provider knows",
+    "none": "the provider cannot be told",
+    "shared": "shares another grant's tokens",
+    "refused": "the provider refused",
+    "later": "left to tell",
+}
+GO_ON = "A running broker tells the other providers, or type this again."
+
+
+def summed(chosen: Sequence[GrantSummary]) -> str:
+    """Return `3 grants: 2 of mail, 1 of files.`, with the number of grants that only wait for their provider."""
+    apps = Counter(grant.app for grant in chosen)
+    by_app = ", ".join(f"{count} of {shown(app)}" for app, count in sorted(apps.items()))
+    ended = sum(grant.state != "live" for grant in chosen)
+    before = f" {counted(ended, 'grant')} ended before; the provider has still to be told." if ended else ""
+    return f"{counted(len(chosen), 'grant')}: {by_app}.{before}"
+
+
+def tell_nothing(app: str | None, subject: str | None, *, dry_run: bool, as_json: bool) -> None:
+    """Print that `--all` left no grant to end. Repeats the typed names, which may be misspelt."""
+    named = " and ".join(f"{what} {shown(name)}" for what, name in (("app", app), ("subject", subject)) if name)
+    typer.echo(f"No grant{named and ' of '}{named} is left to end. Nothing was changed.", err=True)
+    if as_json:
+        answer([] if dry_run else _as_json([], RevocationFigures()))
+
+
+def run(config: Path, chosen: Sequence[GrantSummary], patience: float, *, as_json: bool) -> int:
+    """End all chosen grants and return the exit status. After Ctrl-C pending revocations stay recorded."""
+    figures, alive = RevocationFigures(chosen=len(chosen)), sum(grant.state == "live" for grant in chosen)
+    try:
+        with progress({"ended here": alive, "providers know": len(chosen)}) as show:
+
+            def on_change(now: RevocationFigures) -> None:
+                show("ended here", now.ended)
+                show("providers know", now.chosen - now.left - len(now.failed))
+
+            asyncio.run(_end(config, chosen, patience, figures, on_change))
+        stopped = False
+    except KeyboardInterrupt:
+        stopped = True
+    if as_json:
+        answer(_as_json(chosen, figures))
+    else:
+        _tell(chosen, figures)
+    return STOPPED if stopped else _status(figures)
+
+
+async def _end(
+    config: Path,
+    chosen: Sequence[GrantSummary],
+    patience: float,
+    figures: RevocationFigures,
+    on_change: Callable[[RevocationFigures], None],
+) -> None:
+    """End the grants with the values of their apps only, because another app's secret may be missing."""
+    only = {grant.app for grant in chosen}
+    pairs = [(grant.app, grant.subject) for grant in chosen]
+    async with open_broker(config, background=False, only=only) as broker:
+        await broker.grants.revoke_each(pairs, figures, patience=patience, on_change=on_change)
+
+
+def _tell(chosen: Sequence[GrantSummary], figures: RevocationFigures) -> None:
+    if len(chosen) == 1 and figures.told:
+        [told] = figures.told.values()
+        typer.echo(f"{shown(chosen[0].app)} {shown(chosen[0].subject)}: {SAID[told]}")
+    else:
+        rows = [("ended here", figures.ended), *((text, _count(figures, told)) for told, text in COUNTED.items())]
+        facts((text, str(count)) for text, count in rows)
+    for (app, subject), code in figures.failed.items():
+        typer.echo(f"{shown(app)} {shown(subject)}: NOT ended: {code.value}; type this again.", err=True)
+    if figures.left and len(chosen) > 1:
+        typer.echo(GO_ON, err=True)
+
+
+def _count(figures: RevocationFigures, told: str) -> int:
+    """Return how many grants have this result. Grants that a stopped run did not reach count as `later`."""
+    if told != "later":
+        return sum(each == told for each in figures.told.values())
+    return figures.left - _count(figures, "refused")
+
+
+def _as_json(chosen: Sequence[GrantSummary], figures: RevocationFigures) -> dict[str, Any]:
+    counts = {told: _count(figures, told) for told in COUNTED}
+    return {
+        "chosen": figures.chosen,
+        "ended": figures.ended,
+        "failed": len(figures.failed),
+        "provider": counts,
+        "grants": [_one_as_json(grant, figures) for grant in chosen],
+    }
+
+
+def _one_as_json(grant: GrantSummary, figures: RevocationFigures) -> dict[str, str]:
+    pair = (grant.app, grant.subject)
+    fate = {"failed": figures.failed[pair].value} if pair in figures.failed else {}
+    provider = {} if fate else {"provider": figures.told.get(pair, "later")}
+    return {"grantId": grant.grantId, "app": grant.app, "subject": grant.subject, **provider, **fate}
+
+
+def _status(figures: RevocationFigures) -> int:
+    if figures.failed:
+        return CRASHED
+    return LEFT_TO_TELL if figures.left else DONE

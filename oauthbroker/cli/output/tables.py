@@ -1,0 +1,63 @@
+"""Print tables: drawn on a terminal, plain columns elsewhere. Control characters in stored text are escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.text import Text
+
+from oauthbroker.cli.output.column_widths import Layout
+
+
+def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table as text, one line per row, neither wrapped nor cut."""
+    lines = [tuple(head), *(tuple(map(shown, row)) for row in rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False) -> None:
+    """Print a table on stdout, or `aside` on stderr: laid out for the terminal's width, else as `columns`."""
+    console = Console(stderr=aside, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal or console.is_dumb_terminal:
+        console.file.write(columns(head, rows) + "\n")
+        return
+    for line in Layout.of(head, [tuple(map(shown, row)) for row in rows], console.width).lines():
+        console.print(line, soft_wrap=True)
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> None:
+    """Print names and values, one pair per line."""
+    rows = [(name, shown(value)) for name, value in pairs]
+    width = max((len(name) for name, _ in rows), default=0)
+    console = Console(highlight=False, markup=False, emoji=False)
+    for name, value in rows:
+        line = Text(name.ljust(width), style="dim").append(f"  {value}", style="not dim")
+        line.rstrip()
+        console.print(line, soft_wrap=True)
+
+
+@contextmanager
+def progress(totals: Mapping[str, int]) -> Iterator[Callable[[str, int], None]]:
+    """Show a bar for each total on stderr, if it is a terminal and there is more than one thing to do. Yield the
+    function that sets how much of a total is done."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # rarely needed
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal or max(totals.values()) < 2) as bars:
+        tasks = {name: bars.add_task(name, total=total) for name, total in totals.items()}
+        yield lambda name, done: bars.update(tasks[name], completed=done)
+
+
+def shown(text: str) -> str:
+    """Return the text with terminal control characters escaped."""
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""A whole configuration: loaded from files, then resolved."""

@@ -1,0 +1,290 @@
+"""Load a bundle: read, shape and check every document, and report all problems at once. No value is resolved yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from oauthbroker.config.bundle.unresolved_bundle import AppDraft, Loaded, LoginDraft
+from oauthbroker.config.checks.api import api_of, check_api
+from oauthbroker.config.checks.app import (
+    check_client,
+    check_endpoints,
+    check_options,
+    check_provider,
+    check_quirks,
+    check_redirect,
+    check_scopes,
+)
+from oauthbroker.config.checks.branding import branding_of
+from oauthbroker.config.checks.broker import check_broker, settings_of
+from oauthbroker.config.checks.flow import check_flow, check_pushing
+from oauthbroker.config.checks.forwarder import forwarder_drafts
+from oauthbroker.config.checks.login import as_app, check_login, operators_of
+from oauthbroker.config.checks.mcp import check_mcp, resource_of, server_of
+from oauthbroker.config.checks.owner import check_binding, check_identity
+from oauthbroker.config.checks.provider_ca import trusted_ca
+from oauthbroker.config.checks.tools import connector_draft, declared_auths
+from oauthbroker.config.checks.unverified_facts import doubts, is_unusual
+from oauthbroker.config.plugins.named_plugins import read_bundle
+from oauthbroker.config.plugins.plugin_resources import room_drafts
+from oauthbroker.config.preset_endpoints import sentence
+from oauthbroker.config.problems import url_checks
+from oauthbroker.config.problems.problems import ConfigProblem, Keys, Problems, SourcePlace
+from oauthbroker.config.reading.files import documents_of, read_files
+from oauthbroker.config.reading.shape import Written, written
+from oauthbroker.config.reading.skipped import idle_refs, left_alone
+from oauthbroker.config.reading.yaml_reader import Document
+from oauthbroker.config.values.preset_merge import MCP, Merged, merge
+from oauthbroker.config.values.value_sources import SECRET_ADVICE, source_of
+from oauthbroker.config.written.broker_spec import BrokerSpec
+from oauthbroker.config.written.client_spec import ClientSpec, ValueSource
+from oauthbroker.config.written.resource_specs import PARTS, OAuthAppSpec
+from oauthbroker.model.apps import Client, OAuthApp, Owner
+from oauthbroker.model.provider_networks import ProviderNetworks
+from oauthbroker.model.settings import Settings
+from oauthbroker.providers import PresetEndpoints
+
+
+def load(path: Path | str) -> Loaded:
+    """Read a YAML file, or a folder and all below it. Pure: no environment, no network, nothing written.
+
+    Raises ConfigRefused with every problem there is.
+    """
+    bundle, problems = Path(path), Problems()
+    documents, named = read_bundle(bundle, problems)
+    resources = [it for document in documents for it in written(document, problems, named.kinds)]
+    check_names(documents, problems)
+    broker = _broker(resources, bundle, problems)
+    for another in _of(resources, "Broker")[1:]:
+        another.problems.add(another.document.value_at(("kind",)), "kind", "a second Broker", "keep one")
+    named.report(broker)
+    settings = _settings(broker, bundle)
+    ca, plain_todo = trusted_ca(broker, broker.spec.provider_ca), _plain_todo(broker)
+    login = _login(broker, settings, ca)
+    drafts = _apps(_of(resources, "OAuthApp"), broker, settings, ca)
+    apps = {it.name: it for it in reversed(_of(resources, "OAuthApp"))}
+    parts = [part for kind in ("Tool", *PARTS) for part in _of(resources, kind)]
+    tools = {name: (auth,) for part in parts for name, auth in declared_auths(part, apps)}
+    connectors = {
+        it.name: draft
+        for it in _of(resources, "Connector")
+        if (draft := connector_draft(it, apps, plain_todo)) is not None
+    }
+    folder = (bundle if bundle.is_dir() else bundle.parent).absolute()
+    forwarders = forwarder_drafts(resources, settings, ca, plain_todo)
+    rooms = room_drafts(resources, folder, plain_todo)
+    problems.raise_if_any()
+    tools |= {f"Connector/{name}": (draft.auth,) for name, draft in connectors.items() if draft.auth}
+    return Loaded(
+        settings=settings,
+        keys_place=broker.place("keys", "file"),
+        apps=drafts,
+        tools=tools,
+        connectors=connectors,
+        login=login,
+        left_alone=tuple(left_alone(documents)),
+        idle_refs=tuple(idle_refs(documents, named.kinds)),
+        rooms=rooms,
+        forwarders=forwarders,
+        folder=folder,
+    )
+
+
+def load_settings(path: Path | str) -> Settings:
+    """Return the settings of the Broker resource, even if other resources are refused.
+
+    Raises ConfigRefused for problems of that resource, or if no document can be read.
+    """
+    bundle, rest, problems = Path(path), Problems(), Problems()
+    documents = documents_of(read_files(bundle, rest), rest)
+    if not documents:
+        rest.raise_if_any()
+    ours = [it for it in documents if isinstance(it.data, dict) and not it.foreign]
+    brokers = [it for it in ours if it.data.get("kind") == "Broker"]
+    resources = [it for document in brokers for it in written(document, problems)]
+    settings = _settings(_broker(resources, bundle, problems), bundle)
+    problems.raise_if_any()
+    return settings
+
+
+def _broker(resources: Iterable[Written[Any]], bundle: Path, problems: Problems) -> Written[BrokerSpec]:
+    """Return the first Broker resource. A bundle without one has an empty one: each setting has its default."""
+    for broker in _of(resources, "Broker"):
+        return broker
+    document = Document(file=str(bundle), folder=bundle.parent, data={}, values={(): (0, 0)}, keys={})
+    return Written(kind="Broker", name="", spec=BrokerSpec(), document=document, problems=problems)
+
+
+def _settings(broker: Written[BrokerSpec], bundle: Path) -> Settings:
+    """Return the settings. Each mistake in them is a problem."""
+    settings = replace(settings_of(broker, bundle), branding=branding_of(broker))
+    check_broker(broker, settings)
+    return settings
+
+
+def _plain_todo(broker: Written[BrokerSpec]) -> str:
+    """Return what to write in place of a plain secret; empty where they are allowed."""
+    return "" if broker.spec.allow_plain_secrets is not None else SECRET_ADVICE
+
+
+def _of(resources: Iterable[Written[Any]], kind: str) -> list[Written[Any]]:
+    """Return the broker's own reading of the resources of a kind."""
+    return [it for it in resources if it.kind == kind and not it.room]
+
+
+def check_names(documents: list[Document], problems: Problems) -> None:
+    """Refuse a second resource of the same kind and name; those of other programs may have namespaces."""
+    first: dict[tuple[str, str], SourcePlace] = {}
+    for document in documents:
+        if document.foreign:
+            continue
+        data = document.data if isinstance(document.data, dict) else {}
+        metadata = data.get("metadata")
+        kind, name = data.get("kind"), metadata.get("name") if isinstance(metadata, dict) else None
+        if not (isinstance(kind, str) and isinstance(name, str)):
+            continue
+        place = document.value_at(("metadata", "name"))
+        if (kind, name) in first:
+            what = f"this name is taken, the first one is at {first[kind, name]}"
+            problems.add(place, "metadata.name", what, "rename or remove one")
+        first.setdefault((kind, name), place)
+
+
+def _apps(
+    apps: list[Written[OAuthAppSpec]], broker: Written[BrokerSpec], settings: Settings, ca: str
+) -> dict[str, AppDraft]:
+    reach = _reach(settings)
+    merged = [merge(app, settings.public_base_url) for app in apps]
+    for app in merged:
+        check_flow(app)
+        check_provider(app)
+        check_client(app)
+        check_mcp(app, reach)
+        check_endpoints(app, reach)
+        check_scopes(app)
+        check_quirks(app)
+        check_api(app, reach)
+        check_redirect(app, public_base_url=settings.public_base_url)
+        check_pushing(app)
+        check_options(app)
+        check_binding(app, settings, login=broker.spec.login is not None)
+        check_identity(app)
+    _check_callbacks(merged)
+    drafts = [(app, _draft(app, ca, _plain_todo(broker))) for app in merged]
+    return {app.written.name: draft for app, draft in drafts if draft is not None}
+
+
+def _reach(settings: Settings) -> ProviderNetworks:
+    """Return the networks of providers: with loopback, plain http to a provider on this machine is allowed."""
+    networks = tuple(filter(url_checks.is_network, settings.provider_networks))
+    return ProviderNetworks(networks, loopback="plainHttpProvider" in settings.weaken)
+
+
+def _login(broker: Written[BrokerSpec], settings: Settings, ca: str) -> LoginDraft | None:
+    login, operators = broker.spec.login, operators_of(broker)
+    if login is None:
+        return None
+    app = as_app(broker, login, settings.public_base_url)
+    check_login(app, _reach(settings))
+    draft = _draft(app, ca, _plain_todo(broker))
+    return LoginDraft(draft, login.prompt, login.max_age_seconds, operators=operators) if draft is not None else None
+
+
+def _check_callbacks(apps: list[Merged]) -> None:
+    """Refuse two apps on one path, also in another letter case: they could be confused."""
+    first: dict[str, Merged] = {}
+    for app in apps:
+        if app.spec.flow == "clientCredentials":  # it has no callback
+            continue
+        path = app.redirect.callback_path.lower()
+        if path in first and first[path].written.name != app.written.name:
+            what = f"another app has this callback path: OAuthApp/{first[path].written.name}"
+            app.written.refuse(("redirect", "callbackPath"), what, "give every app a path of its own")
+        first.setdefault(path, app)
+
+
+def _draft(app: Merged, ca: str, plain_todo: str) -> AppDraft | None:
+    client, client_id = app.spec.client or ClientSpec(), None
+    if client.client_id:
+        client_id = source_of(app.written, ("client", "clientId"), client.client_id)
+    signs = app.auth_method == "private_key_jwt"
+    secrets = [
+        source_of(app.written, path, source, plain_todo=plain_todo, lines=signs)
+        for path, source in _secret_sources(client)
+    ]
+    ca += trusted_ca(app.written, app.spec.provider_ca)
+    if client_id is None and app.spec.provider != MCP:
+        return None
+    return AppDraft(
+        app=_app(app, ca),
+        client_id=client_id,
+        client_secrets=tuple(it for it in secrets if it),
+        doubts=doubts(app),
+        unusual_flow=is_unusual(app),
+        dropped=app.place.dropped,
+        notice=_notice(app),
+    )
+
+
+def _notice(app: Merged) -> ConfigProblem | None:
+    """Return what to say of an app whose own endpoints replace more of its preset than they name."""
+    if app.preset is None or not app.place.dropped:
+        return None
+    what, todo = sentence(app.place.dropped, app.preset)
+    place = app.written.document.key_at((*app.written.base, "endpoints"))
+    return ConfigProblem.at(place, app.written.path("endpoints"), what, todo)
+
+
+def _secret_sources(client: ClientSpec) -> Iterator[tuple[Keys, ValueSource]]:
+    """Yield the place of each client secret, in the order in which they are tried."""
+    if client.client_secret:
+        yield ("client", "clientSecret"), client.client_secret
+    for index, source in enumerate(client.client_secrets or ()):
+        yield ("client", "clientSecrets", index), source
+
+
+def _app(app: Merged, ca: str) -> OAuthApp:
+    used = app.identities_used
+    anyone = app.authorizers == ("anyone",)
+    return OAuthApp(
+        name=app.written.name,
+        provider=app.spec.provider or "",
+        flow=app.spec.flow or "authorizationCode",
+        subject_mode=app.mode,
+        client=Client(
+            "",
+            None,
+            app.auth_method,
+            assertion_type=(app.spec.client and app.spec.client.assertion_type) or "JWT",
+            assertion_audience=app.assertion_audience,
+        ),
+        endpoints=app.endpoints,
+        provider_ca=ca,
+        scopes=app.scopes,
+        redirect=app.redirect,
+        owner=Owner(
+            binding=app.binding,
+            global_identity=app.identities["global"].rule if "global" in used else None,
+            user_identity=app.identities["user"].rule if "user" in used else None,
+            authorizers="anyone" if anyone else app.authorizers,
+            confirm_url=(app.spec.owner and app.spec.owner.confirm_url) or "",
+        ),
+        title=app.spec.title or _title_of(app),
+        revocation=app.revocation,
+        habits=app.habits,
+        api=api_of(app),
+        resource=resource_of(app),
+        mcp=server_of(app),
+        refresh_ahead_seconds=(app.spec.refresh and app.spec.refresh.ahead_seconds) or 0,
+        pushed_authorization=app.spec.pushed_authorization or "auto",
+    )
+
+
+def _title_of(app: Merged) -> str:
+    """Return the title of an app without one: its provider's, or its own name where the preset names no provider."""
+    if app.preset is None:
+        return app.written.name if app.spec.provider == MCP else ""
+    return app.preset.title if app.preset.endpoints != PresetEndpoints() else app.written.name

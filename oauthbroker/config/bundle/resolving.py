@@ -1,0 +1,119 @@
+"""Loaded -> Bundle: the environment and the sealed secrets are read here, once, at start."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+
+from oauthbroker.config.bundle.unresolved_bundle import AppDraft, Loaded
+from oauthbroker.config.checks.broker import key_flaws
+from oauthbroker.config.key_file import KEY_FILE_ENV, with_keys
+from oauthbroker.config.plugins.plugin_resources import RoomDraft
+from oauthbroker.config.problems.problems import Problems
+from oauthbroker.config.values.value_sources import SecretKey, Source
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.core.secret import Secret
+from oauthbroker.model.apps import BrokerLogin, Bundle, ConnectorAuth, OAuthApp
+from oauthbroker.model.client_key import signing_key
+from oauthbroker.model.plugin_resources import RoomResource, RoomResources
+from oauthbroker.model.settings import Settings
+from oauthbroker.plugins.discovery import declared, secret_places_of
+
+
+def resolve(
+    loaded: Loaded,
+    env: Mapping[str, str],
+    secrets: Mapping[SecretKey, Secret],
+    *,
+    only: Collection[str] | None = None,
+) -> Bundle:
+    """Return the bundle with every value in place. `secrets` are the entries of the store that `loaded.secret_keys`
+    names. With `only`, the bundle has the apps and rooms of these names, no connector and no forwarder, and no
+    other value is asked for.
+
+    Raises ConfigRefused: a variable or secret that is not there is a problem like any other, with its place.
+    """
+    problems = Problems()
+
+    def read(source: Source) -> Secret | None:
+        return source.read(env, secrets, problems)
+
+    if only is not None:
+        apps_wanted = {name: draft for name, draft in loaded.apps.items() if name in only}
+        rooms_wanted = {name: drafts for name, drafts in loaded.rooms.items() if name in only}
+        loaded = dataclasses.replace(
+            loaded, apps=apps_wanted, connectors={}, login=None, rooms=rooms_wanted, forwarders=()
+        )
+    apps = {name: _app(draft, read, problems) for name, draft in loaded.apps.items()}
+    connectors = {
+        name: ConnectorAuth(draft.auth, read(draft.token) if draft.token else None)
+        for name, draft in loaded.connectors.items()
+    }
+    login = None
+    if loaded.login is not None:
+        draft = loaded.login
+        app = _app(draft.draft, read, problems)
+        login = BrokerLogin(app, draft.prompt, draft.max_age_seconds, operators=draft.operators)
+    rooms = {
+        room: RoomResources(tuple(_room(draft, read) for draft in drafts), loaded.folder)
+        for room, drafts in loaded.rooms.items()
+    }
+    forwarders = tuple(draft.resolved(env, secrets, problems) for draft in loaded.forwarders)
+    settings = with_keys(loaded.settings, env)
+    if flaw := key_flaws(settings).get(("file",)):
+        problems.add(loaded.keys_place, "", flaw[0], f"let {KEY_FILE_ENV} or keys.file name {flaw[1]}")
+    problems.raise_if_any()
+    return Bundle(
+        settings,
+        apps,
+        loaded.tools,
+        connectors=connectors,
+        login=login,
+        rooms=rooms,
+        forwarders=forwarders,
+        room_places=_room_places(settings, rooms) if only is None else (),
+    )
+
+
+def _room_places(settings: Settings, rooms: Mapping[str, RoomResources]) -> tuple[str, ...]:
+    store = Path(settings.store_root)
+    return tuple(
+        each
+        for name in settings.rooms
+        for each in secret_places_of(declared(name), store, rooms.get(name, RoomResources()))
+    )
+
+
+def _room(draft: RoomDraft, read: Callable[[Source], Secret | None]) -> RoomResource:
+    values = {path: read(source) for path, source in draft.sources.items()}
+    secrets = {path: value for path, value in values.items() if value is not None}
+    return RoomResource(draft.kind, draft.name, draft.spec, secrets=secrets)
+
+
+def _app(draft: AppDraft, read: Callable[[Source], Secret | None], problems: Problems) -> OAuthApp:
+    client_id = read(draft.client_id) if draft.client_id else None
+    values = [(source, read(source)) for source in draft.client_secrets]
+    if draft.app.client.auth_method == "private_key_jwt":
+        _check_keys(values, problems)
+    found = [value for _, value in values if value]
+    client = dataclasses.replace(
+        draft.app.client,
+        client_id=client_id.reveal() if client_id else "",
+        client_secret=found[0] if found else None,
+        later_secrets=tuple(found[1:]),
+    )
+    return dataclasses.replace(draft.app, client=client)
+
+
+def _check_keys(values: Iterable[tuple[Source, Secret | None]], problems: Problems) -> None:
+    """Refuse a key that cannot sign at the start, not at the first person who comes back from the provider."""
+    for source, value in values:
+        if value is None:
+            continue
+        try:
+            signing_key(value)
+        except BrokerError:
+            what = "not a private key that a client can sign with"
+            todo = "give it a PEM or a JWK: EC with P-256, P-384 or P-521, or RSA with 2048 bits or more"
+            problems.add(source.place, source.path, what, todo)

@@ -1,0 +1,92 @@
+"""A checked bundle whose values from outside are still to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+
+from oauthbroker.config.checks.forwarder import ForwarderDraft
+from oauthbroker.config.checks.tools import ConnectorDraft
+from oauthbroker.config.plugins.plugin_resources import RoomDraft
+from oauthbroker.config.problems.problems import ConfigProblem, SourcePlace
+from oauthbroker.config.reading.skipped import LeftAlone
+from oauthbroker.config.values.value_sources import SecretKey, Source
+from oauthbroker.model.apps import OAuthApp, Operators, Prompt, ToolAuth
+from oauthbroker.model.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppDraft:
+    """An app that is complete but for its client's values.
+
+    `doubts` are the unverified facts of its preset that it relies on; `unusual_flow`: not known to its preset.
+    `dropped` are the parts of its preset that its own endpoints replace, and `notice` says so.
+    """
+
+    app: OAuthApp
+    client_id: Source | None
+    client_secrets: tuple[Source, ...]
+    doubts: tuple[str, ...] = ()
+    unusual_flow: bool = False
+    dropped: tuple[str, ...] = ()
+    notice: ConfigProblem | None = None
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return (*((self.client_id,) if self.client_id else ()), *self.client_secrets)
+
+
+@dataclass(frozen=True, slots=True)
+class LoginDraft:
+    """The broker's own login, complete but for its client's values."""
+
+    draft: AppDraft
+    prompt: Prompt | None = None
+    max_age_seconds: int | None = None
+    _: KW_ONLY
+    operators: Operators | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A bundle without a flaw of its own. `resolve` reads its values from outside.
+
+    `left_alone` are the resources of other programs, `idle_refs` the references to apps that have no effect, `rooms`
+    the resources of each named room that has any, `folder` the folder of the bundle.
+    """
+
+    settings: Settings
+    keys_place: SourcePlace
+    apps: Mapping[str, AppDraft]
+    tools: Mapping[str, tuple[ToolAuth, ...]]
+    connectors: Mapping[str, ConnectorDraft]
+    login: LoginDraft | None = None
+    left_alone: tuple[LeftAlone, ...] = ()
+    idle_refs: tuple[ConfigProblem, ...] = ()
+    rooms: Mapping[str, tuple[RoomDraft, ...]] = field(default_factory=dict)
+    forwarders: tuple[ForwarderDraft, ...] = ()
+    folder: Path | None = None
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Return all values to read: clients' ids and secrets, connectors' tokens, secrets of forwarders and rooms."""
+        apps = [it for draft in self.apps.values() for it in draft.sources]
+        return (*apps, *(it for _, several in self.sources_beside_apps for it in several))
+
+    @property
+    def sources_beside_apps(self) -> list[tuple[str, tuple[Source, ...]]]:
+        """Return the values that belong to no app, each with the resource that names it."""
+        found = [("login", self.login.draft.sources)] if self.login is not None else []
+        found += [(f"Connector/{name}", (it.token,)) for name, it in self.connectors.items() if it.token]
+        found += [(f"Forwarder/{it.forwarder.name}", it.secrets) for it in self.forwarders]
+        drafts = [each for several in self.rooms.values() for each in several]
+        return [*found, *((f"{each.kind}/{each.name}", tuple(each.sources.values())) for each in drafts)]
+
+    @property
+    def env_names(self) -> frozenset[str]:
+        return frozenset(source.env for source in self.sources if source.env)
+
+    @property
+    def secret_keys(self) -> frozenset[SecretKey]:
+        return frozenset(source.secret for source in self.sources if source.secret)

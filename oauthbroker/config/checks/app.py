@@ -1,0 +1,283 @@
+"""Checks of one app: its provider, client, endpoints, scopes, redirect and options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+from oauthbroker.config.preset_endpoints import params_in, params_of_host, sentence
+from oauthbroker.config.problems import url_checks
+from oauthbroker.config.problems.spelling import nearest
+from oauthbroker.config.values.preset_merge import MCP, Merged, provider_options
+from oauthbroker.config.written.client_spec import ENDPOINT_NAMES, ClientSpec
+from oauthbroker.model.provider_api import is_address, is_host_name
+from oauthbroker.model.provider_networks import ProviderNetworks, is_loopback
+from oauthbroker.providers import presets
+from oauthbroker.providers.quirks import SCOPE
+
+_PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PARAMETER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+# Parameters that we set ourselves, or that would send the answer or the proof elsewhere (case 95).
+RESERVED_OPTIONS: Final = frozenset(
+    {"assertion", "client_assertion", "client_assertion_type", "client_id", "client_secret", "code",
+     "code_challenge", "code_challenge_method", "code_verifier", "device_code", "dpop_jkt", "grant_type", "id_token",
+     "nonce", "password", "redirect_uri", "refresh_token", "request", "request_uri", "resource", "response_mode",
+     "response_type", "scope", "state", "token", "username"}
+)  # fmt: skip
+_CLIENT_ID = re.compile(r"(?<=[^/]/)\{client_id\}(?=/|$)")  # a segment of the path
+_CALLBACK = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
+# First segments of the broker's own paths.
+OWN_PATHS: Final = frozenset(
+    {
+        "admin",
+        "api",
+        "clients",
+        "connect",
+        "connected",
+        "connections",
+        "declined",
+        "device",
+        "healthz",
+        "livez",
+        "login",
+        "metrics",
+        "readyz",
+        "static",
+        "v1",
+    }
+)
+
+
+def check_provider(app: Merged) -> None:
+    spec, preset = app.spec, app.preset
+    if spec.subject_mode is None:
+        app.written.missing(("subjectMode",), "write subjectMode: global or subjectMode: user")
+    if spec.title is not None and not (spec.title.isprintable() and spec.title.strip() and len(spec.title) <= 100):
+        app.written.refuse(("title",), "not a title", "write one line of at most 100 characters")
+    if spec.provider is not None and not _PROVIDER.fullmatch(spec.provider):
+        app.written.refuse(("provider",), "not a usable name", "use letters, digits, '-', '_' and '.', at most 64")
+    if spec.provider is None:
+        app.written.missing(("provider",), f"write one of {', '.join(presets())}, or a name of your own and endpoints")
+        return
+    known = preset.params if preset else {}
+    for name, value in (spec.params or {}).items():
+        if name not in known:
+            close = nearest(name, known)
+            todo = f"the nearest known one is {close}" if close else "remove it: this provider's endpoints need no such"
+            app.written.refuse(("params", name), "unknown parameter", todo, key=True, astray=not close)
+        elif not re.fullmatch(known[name].pattern, value):
+            app.written.refuse(("params", name), "not a usable parameter", f"write {known[name].description}")
+    for name, param in known.items():
+        if name not in (spec.params or {}) and _needed(app, name):
+            app.written.missing(("params", name), f"write {param.description}")
+
+
+def _needed(app: Merged, param: str) -> bool:
+    return any(param in params_in(getattr(app.endpoints, slot)) for slot in app.endpoints.__slots__)
+
+
+def check_client(app: Merged) -> None:
+    """Check that a secret is given where one is needed, and only there. Its value is read later, by `value_sources`."""
+    client = app.spec.client or ClientSpec()
+    signs = client.client_id is None and client.auth_method == "private_key_jwt"
+    learns = app.spec.provider == MCP and (signs or not client.model_fields_set - {"client_id"})
+    if client.client_id is None and not learns:
+        app.written.missing(("client", "clientId"), "write client: {clientId: ...}")
+    secrets = {"clientSecret": client.client_secret, "clientSecrets": client.client_secrets}
+    found = [name for name, source in secrets.items() if source is not None]
+    if len(found) > 1:
+        what = "both clientSecret and clientSecrets"
+        app.written.refuse(("client", "clientSecrets"), what, "keep the list, with the first to try first", key=True)
+    elif found and app.auth_method == "none":
+        what = "a client secret beside authMethod: none"
+        app.written.refuse(("client", found[0]), what, "remove one of the two", key=True)
+    elif found == ["clientSecrets"] and not client.client_secrets:
+        app.written.refuse(("client", "clientSecrets"), "an empty list", "write at least one source")
+    elif not found and app.auth_method != "none" and app.written.whole("client", "clientSecrets"):
+        app.written.missing(("client", "clientSecret"), "write it, or authMethod: none for a public client")
+    _check_assertion(app, client)
+
+
+def _check_assertion(app: Merged, client: ClientSpec) -> None:
+    if app.auth_method == "private_key_jwt":
+        if app.assertion_audience == "issuer" and not app.endpoints.issuer and app.spec.provider != MCP:
+            todo = (
+                "write it: the client's assertion names it as its audience; or client.assertionAudience: tokenEndpoint"
+            )
+            app.written.missing(("endpoints", "issuer"), todo)
+        return
+    said = {"assertionType": client.assertion_type, "assertionAudience": client.assertion_audience}
+    for name in (name for name, value in said.items() if value):
+        what, todo = "no assertion is made with this authMethod", "remove it, or write authMethod: private_key_jwt"
+        app.written.refuse(("client", name), what, todo, key=True)
+
+
+def check_endpoints(app: Merged, reach: ProviderNetworks) -> None:
+    written = app.spec.endpoints
+    for slot, name in ENDPOINT_NAMES.items():
+        said = getattr(written, slot) if written else None
+        if said is not None and (trouble := _endpoint_flaw(slot, said, reach)):
+            app.written.refuse(("endpoints", name), *trouble)
+    _check_named_hosts(app, reach)
+    if app.endpoints.issuer or app.spec.provider == MCP:
+        return
+    todo = "write it, or an issuer that has discovery"
+    if app.preset is not None and app.place.dropped:
+        todo = f"{todo}: {sentence(app.place.dropped, app.preset)[0]}"
+    elif app.preset is None and app.spec.provider is not None:
+        close = nearest(app.spec.provider, presets())
+        todo += f"; if you meant the provider {close}, write that" if close else ""
+    needed = ("authorization_url", "token_url") if app.spec.flow in {None, "authorizationCode"} else ("token_url",)
+    for slot in needed:
+        if not getattr(app.endpoints, slot) and app.spec.provider is not None:
+            app.written.missing(("endpoints", ENDPOINT_NAMES[slot]), todo)
+
+
+def _endpoint_flaw(slot: str, said: str, reach: ProviderNetworks) -> tuple[str, str] | None:
+    """Return (flaw, remedy) for an endpoint in any form that presets have, else None."""
+    if slot == "revoke_url":
+        said = _CLIENT_ID.sub("client", said)
+    if slot == "authorization_url":  # browsers go there
+        trouble = url_checks.flaw(said) or _plain_http(said, allowed=reach.loopback)
+    else:
+        trouble = fetched_flaw(said, reach, query=slot == "user_info_url")
+    if trouble is None and RESERVED_OPTIONS & _query_names(said):
+        return "a query that names a parameter of ours", "remove it from the URL"
+    return trouble
+
+
+def _check_named_hosts(app: Merged, reach: ProviderNetworks) -> None:
+    """Check the hosts that an app's parameters make out of a preset's endpoints, as those of its own endpoints."""
+    if app.preset is None or app.place.is_elsewhere:
+        return
+    for name, slot in params_of_host(app.preset).items():
+        url = getattr(app.endpoints, slot)
+        if name not in (app.spec.params or {}) or "{" in url:
+            continue
+        trouble = fetched_flaw(url, reach, query=True)
+        host = url_checks.host_of(url) if trouble is None else ""
+        if trouble is None and not is_host_name(host) and not is_address(host):
+            trouble = "not the name of a host", f"write {app.preset.params[name].description}"
+        if trouble is not None:
+            app.written.refuse(("params", name), *trouble)
+
+
+def fetched_flaw(url: str, reach: ProviderNetworks, *, query: bool) -> tuple[str, str] | None:
+    """Return (flaw, remedy) for an address that the broker sends requests to, else None."""
+    trouble = url_checks.flaw(url, query=query) or _plain_http(url, allowed=reach.loopback)
+    if trouble is None and reach.refuses(url_checks.host_of(url)):
+        return "an address inside your own network", "list its network in the Broker's providerNetworks"
+    return trouble
+
+
+def _query_names(url: str) -> set[str]:
+    return {name.lower() for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)}
+
+
+def _plain_http(url: str, *, allowed: bool) -> tuple[str, str] | None:
+    if not url_checks.is_http(url):
+        return None
+    if not is_loopback(url_checks.host_of(url)):
+        return "http instead of https", url_checks.HTTPS_ADVICE
+    if not allowed:
+        todo = "write https://, or for development on one machine weaken: [plainHttpProvider] in the Broker resource"
+        return "http instead of https", todo
+    return None
+
+
+def check_scopes(app: Merged) -> None:
+    scopes = app.spec.scopes
+    if scopes is None:
+        if not app.habits.scopeless:
+            app.written.missing(("scopes",), "write the scopes that this app may ever have, [] for none")
+        return
+    for index, scope in enumerate(scopes):
+        if not re.fullmatch(SCOPE, scope) or app.habits.scope_separator in scope:
+            app.written.refuse(("scopes", index), "not a scope", "write one scope an item, no spaces, quotes or commas")
+        elif scope in scopes[:index]:
+            app.written.refuse(("scopes", index), "the same scope twice", "remove one")
+    for index, url in enumerate(app.spec.resource or ()):
+        trouble = url_checks.flaw(url)
+        if trouble:
+            app.written.refuse(("resource", index), *trouble)
+
+
+def check_quirks(app: Merged) -> None:
+    """Check the quirks against each other. Their shapes were checked before."""
+    quirks = app.spec.quirks
+    if quirks is None:
+        return
+    if quirks.scope_param in RESERVED_OPTIONS - {"scope"}:
+        app.written.refuse(
+            ("quirks", "scopeParam"), "a parameter that is ours to set", "write the name that the provider uses"
+        )
+    if quirks.user_info_body and app.habits.user_info_method == "GET":
+        app.written.refuse(("quirks", "userInfoBody"), "a body for a GET", "write userInfoMethod: POST", key=True)
+
+
+def check_redirect(app: Merged, *, public_base_url: str) -> None:
+    """Check the redirect. Every app has its own redirect URI (RFC 9700), and none on a path of the broker."""
+    path, base = app.redirect.callback_path, app.redirect.base_url
+    if not _CALLBACK.fullmatch(path) or len(path) > 256:
+        app.written.refuse(
+            ("redirect", "callbackPath"), "not a callback path", "write /words/with/slashes: letters, digits, - _ . ~"
+        )
+    elif path.split("/")[1].lower() in OWN_PATHS:
+        app.written.refuse(("redirect", "callbackPath"), "a path of the broker's own", "write /oauth/callback/<name>")
+    if app.spec.redirect is None or app.spec.redirect.base_url is None:
+        return
+    trouble = base_url_flaw(base)
+    comparable = trouble is None and not url_checks.flaw(public_base_url)
+    is_ours = comparable and url_checks.origin_of(base) == url_checks.origin_of(public_base_url)
+    if comparable and not is_ours and app.redirect.link == "connect":
+        what = "another origin than publicBaseUrl, so the browser's cookie would not come back"
+        trouble = what, "leave it out, or write link: direct"
+    if trouble:
+        app.written.refuse(("redirect", "baseUrl"), *trouble)
+
+
+def base_url_flaw(url: str) -> tuple[str, str] | None:
+    """Return (flaw, remedy) for an address of ours that browsers could not be sent to safely, else None."""
+    trouble = url_checks.flaw(url, query=False)
+    if trouble is None and url_checks.is_http(url) and not is_loopback(url_checks.host_of(url)):
+        return "http instead of https", "write https://, http is for loopback only"
+    return trouble
+
+
+def check_options(app: Merged) -> None:
+    """Check options. They may add parameters, but never name one that carries a check (case 95)."""
+    reserved = RESERVED_OPTIONS | {app.habits.scope_param}
+    known = {"authorize", "token", "refresh"} | (
+        {app.spec.provider or ""} if app.preset and app.preset.modes else set()
+    )
+    for group, values in (app.spec.options or {}).items():
+        if group not in known:
+            close = nearest(group, known)
+            todo = f"the nearest known name is {close}" if close else f"known here: {', '.join(sorted(known))}"
+            app.written.refuse(("options", group), "unknown options", todo, key=True, astray=not close)
+        elif group in {"authorize", "token", "refresh"}:
+            _check_parameters(app, group, values, reserved)
+    _check_mode(app, provider_options(app.spec))
+
+
+def _check_parameters(app: Merged, group: str, values: Mapping[str, str], reserved: frozenset[str]) -> None:
+    for name in values:
+        if name.lower() in reserved:
+            app.written.refuse(("options", group, name), "a parameter that is ours to set", "remove it", key=True)
+        elif not _PARAMETER.fullmatch(name):
+            todo = "write letters, digits, _ - ."
+            app.written.refuse(("options", group, name), "not a parameter name", todo, key=True, astray=True)
+
+
+def _check_mode(app: Merged, values: Mapping[str, str]) -> None:
+    modes = app.preset.modes if app.preset else None
+    provider = app.spec.provider or ""
+    for name, value in values.items():
+        if modes is None or name != modes.option:
+            todo = f"known here: {modes.option}" if modes else "remove it"
+            app.written.refuse(("options", provider, name), "unknown option", todo, key=True, astray=True)
+        elif value not in modes.values:
+            todo = f"write {' or '.join(modes.values)}"
+            app.written.refuse(("options", provider, name), "not one of the words known here", todo)

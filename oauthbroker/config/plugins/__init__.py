@@ -1,0 +1,1 @@
+"""The kinds and resources of the plug-ins that a bundle names."""

@@ -1,0 +1,1 @@
+"""Read YAML files into resources, each value with its place."""

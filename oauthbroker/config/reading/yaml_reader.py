@@ -1,0 +1,286 @@
+"""Read YAML text into plain data that remembers the place of every value.
+
+Strict on purpose, for our resources: no tags, anchors, aliases, merge keys or duplicate keys, a depth limit, and no
+value that two versions of YAML read differently (`0123`, `yes`, `1:20`, `2026-01-01`) before it is quoted.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from oauthbroker.config.problems.problems import MAX_PROBLEMS, ConfigProblem, Keys, Problems, SourcePlace, dotted
+from oauthbroker.config.reading.foreign_resources import is_foreign
+from oauthbroker.config.written.kinds import OURS, Kinds
+
+MAX_DEPTH: Final = 32
+MAX_PARSED_DEPTH: Final = 128  # of any program's resource: a parser's work grows with the square of the depth
+_OPENING: Final = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
+_CLOSING: Final = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_OLD = yaml.SafeLoader.yaml_implicit_resolvers
+_NULL, _TRUE, _FALSE = {"", "~", "null", "Null", "NULL"}, {"true", "True", "TRUE"}, {"false", "False", "FALSE"}
+_INT = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_FLOAT = re.compile(r"-?(0|[1-9][0-9]{0,17})\.[0-9]{1,17}")
+_NEW_NUMBER = re.compile(
+    r"[-+]?(0o[0-7]+|0x[0-9a-fA-F]+|(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|\.(inf|Inf|INF))|\.(nan|NaN|NAN)"
+)
+_SYNTAX_ADVICE = "check indentation, quotes and brackets around this place"
+
+
+class Odd(Enum):
+    """What stands in the data instead of a value."""
+
+    AMBIGUOUS = "a bare scalar that YAML 1.1 and 1.2 read differently: neither text nor a number here"
+    UNREADABLE = "refused already, and not reported twice"
+
+
+AMBIGUOUS: Final = Odd.AMBIGUOUS
+UNREADABLE: Final = Odd.UNREADABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One YAML document. `values` and `keys` map a path to its (line, column), counted from 1. `foreign`: another
+    program reads it, with all of YAML."""
+
+    file: str
+    folder: Path
+    data: Any = field(repr=False)
+    values: dict[Keys, tuple[int, int]] = field(repr=False)
+    keys: dict[Keys, tuple[int, int]] = field(repr=False)
+    foreign: bool = False
+
+    def value_at(self, path: Keys) -> SourcePlace:
+        """Return the place of a value; for a missing one, of the nearest key around it."""
+        if path in self.values:
+            return SourcePlace(self.file, *self.values[path])
+        while path and path not in self.values:
+            path = path[:-1]
+        return self.key_at(path)
+
+    def key_at(self, path: Keys) -> SourcePlace:
+        return SourcePlace(self.file, *(self.keys.get(path) or self.values.get(path) or (1, 1)))
+
+
+@dataclass(slots=True, kw_only=True)
+class _OpenNode:
+    """A mapping or list whose end has not come yet. `key` is the pending key of a mapping."""
+
+    path: Keys
+    data: Any
+    key: str | None = None
+    waits_for_value: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Builder:
+    """Builds the documents of one file from parse events; no recursion, so depth is ours to limit.
+
+    A document's problems are kept until its end, when it is known whether it is ours. `below` counts the
+    levels that are open beyond the limit, `texts` are the anchored scalars, by which a foreign resource may be named.
+    """
+
+    file: str
+    folder: Path
+    problems: Problems
+    kinds: Kinds
+    documents: list[Document] = field(default_factory=list)
+    stack: list[_OpenNode] = field(default_factory=list)
+    values: dict[Keys, tuple[int, int]] = field(default_factory=dict)
+    keys: dict[Keys, tuple[int, int]] = field(default_factory=dict)
+    root: Any = None
+    wrong: dict[ConfigProblem, None] = field(default_factory=dict)
+    texts: dict[str, Any] = field(default_factory=dict)
+    below: int = 0
+
+    @property
+    def too_deep(self) -> bool:
+        """Return whether to stop parsing the file."""
+        return len(self.stack) + self.below > MAX_PARSED_DEPTH
+
+    def refuse(self, event: Any, what: str, todo: str, *, root: bool = False) -> None:
+        if len(self.wrong) <= MAX_PROBLEMS:
+            place, path = SourcePlace(self.file, *_start(event)), dotted(self.kinds.masked(self.path()))
+            self.wrong.setdefault(ConfigProblem.at(place, path, what, todo, root=root))
+
+    def judge(self) -> bool:
+        """Return whether the document is foreign, and may use all of YAML. Problems of ours are reported."""
+        foreign = is_foreign(self.root, self.kinds)
+        for problem in () if foreign else self.wrong:
+            self.problems.take(problem)
+        self.wrong = {}
+        return foreign
+
+    def path(self) -> Keys:
+        """Return the path of the value that comes next."""
+        if not self.stack:
+            return ()
+        top = self.stack[-1]
+        if isinstance(top.data, list):
+            return (*top.path, len(top.data))
+        return (*top.path, top.key) if top.key is not None else top.path
+
+    def event(self, event: Any) -> None:
+        if self.below:
+            self.below += isinstance(event, _OPENING) - isinstance(event, _CLOSING)
+            return
+        match event:
+            case yaml.DocumentStartEvent():
+                self.values, self.keys, self.root, self.texts = {}, {}, None, {}
+            case yaml.DocumentEndEvent():
+                foreign = self.judge()
+                if self.root is not None:
+                    self.documents.append(
+                        Document(
+                            file=self.file,
+                            folder=self.folder,
+                            data=self.root,
+                            values=self.values,
+                            keys=self.keys,
+                            foreign=foreign,
+                        )
+                    )
+            case yaml.AliasEvent():
+                self.refuse(event, "YAML aliases are not read", "write the value out here")
+                self.place(event, self.texts.get(str(event.anchor), UNREADABLE))
+            case yaml.ScalarEvent():
+                value = UNREADABLE if self.decorated(event) else _scalar(event)
+                self.texts[str(event.anchor)] = value
+                self.place(event, value)
+            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
+                self.open(event)
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                self.stack.pop()
+
+    def decorated(self, event: Any) -> bool:
+        """Refuses anchors and tags; true if the value cannot be used because of them."""
+        if event.anchor is not None:
+            self.refuse(event, "YAML anchors are not read", "remove the & name")
+        if event.tag is not None:
+            self.refuse(event, "YAML tags are not read", "remove the ! tag")
+        return event.tag is not None
+
+    def open(self, event: Any) -> None:
+        if len(self.stack) >= MAX_DEPTH:
+            self.refuse(event, f"nested deeper than {MAX_DEPTH} levels", "flatten it")
+            self.place(event, UNREADABLE)
+            self.below = 1
+            return
+        unusable = self.decorated(event)
+        container: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+        top = self.stack[-1] if self.stack else None
+        if top is not None and isinstance(top.data, dict) and not top.waits_for_value:
+            self.refuse(event, "a key is not text", "write a plain word before the colon")
+            top.waits_for_value, top.key = True, None
+            self.stack.append(_OpenNode(path=top.path, data=container))
+            return
+        path = self.path()
+        self.place(event, UNREADABLE if unusable and self.stack else container)
+        self.stack.append(_OpenNode(path=path, data=container))
+
+    def place(self, event: Any, value: Any) -> None:
+        """Puts a value, or a key, where it belongs."""
+        mark = _start(event)
+        if not self.stack:
+            self.root, self.values[()] = value, mark
+            return
+        top = self.stack[-1]
+        if isinstance(top.data, list):
+            self.values[*top.path, len(top.data)] = mark
+            top.data.append(value)
+        elif not top.waits_for_value:
+            self.take_key(event, value, mark)
+        else:
+            if top.key is not None:
+                self.values[*top.path, top.key] = mark
+                top.data[top.key] = value
+            top.key, top.waits_for_value = None, False
+
+    def take_key(self, event: Any, value: Any, mark: tuple[int, int]) -> None:
+        """Take the next key. One that cannot be used leaves `key` at None: its value is then read and dropped."""
+        top = self.stack[-1]
+        top.waits_for_value, top.key = True, None
+        if not isinstance(value, str):
+            if value is not UNREADABLE:
+                self.refuse(event, "a key is not text", "put the key into quotes")
+        elif value in top.data:
+            self.refuse(event, "the same key is written twice in one mapping", "keep one of them", root=True)
+        else:
+            top.key = value
+            self.keys[*top.path, value] = mark
+
+
+def read(text: str, file: str, folder: Path, problems: Problems, kinds: Kinds = OURS) -> list[Document]:
+    """Return the documents of one file. Problems are reported; complete documents before them are kept."""
+    builder = _Builder(file=file, folder=folder, problems=problems, kinds=kinds)
+    trouble: SourcePlace | None = None
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            builder.event(event)
+            if builder.too_deep:
+                _refuse_deep(builder, event)
+                break
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        trouble = SourcePlace(file, mark.line + 1, mark.column + 1) if mark else SourcePlace(file, 1, 1)
+    except (yaml.YAMLError, ValueError):
+        trouble = SourcePlace(file, 1, 1)
+    if trouble is not None:
+        problems.unread = True
+        if builder.judge() or not builder.below:  # a value that is too deep was refused already
+            problems.take(_trouble(text, trouble))
+    return builder.documents
+
+
+def _refuse_deep(builder: _Builder, event: Any) -> None:
+    """Refuse the rest of a file, also where the document is another program's. In ours, the level beyond `MAX_DEPTH`
+    was refused already."""
+    builder.problems.unread = True
+    if builder.judge():
+        place, what = SourcePlace(builder.file, *_start(event)), f"nested deeper than {MAX_PARSED_DEPTH} levels"
+        builder.problems.take(ConfigProblem.at(place, "", what, "flatten it", root=True))
+
+
+def _start(event: Any) -> tuple[int, int]:
+    """Return the line and the column of an event, counted from 1."""
+    return event.start_mark.line + 1, event.start_mark.column + 1
+
+
+def _trouble(text: str, place: SourcePlace) -> ConfigProblem:
+    """Return the problem behind a parser's error. A tab in the indentation is named."""
+    lines = text.splitlines()
+    for at in (place.line, place.line - 1):
+        found = lines[at - 1] if 1 <= at <= len(lines) else ""
+        margin = found[: len(found) - len(found.lstrip(" \t"))]
+        if "\t" in margin:
+            tab = SourcePlace(place.file, at, margin.index("\t") + 1)
+            return ConfigProblem.at(tab, "", "a tab in the indentation", "indent with spaces", root=True)
+    return ConfigProblem.at(place, "", "this is not well-formed YAML", _SYNTAX_ADVICE, root=True)
+
+
+def _scalar(event: Any) -> Any:
+    """Return a scalar's value. Quoted and block scalars are text. Bare ones are what both YAML versions agree on, else
+    ambiguous."""
+    text: str = event.value
+    if not event.implicit[0]:
+        return text
+    if text in _NULL:
+        return None
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    if _INT.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return AMBIGUOUS if _special_somewhere(text) else text
+
+
+def _special_somewhere(text: str) -> bool:
+    old = [pattern for _, pattern in [*_OLD.get(text[0], ()), *_OLD.get(None, ())]]
+    return any(pattern.match(text) for pattern in old) or _NEW_NUMBER.fullmatch(text) is not None

@@ -1,0 +1,1 @@
+"""Where values come from: presets, references, environment, files, sealed secrets."""

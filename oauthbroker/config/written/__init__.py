@@ -1,0 +1,1 @@
+"""The models of what a person writes: one class for each kind of resource."""

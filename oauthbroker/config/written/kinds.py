@@ -1,0 +1,74 @@
+"""The kinds of resources that one load reads: the broker's own, and those of the add-on rooms that the bundle names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from oauthbroker.config.problems.problems import Keys
+from oauthbroker.config.written.fields import Strict
+from oauthbroker.config.written.resource_specs import SPECS, Header, models_in
+from oauthbroker.plugins.declaration import ChecksKind
+
+_OPTION_GROUPS: Final = frozenset({"authorize", "token", "refresh"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One reading of a kind: the broker's, where `room` is empty, or a room's."""
+
+    model: type[Strict]
+    room: str = ""
+    check: ChecksKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """The readers of each kind, the broker's first. `words` are the names of all their fields."""
+
+    readers: Mapping[str, tuple[Reader, ...]]
+    words: frozenset[str]
+
+    def masked(self, keys: Keys) -> Keys:
+        """Replace each key that is no word of ours: `{s3cret}` in YAML is a key, and may be a mistake."""
+        return tuple(key if isinstance(key, int) or key in self.words else "?" for key in keys)
+
+    def of(self, kind: Any) -> tuple[Reader, ...]:
+        return self.readers.get(kind, ()) if isinstance(kind, str) else ()
+
+    def room_reads(self, kind: Any, path: Keys = ("spec",)) -> bool:
+        """Tell whether a room reads this kind, and the field of its `spec` that the path leads through."""
+        below = path[1:2]
+        return any(
+            each.room and path[0] == "spec" and (not below or below[0] in known_names(each.model, below))
+            for each in self.of(kind)
+        )
+
+
+def kinds_by(readers: Mapping[str, tuple[Reader, ...]]) -> Kinds:
+    models: list[type[BaseModel]] = [Header, *(each.model for several in readers.values() for each in several)]
+    return Kinds(readers, _OPTION_GROUPS.union(*map(_words, models)))
+
+
+def _words(model: type[BaseModel], above: tuple[type[BaseModel], ...] = ()) -> Iterator[str]:
+    for name, info in model.model_fields.items():
+        yield info.alias or name
+        for inner in models_in(info.annotation):
+            if inner not in above:  # a room's model may contain itself
+                yield from _words(inner, (*above, inner))
+
+
+def known_names(model: type[BaseModel], path: Keys) -> list[str]:
+    """Return the names that a mapping may have at the place of `path`'s last step."""
+    current: Any = model
+    for step in path[:-1]:
+        if isinstance(step, str):
+            fields = {info.alias or name: info for it in models_in(current) for name, info in it.model_fields.items()}
+            current = fields[step].annotation if step in fields else current  # else a key of a mapping of models
+    return [info.alias or name for it in list(models_in(current))[:1] for name, info in it.model_fields.items()]
+
+
+OURS: Final = kinds_by({kind: (Reader(model),) for kind, model in SPECS.items()})

@@ -1,0 +1,185 @@
+"""The written form: what may stand in each kind of resource. Shapes only; `checks_*` judge the values.
+
+Nothing is required here and nothing is coerced: an absent field is None, `0123` is not text, an unknown field is
+refused. So one pass finds every wrong shape, and the checks go on with the rest.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from oauthbroker.config.written.broker_spec import BrokerSpec
+from oauthbroker.config.written.client_spec import ClientSpec, EndpointsSpec, SecretSource
+from oauthbroker.config.written.fields import Ref, Strict, Text, Texts, Tolerant
+from oauthbroker.config.written.forwarder_spec import ForwarderSpec
+from oauthbroker.model.apps import ANYONE, Binding, Flow, IdentitySource, Link, Pushing
+from oauthbroker.model.provider_api import ApiMethod
+from oauthbroker.model.turn import SubjectMode
+from oauthbroker.providers.quirks import Quirks
+
+
+def _authorizers(value: Any) -> Any:
+    if isinstance(value, list) and ANYONE in value:
+        raise PydanticCustomError("anyone_in_list", "the word stands alone")
+    return [ANYONE] if value == ANYONE else value
+
+
+def _one_or_many(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class RedirectSpec(Strict):
+    callback_path: Text | None = None
+    base_url: Text | None = None
+    link: Link | None = None
+
+
+class IdentitySpec(Strict):
+    source: IdentitySource | None = Field(default=None, alias="from")
+    template: Text | None = None
+
+
+class IdentitiesSpec(Strict):
+    global_: IdentitySpec | None = Field(default=None, alias="global")
+    user: IdentitySpec | None = None
+
+
+class OwnerSpec(Strict):
+    binding: Binding | None = None
+    confirm_url: Text | None = None
+    identity: IdentitiesSpec | None = None
+    authorizers: Annotated[Texts | None, BeforeValidator(_authorizers)] = None
+
+
+class QuirksSpec(Quirks, Strict):
+    """What the app's provider does its own way, in the words of the presets."""
+
+
+def _host(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+class ApiHostSpec(Strict):
+    """`name`, `name:port`, or `{providerData, within}` for a host that differs by account."""
+
+    name: Text | None = None
+    provider_data: Text | None = None
+    within: Text | None = None
+
+
+class ProviderApiSpec(Strict):
+    hosts: Annotated[list[Annotated[ApiHostSpec, BeforeValidator(_host)]], Field(max_length=50)] | None = None
+    methods: Annotated[list[ApiMethod], Field(max_length=10)] | None = None
+    headers: Texts | None = None
+    delivery: Literal["injected"] | None = None
+
+
+class McpSpec(Strict):
+    """The MCP server of an app with `provider: mcp`."""
+
+    url: Text | None = None
+    issuer: Text | None = None
+
+
+class RefreshSpec(Strict):
+    ahead_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
+
+
+class OAuthAppSpec(Strict):
+    """`options` stays open here: which names it may hold depends on the provider."""
+
+    title: Text | None = None
+    provider: Text | None = None
+    mcp: McpSpec | None = None
+    params: Annotated[dict[str, Text], Field(max_length=50)] | None = None
+    flow: Flow | None = None
+    subject_mode: SubjectMode | None = None
+    client: ClientSpec | None = None
+    endpoints: EndpointsSpec | None = None
+    provider_ca: Text | None = None
+    scopes: Texts | None = None
+    resource: Annotated[Texts | None, BeforeValidator(_one_or_many)] = None
+    pushed_authorization: Pushing | None = None
+    redirect: RedirectSpec | None = None
+    refresh: RefreshSpec | None = None
+    owner: OwnerSpec | None = None
+    quirks: QuirksSpec | None = None
+    api: ProviderApiSpec | None = None
+    options: Annotated[dict[str, Annotated[dict[str, Text], Field(max_length=50)]], Field(max_length=10)] | None = None
+
+
+class ToolAuthSpec(Strict):
+    oauth_app_ref: Ref | None = None
+    scopes: Texts | None = None
+    delivery: Literal["injected"] | None = None
+
+
+class ExportAuthSpec(Strict):
+    """An export can only narrow what its tool declared."""
+
+    scopes: Texts | None = None
+
+
+class ExportSpec(Tolerant):
+    name: Text | None = None
+    auth: ExportAuthSpec | None = None
+
+
+class PartSpec(Tolerant):
+    """A part of the runtime that asks for tokens: an Extension, a Connection, a tool."""
+
+    auth: ToolAuthSpec | None = None
+
+
+class ToolSpec(PartSpec):
+    exports: Annotated[list[ExportSpec], Field(max_length=1000)] | None = None
+
+
+class ConnectorAuthSpec(Strict):
+    """`oauthAppRef` or `staticToken`, never both."""
+
+    oauth_app_ref: Ref | None = None
+    scopes: Texts | None = None
+    static_token: SecretSource | None = None
+
+
+class ConnectorSpec(Tolerant):
+    auth: ConnectorAuthSpec | None = None
+
+
+class ResourceMetadata(Tolerant):
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$")] | None = None
+
+
+class Header(Strict):
+    """What every resource has. `spec` is judged by its kind's own model."""
+
+    api_version: Literal["agents.example.io/v1alpha1", "goondan.ai/v1"] | None = None
+    kind: Text | None = None
+    metadata: ResourceMetadata | None = None
+    spec: dict[str, Any] | None = None
+
+
+PARTS: Final = ("Extension", "Connection")  # of the runtime, read for their `auth`
+SPECS: Final[dict[str, type[Strict]]] = {
+    "OAuthApp": OAuthAppSpec,
+    "Broker": BrokerSpec,
+    "Forwarder": ForwarderSpec,
+    "Tool": ToolSpec,
+    "Connector": ConnectorSpec,
+    **dict.fromkeys(PARTS, PartSpec),
+}
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models inside an annotation: through Optional, Annotated, list and dict."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif get_origin(annotation) in {Annotated, Union, types.UnionType, list, dict}:
+        for inner in get_args(annotation):
+            yield from models_in(inner)

@@ -1,0 +1,1 @@
+"""Whether a broker is well: health, findings of `doctor`, forecast, probes."""

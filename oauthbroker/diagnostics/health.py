@@ -1,0 +1,55 @@
+"""Whether an operator is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from oauthbroker.audit.port import AuditWriter
+from oauthbroker.core.errors import Code
+from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.plugins.running_plugin import RoomFinding
+from oauthbroker.refresh.retry_store import RetryStore
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether an operator is needed. `problems` are codes of docs/errors.md, and `<room>.<code>` of what an add-on room
+    found, which `findings` explains; tokens are served all the same."""
+
+    problems: tuple[str, ...] = ()
+    findings: Mapping[str, RoomFinding] = field(default_factory=dict)
+
+    @property
+    def status(self) -> Literal["ok", "red"]:
+        return "red" if self.problems else "ok"
+
+    def to_json(self) -> dict[str, Any]:
+        if not self.problems:
+            return {"status": "ok"}
+        explained = [{"code": code, "text": each.text, "todo": each.todo} for code, each in self.findings.items()]
+        return {"status": "red", "problems": [*self.problems]} | ({"findings": explained} if explained else {})
+
+
+class RoomsCheck(Protocol):
+    """Return the findings of all open rooms by `<room>.<code>`."""
+
+    def __call__(self) -> Mapping[str, RoomFinding]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthCheck:
+    """Find the problems of a broker: with its configuration, its store, its audit log, its rooms."""
+
+    config: CurrentConfig
+    retry_store: RetryStore
+    audit: AuditWriter
+    rooms: RoomsCheck
+
+    def now(self) -> Health:
+        unstored = Code.STORE_UNAVAILABLE if self.retry_store.unstored else None
+        codes = (self.config.trouble, unstored, self.audit.trouble)
+        findings = self.rooms()
+        ours = (code.value for code in codes if code is not None)
+        return Health((*ours, *findings), findings)

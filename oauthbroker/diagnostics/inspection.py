@@ -1,0 +1,67 @@
+"""The store as a checkup sees it: counts and states, read without a lock while a broker works on it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from oauthbroker.access.api_keys import ApiKeys
+from oauthbroker.core.clock import Clock
+from oauthbroker.diagnostics.findings import Sessions, SharedFacts
+from oauthbroker.events.backends import queues_of
+from oauthbroker.events.port import Depth
+from oauthbroker.model.settings import Limits
+from oauthbroker.records.api_key import ApiKey
+from oauthbroker.records.grant_view import GrantView
+from oauthbroker.records.registered_client import RegisteredClient
+from oauthbroker.records.use import GrantUse
+from oauthbroker.repository.repository import Repository
+from oauthbroker.repository.store_age import StoreAge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """`kinds` are those that the store keeps: one that an older broker made lacks some. `damaged` are the places of
+    what could not be read so far. Every method may raise `BrokerError` with a store code."""
+
+    repository: Repository
+    age: StoreAge
+    keys: ApiKeys
+    kinds: Collection[str]
+    clock: Clock
+    limits: Limits
+    damaged: list[str] = field(default_factory=list)
+
+    async def grants(self) -> list[GrantView]:
+        """Return the grants, with the last use of each as far as it was written."""
+        uses = self.repository.shelf("uses", GrantUse.from_plaintext).all() if "uses" in self.kinds else None
+        used = {} if uses is None else {use.grant: use.at async for use in uses}
+        now = self.clock.now()
+        return [
+            GrantView.of(held.record, None, now, used.get(held.record.id)) async for held in self.repository.grants()
+        ]
+
+    async def sessions(self) -> Sessions:
+        now, waiting, stuck = self.clock.now(), 0, 0
+        async for held in self.repository.sessions():
+            session = held.record
+            if session.open:
+                waiting += not session.is_past(now)
+                stuck += session.claim is not None and not session.claim.holds(now)
+        return Sessions(waiting, stuck)
+
+    async def depth(self) -> Depth:
+        return Depth.of(await queues_of(self.repository, clock=self.clock, limits=self.limits).depths())
+
+    async def database(self) -> SharedFacts | None:
+        """Return the facts of a store that hosts share."""
+        shared = self.repository.shared
+        if shared is None:
+            return None
+        return SharedFacts(await shared.leases(), await shared.feed.heard(), await shared.loses_on_failover())
+
+    async def clients(self) -> list[RegisteredClient]:
+        return [each async for each in self.repository.clients.all()] if "clients" in self.kinds else []
+
+    async def api_keys(self) -> list[ApiKey]:
+        return await self.keys.list() if "apikeys" in self.kinds else []

@@ -1,0 +1,237 @@
+"""Whether providers answer: the addresses that apps use are asked once each, without a secret. No redirect is followed.
+
+Any HTTP answer will do, because it takes a name, a route, TLS and a server. What an issuer publishes of itself is
+held against what the app relies on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError
+from oauthbroker.diagnostics.findings import Finding, Light
+from oauthbroker.model.apps import Endpoints, OAuthApp
+from oauthbroker.model.provider_networks import ProviderNetworks
+from oauthbroker.model.settings import Limits, Settings
+from oauthbroker.protocol.client_auth import AUDIENCES
+from oauthbroker.protocol.discovery import endpoints_used, relies_on_discovery, uses_issuer
+from oauthbroker.protocol.messages import ProviderRequest, ProviderResponse
+from oauthbroker.protocol.metadata import (
+    ProviderMetadata,
+    WrongIssuer,
+    keys_response,
+    metadata_addresses,
+    metadata_response,
+)
+from oauthbroker.protocol.network.transport import Transport, TransportFailed
+from oauthbroker.protocol.protected_resource import ProtectedResources
+
+AT_ONCE = 8
+ANYWHERE = ProviderNetworks(("0.0.0.0/0", "::/0"), loopback=True)
+TOO_LARGE = "the answer is too large"  # the transport's words for an answer all the same
+SLOTS = {
+    "authorization_url": "authorization",
+    "token_url": "token",
+    "refresh_url": "refresh",
+    "device_authorization_url": "device authorization",
+    "pushed_authorization_url": "pushed authorization",
+    "user_info_url": "userinfo",
+    "revoke_url": "revocation",
+    "jwks_url": "key set",
+}
+COMPARED = ("authorization_url", "token_url", "jwks_url")
+OUR_SIDE = "Look at DNS, the firewall and the way out of this machine; or the provider is down."
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How one address answered: an answer, or why there is none."""
+
+    answer: ProviderResponse | None = None
+    status: int | None = None
+    trouble: str = ""
+
+
+@asynccontextmanager
+async def probing(settings: Settings, clock: Clock) -> AsyncIterator[Probe]:
+    """Open a probe for the block. Providers are asked under the rules of every other request; our own public address
+    may be anywhere."""
+    plain, reach = "plainHttpProvider" in settings.weaken, ProviderNetworks(settings.provider_networks)
+    to_providers = Transport(plain_http_loopback=plain, reach=reach)
+    to_us = Transport(plain_http_loopback=settings.public_base_url.startswith("http:"), reach=ANYWHERE)
+    try:
+        yield Probe(to_providers=to_providers, to_us=to_us, clock=clock, limits=settings.limits)
+    finally:
+        await to_providers.close()
+        await to_us.close()
+
+
+@dataclass(slots=True, kw_only=True)
+class Probe:
+    """One round of questions. Apps that trust the same certificates ask every address once, and a host that cannot be
+    reached only until that is known. `skews`: by how many seconds providers' clocks are ahead."""
+
+    to_providers: Transport
+    to_us: Transport
+    clock: Clock
+    limits: Limits
+    skews: list[float] = field(default_factory=list)
+    _asked: dict[tuple[str, str], asyncio.Task[Asked]] = field(default_factory=dict)
+    _gone: dict[tuple[str, str], str] = field(default_factory=dict)
+    _row: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+
+    async def providers(self, apps: Iterable[OAuthApp]) -> list[Finding]:
+        """Return the findings of each app's provider, app by app; raises nothing."""
+        found = await asyncio.gather(*(self._provider(app) for app in apps))
+        return [finding for findings in found for finding in findings]
+
+    async def address(self, public_base_url: str) -> list[Finding]:
+        """Return whether a broker answers at its public address, as seen from here."""
+        asked = await self._send(self.to_us, ProviderRequest("GET", f"{public_base_url.rstrip('/')}/healthz"))
+        if asked.status == 200:
+            return [Finding("address", "ok", f"A broker answers at {public_base_url}.")]
+        why = asked.trouble or f"status {asked.status}"
+        todo = "Start it, or look at the proxy, TLS and DNS; from here it need not be reachable."
+        return [Finding("address", "warning", f"No broker answers at {public_base_url}: {why}.", todo=todo)]
+
+    async def _provider(self, app: OAuthApp) -> list[Finding]:
+        if app.mcp is not None:
+            servers = ProtectedResources(transport=self.to_providers, limits=self.limits)
+            try:
+                app = app.learnt((await servers.of(app, app.mcp.url)).issuer_for(app), app.client)
+            except BrokerError as error:
+                text = f"Its MCP server cannot be used: {error.note or error.code.value}."
+                return [_of(app, "failure", text, _CHECK_SERVER)]
+        learned, found = await self._issuer(app)
+        addresses = _addresses(app, learned)
+        answers = await asyncio.gather(*(self._ask(app, url) for url in addresses.values()))
+        asked = dict(zip(addresses, answers, strict=True))
+        troubles = {it.trouble: [name for name in asked if asked[name].trouble == it.trouble] for it in asked.values()}
+        found += [_silent(app, names, trouble) for trouble, names in troubles.items() if trouble]
+        found += [_unwell(app, name, it) for name, it in asked.items() if it.status is not None and it.status >= 500]
+        keys = asked.get("key set")
+        if keys is not None and keys.answer is not None and (flaw := _flaw_of_keys(keys.answer)):
+            found.append(_of(app, "failure", f"Its key set is of no use: {flaw}.", _COMPARE))
+        if not found:
+            hosts = sorted({urlsplit(url).netloc for url in addresses.values()})
+            text = f"{', '.join(hosts) or 'nothing to ask'}: {len(asked)} addresses answer."
+            found.append(_of(app, "ok", text))
+        return [*found, *_of_assertion(app)]
+
+    async def _issuer(self, app: OAuthApp) -> tuple[Endpoints, list[Finding]]:
+        """Return the endpoints that the app learns from its issuer's metadata, and the problems. An app that has all it
+        needs learns nothing, and is only warned."""
+        if not uses_issuer(app):
+            return Endpoints(), []
+        metadata, why, issuer = await self._metadata(app)
+        relies, used = relies_on_discovery(app), endpoints_used(app)
+        if metadata is None:
+            text = f"What its issuer publishes cannot be used: {why}."
+            light: Light = "failure" if relies else "warning"
+            todo = f"If that is your provider, write endpoints.issuer: {issuer}" if issuer else _CHECK
+            return Endpoints(), [_of(app, light, text, todo)]
+        found = []
+        if app.has_callback and (metadata.s256 is False or (app.mcp is not None and not metadata.s256)):
+            text = "Its issuer does not list PKCE with S256."
+            found.append(_of(app, "failure" if relies else "warning", text, "Ask the provider."))
+        for slot in (slot for slot in COMPARED if slot in used):
+            ours, theirs = getattr(app.endpoints, slot), getattr(metadata.endpoints, slot)
+            if ours and theirs and ours != theirs:
+                text = f"Its issuer publishes another {SLOTS[slot]} address than the one in use."
+                found.append(_of(app, "warning", text, _COMPARE))
+        return metadata.endpoints if relies else Endpoints(), found
+
+    async def _metadata(self, app: OAuthApp) -> tuple[ProviderMetadata | None, str, str]:
+        """Return the document, else why it is of no use, and the issuer that it names instead. The addresses
+        and their order are those of a broker."""
+        why = found = ""
+        for url in metadata_addresses(app.endpoints.issuer, mcp=app.mcp is not None):
+            asked = await self._ask(app, url)
+            if asked.answer is None:
+                return None, asked.trouble, ""
+            try:
+                return metadata_response(app.endpoints.issuer, app.habits.issuer_template, asked.answer), "", ""
+            except WrongIssuer as error:
+                found, why = error.found, f"{error.note}: {error.found}" if error.found else error.note
+            except BrokerError as error:
+                why = why or error.note or error.code.value
+        return None, why, found
+
+    async def _ask(self, app: OAuthApp, url: str) -> Asked:
+        url = url.partition("?")[0]
+        request, name = ProviderRequest("GET", url, ca=app.provider_ca), (url, app.provider_ca)
+        if name not in self._asked:
+            self._asked[name] = asyncio.create_task(self._send(self.to_providers, request))
+        return await self._asked[name]
+
+    async def _send(self, transport: Transport, request: ProviderRequest) -> Asked:
+        limits, host = self.limits, (urlsplit(request.url).netloc, request.ca)
+        try:
+            async with self._row:
+                if host in self._gone:
+                    return Asked(trouble=self._gone[host])
+                answer = await transport.send(request, seconds=limits.provider_seconds, max_bytes=limits.provider_bytes)
+        except TransportFailed as failed:
+            if not failed.sent:
+                self._gone[host] = failed.note
+            return Asked(trouble="" if failed.note == TOO_LARGE else failed.note)
+        except BrokerError as error:
+            return Asked(trouble=error.note or error.code.value)
+        if answer.date is not None:
+            self.skews.append((answer.date - self.clock.now()).total_seconds())
+        return Asked(answer, answer.status)
+
+
+_CHECK_SERVER = "Check mcp.url and mcp.issuer; `oauthbroker mcp add URL` shows what the server publishes."
+_CHECK = "Check endpoints.issuer."
+_COMPARE = "Compare the app's endpoints with the provider's page."
+
+
+def _of(app: OAuthApp, light: Light, text: str, todo: str = "") -> Finding:
+    return Finding("providers", light, text, todo=todo, about=app.name)
+
+
+def _addresses(app: OAuthApp, learned: Endpoints) -> dict[str, str]:
+    """Return the app's addresses by name; one with a placeholder is asked at its host's root."""
+    found, used = {}, endpoints_used(app)
+    for slot, name in ((slot, name) for slot, name in SLOTS.items() if slot in used):
+        url = getattr(app.endpoints, slot) or getattr(learned, slot)
+        if "{" in url:
+            parts = urlsplit(url)
+            url = f"{parts.scheme}://{parts.netloc}/"
+        if url:
+            found[name] = url
+    return found
+
+
+def _of_assertion(app: OAuthApp) -> list[Finding]:
+    """Report the audience of signed assertions: a provider that wants another audience says no more than
+    `invalid_client`."""
+    if app.client.auth_method != "private_key_jwt":
+        return []
+    text = f"Its client signs assertions for {AUDIENCES[app.client.assertion_audience]}. A provider that answers "
+    text += "invalid_client may want another client.assertionAudience."
+    return [_of(app, "ok", text)]
+
+
+def _silent(app: OAuthApp, names: list[str], trouble: str) -> Finding:
+    which = f"{', '.join(names)} {'endpoint' if len(names) == 1 else 'endpoints'}"
+    return _of(app, "failure", f"Its {which} cannot be asked: {trouble}.", OUR_SIDE)
+
+
+def _unwell(app: OAuthApp, name: str, asked: Asked) -> Finding:
+    text = f"Its {name} endpoint answers with status {asked.status}."
+    return _of(app, "warning", text, "Mostly it passes; if it stays, check the address.")
+
+
+def _flaw_of_keys(answer: ProviderResponse) -> str:
+    try:
+        keys = keys_response(answer)
+    except BrokerError as error:
+        return error.note or error.code.value
+    return "" if keys else "it holds no key that we know"

@@ -1,0 +1,139 @@
+"""The commands `oauthbroker flow`: those that only read are here, those for versions beside it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from oauthbroker import BrokerError, Code
+from oauthbroker.flowtools.cli.backup_commands import backup, restore
+from oauthbroker.flowtools.cli.deploying_commands import (
+    acknowledge,
+    activate,
+    deploy,
+    flaws_told,
+    say,
+    versions,
+    withdraw,
+)
+from oauthbroker.flowtools.cli.running_commands import approve, cancel, decline, plan, retry, run, runs
+from oauthbroker.flowtools.cli.secret_commands import secret
+from oauthbroker.flowtools.deployment.versions import route_flaw, same_route, same_secret, secret_flaw
+from oauthbroker.flowtools.risk.drawing import draw
+from oauthbroker.flowtools.risk.judging import FlowVerdict, judge
+from oauthbroker.flowtools.risk.rules import findings
+from oauthbroker.flowtools.specification.given_files import Policies, given_files, given_policies, read_given
+from oauthbroker.flowtools.specification.shapes import published_schema
+from oauthbroker.flowtools.specification.source import FlowRefused
+from oauthbroker.flowtools.specification.spec import FlowTool, load_tool, refuse_changed
+
+_WORDS: Final = {"no": "not deployable", "acknowledge": "deployable with acknowledgement", "yes": "deployable"}
+Tools = Annotated[list[Path], typer.Argument(help="JSON or YAML files, or folders of them.")]
+_EXAMPLE: Final = Path(__file__).parents[1] / "example"
+app = typer.Typer(add_completion=False, help="Flow tools: check, deploy, draw, run.")
+_COMMANDS: Final = (acknowledge, activate, deploy, withdraw, plan, run, runs, approve, decline, retry, cancel, versions)
+for _command in (*_COMMANDS, backup, restore):
+    app.command()(_command)
+app.add_typer(secret, name="secret")
+
+
+@app.callback()
+def _extra(context: typer.Context) -> None:
+    if context.invoked_subcommand != "new" and not all(map(find_spec, ("cel_expr_python", "cronsim", "jsonschema_rs"))):
+        raise BrokerError(Code.CONFIG_INVALID, note="flow tools need the extra: install oauthbroker[flowtools]")
+
+
+@app.command("new")
+def new(folder: Annotated[Path, typer.Argument(help="A folder that is new or empty.")]) -> None:
+    """Write an example to begin with: tools, an entity, a policy, inputs, and a configuration that serves them."""
+    try:
+        if folder.is_dir() and any(folder.iterdir()):
+            raise BrokerError(Code.REQUEST_INVALID, note=f"{folder}: has files already; name a new folder")
+        # `copyfile`: the files of an installed package may be read-only, and the copies are there to be changed
+        shutil.copytree(_EXAMPLE, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    except (OSError, shutil.Error) as error:
+        why = getattr(error, "strerror", None) or "cannot be written"
+        raise BrokerError(Code.REQUEST_INVALID, note=f"{folder}: {why}") from None
+    typer.echo(f"{folder}: written; go on there with oauthbroker flow check tools/ --policy policies/")
+
+
+@app.command("check")
+def check(
+    tools: Tools,
+    policy: Policies = [],  # noqa: B006  (typer copies it)
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Judge tools: their flaws, their risk and why. The status is 1 if one cannot be deployed."""
+    own, flaws = given_policies(policy)
+    judged: list[tuple[FlowTool, FlowVerdict]] = []
+    seen: dict[tuple[str, int], str] = {}
+    for file in given_files(tools):
+        try:
+            tool = load_tool(read_given(file), str(file))
+            refuse_changed(tool, seen.setdefault((tool.name, tool.version), tool.source.digest))
+            judged.append((tool, judge(tool, own)))
+        except FlowRefused as refused:
+            flaws += refused.flaws
+    flaws += [flaw for _, verdict in judged for flaw in verdict.flaws]
+    newest = {tool.name: tool for tool, _ in sorted(judged, key=lambda each: each[0].version)}
+    flaws += [secret_flaw(other, one) for one, other in same_secret(newest.values())]
+    flaws += [route_flaw(other, one) for one, other in same_route(newest.values())]
+    answer = {"tools": [_as_json(*each) for each in judged], "flaws": [asdict(each) for each in flaws]}
+    lines = [line for each in judged for line in _lines(*each)]
+    say(answer, [*lines, *map(str, flaws)], as_json=as_json)
+    raise typer.Exit(1 if flaws or any(each.deployable == "no" for _, each in judged) else 0)
+
+
+@app.command("graph")
+def graph(
+    file: Annotated[Path, typer.Argument(help="A JSON or YAML file with one tool.")],
+    out: Annotated[Path | None, typer.Option(help="Write the SVG here. Left out: print it.")] = None,
+) -> None:
+    """Draw a tool's flow as SVG, its findings in colour."""
+    with flaws_told(as_json=False):
+        tool = load_tool(read_given(file), str(file))
+    drawn = draw(tool, findings(tool))
+    if out is None:
+        typer.echo(drawn, nl=False)
+        return
+    try:
+        out.write_text(drawn, "utf-8")
+    except OSError as error:
+        raise BrokerError(Code.REQUEST_INVALID, note=f"{out}: {error.strerror}") from None
+
+
+@app.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of a tool, for editors."""
+    typer.echo(json.dumps(published_schema(), indent=2, ensure_ascii=False))
+
+
+def _lines(tool: FlowTool, verdict: FlowVerdict) -> list[str]:
+    head = f"{tool.name} version {tool.version}: {verdict.risk}, {_WORDS[verdict.deployable]}"
+    lines = [head, *(f"  note: {note}" for note in verdict.notes)]
+    for each in verdict.findings:
+        lines.append(f"  {each.risk}  rule {each.rule}  {each.node or 'startNode'}: {each.what}; {each.todo}")
+        if len(each.path) > 1:
+            lines.append(f"    path: {' -> '.join(each.path)}")
+    return lines
+
+
+def _as_json(tool: FlowTool, verdict: FlowVerdict) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "version": tool.version,
+        "file": tool.source.file,
+        "digest": tool.source.digest,
+        "risk": verdict.risk,
+        "deployable": verdict.deployable,
+        "concurrencyStrategy": verdict.concurrency,
+        "notes": list(verdict.notes),
+        "findings": [asdict(each) for each in verdict.findings],
+    }

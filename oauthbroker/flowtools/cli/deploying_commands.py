@@ -1,0 +1,232 @@
+"""The commands `oauthbroker flow acknowledge`, `flow deploy`, `flow activate`, `flow withdraw` and `flow versions`."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from oauthbroker import BrokerError, Code, SystemClock
+from oauthbroker.flowtools.cli.given_world import Config, Entities, GivenWorld, Mail, MailPassword, Sandbox
+from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
+from oauthbroker.flowtools.risk.acknowledgements import finding_key
+from oauthbroker.flowtools.risk.judging import judge
+from oauthbroker.flowtools.risk.kept_files import Document
+from oauthbroker.flowtools.specification.given_files import Policies, given_policies, read_given
+from oauthbroker.flowtools.specification.policies import Policy
+from oauthbroker.flowtools.specification.source import FlowRefused, printable
+from oauthbroker.flowtools.specification.spec import FlowTool, load_tool
+
+if TYPE_CHECKING:
+    from oauthbroker.flowtools.entities.definition import Entity
+    from oauthbroker.flowtools.running.ports import Ports
+
+Tool = Annotated[Path, typer.Argument(help="A JSON or YAML file with one tool.")]
+Flows = Annotated[Path, typer.Option("--flows", help="The folder of the deployed versions.")]
+By = Annotated[str, typer.Option("--by", help="Your name, for the record. Left out: the account of this process.")]
+Name = Annotated[str, typer.Argument(help="The name of a tool.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+_FOLDER = Path("flows")
+
+
+def acknowledge(
+    file: Tool,
+    by: Annotated[str, typer.Option("--by", help="The name of the person who accepts the findings.")],
+    finding: Annotated[list[str], typer.Option("--finding", help="RULE:NODE. Left out: all yellow ones.")] = [],  # noqa: B006
+    policy: Policies = [],  # noqa: B006
+    flows: Flows = _FOLDER,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Record that a person accepts the yellow findings of exactly these bytes."""
+    with flaws_told(as_json=as_json):
+        tool = load_tool(read_given(file), str(file))
+        verdict = judge(tool, _policies(policy))
+        new = _versions(flows).acknowledgements.record(tool, verdict, by=by, chosen=finding)
+    answer = {"digest": tool.source.digest, "acknowledged": [finding_key(each) for each in new]}
+    count = f"{len(new) or 'no'} finding{'s' * (len(new) != 1)} acknowledged"
+    lines = [f"{finding_key(each)}: {each.what}" for each in new]
+    say(answer, [*lines, f"{tool.name} version {tool.version}: {count}"], as_json=as_json)
+
+
+def deploy(  # noqa: PLR0913  (options)
+    file: Tool,
+    by: By = "",
+    policy: Policies = [],  # noqa: B006
+    entities: Entities = [],  # noqa: B006
+    config: Config = None,
+    mail: Mail = "",
+    mail_password: MailPassword = "",
+    flows: Flows = _FOLDER,
+    *,
+    sandbox: Sandbox = False,
+    as_json: AsJson = False,
+) -> None:
+    """Deploy a version. Red is refused, yellow needs `acknowledge`. Its entities, and an adapter for each external
+    node, are configured. The first version of a tool serves at once."""
+    kept = _versions(flows)
+    world = GivenWorld(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password)
+    with flaws_told(as_json=as_json), refusals_told():
+        raw, policies = read_given(file), _policies(policy)
+        tool = load_tool(raw, str(file))
+        world.use(lambda found, ports: _refuse_unready(tool, policies, found, ports))
+        flow = kept.deploy(raw, str(file), by=by or account(), policies=policies)
+        serving = kept.serving(flow.tool.name)
+    _tell(flow, serving, "deployed", as_json=as_json)
+
+
+def _refuse_unready(tool: FlowTool, policies: list[Policy], entities: list[Entity], ports: Ports) -> None:
+    from oauthbroker.flowtools.entities.definition import entities_by_name
+    from oauthbroker.flowtools.running.flow import ready
+
+    ready(tool, entities=entities_by_name(entities), ports=ports, policies=policies)
+
+
+def activate(
+    name: Name,
+    version: Annotated[int, typer.Argument(help="A deployed version, older or newer.")],
+    by: By = "",
+    flows: Flows = _FOLDER,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Let a deployed version serve, forward or back. The others stay deployed."""
+    with flaws_told(as_json=as_json):
+        flow = _versions(flows).activate(name, version, by=by or account())
+    _tell(flow, version, "activated", as_json=as_json)
+
+
+def withdraw(
+    name: Name,
+    version: Annotated[int, typer.Argument(help="A deployed version that takes no new call from now on.")],
+    by: By = "",
+    why: Annotated[str, typer.Option(help="The reason, for the record.")] = "",
+    flows: Flows = _FOLDER,
+    *,
+    serving: Annotated[bool, typer.Option("--serving", help="Also the version that serves. Then none does.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let a version take no new call, for ever. Its runs that have begun go on to their end."""
+    with flaws_told(as_json=as_json):
+        record = _versions(flows).withdraw(name, version, by=by or account(), why=why, serving=serving)
+    line = f"{name} version {version}: {_withdrawn(record)}; its runs that have begun go on"
+    say({"name": name, "version": version, "withdrawn": _record(record)}, [line], as_json=as_json)
+
+
+def versions(
+    name: Annotated[str, typer.Argument(help="The name of a tool. Left out: all.")] = "",
+    flows: Flows = _FOLDER,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List versions: digest, risk, who deployed them when, and which one serves. Status 1: one cannot be used."""
+    if flows != _FOLDER and not flows.is_dir():
+        raise BrokerError(Code.NOT_FOUND, note=f"no folder {printable(str(flows))}; --flows names that of the versions")
+    kept, flaws, rows = _versions(flows), list[Any](), list[dict[str, Any]]()
+    for each in [name] if name else kept.names():
+        try:
+            serving = kept.serving(each)
+        except FlowRefused as refused:
+            serving, flaws = None, [*flaws, *refused.flaws]
+        for number in kept.numbers(each):
+            try:
+                rows.append(_row(kept.deployed(f"{each}@{number}"), serving))
+            except FlowRefused as refused:
+                flaws += refused.flaws
+    answer = {"versions": rows, "flaws": [asdict(each) for each in flaws]}
+    say(answer, [*map(_line, rows), *map(str, flaws)], as_json=as_json)
+    raise typer.Exit(1 if flaws else 0)
+
+
+def _row(flow: DeployedFlow, serving: int | None) -> dict[str, Any]:
+    return {
+        "name": flow.tool.name,
+        "version": flow.tool.version,
+        "digest": flow.tool.source.digest,
+        "risk": flow.verdict.risk,
+        "by": printable(flow.by),
+        "at": printable(flow.at),
+        "serves": serving == flow.tool.version,
+        "withdrawn": _record(flow.withdrawn) if flow.withdrawn else None,
+    }
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    mark = ", serves" if row["serves"] else ""
+    mark += f", {_withdrawn(row['withdrawn'])}" if row["withdrawn"] else ""
+    return f"{row['name']}@{row['version']}  {row['risk']}, {row['digest'][:12]}, by {row['by']} at {row['at']}{mark}"
+
+
+def _record(record: Document) -> dict[str, str]:
+    return {name: printable(record[name]) for name in ("by", "at", "why")}
+
+
+def _withdrawn(record: Mapping[str, str]) -> str:
+    why = f" ({record['why']})" if record["why"] else ""
+    return printable(f"withdrawn by {record['by']} at {record['at']}{why}")
+
+
+def _tell(flow: DeployedFlow, serving: int | None, done: str, *, as_json: bool) -> None:
+    name, version = flow.tool.name, flow.tool.version
+    more = "" if serving == version else f"; to let it serve, run oauthbroker flow activate {name} {version}"
+    if flow.withdrawn:
+        more = f"; version {version} is {_withdrawn(flow.withdrawn)}"
+    line = f"{name} version {version}: {done}; version {serving} serves{more}"
+    say(_row(flow, serving), [line], as_json=as_json)
+
+
+def say(answer: Mapping[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
+    """Print an answer as one JSON document, or as lines for a person."""
+    for line in [json.dumps(answer, ensure_ascii=False)] if as_json else lines:
+        typer.echo(line)
+
+
+@contextmanager
+def flaws_told(*, as_json: bool) -> Iterator[None]:
+    """Print the flaws of a refusal, and end with status 1."""
+    try:
+        yield
+    except FlowRefused as refused:
+        say({"flaws": [asdict(each) for each in refused.flaws]}, [str(refused)], as_json=as_json)
+        raise typer.Exit(1) from None
+
+
+@contextmanager
+def refusals_told() -> Iterator[None]:
+    """Pass on refusals of the database and its tables as a command's refusal. No text of a driver is shown: it may
+    quote the URL."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (BrokerError, FlowRefused):
+        raise
+    except ValueError as error:
+        raise BrokerError(Code.REQUEST_INVALID, note=str(error)) from None
+    except SQLAlchemyError as error:
+        raise BrokerError(Code.REQUEST_INVALID, note=f"the database: {type(error).__name__}") from None
+
+
+def _policies(paths: list[Path]) -> list[Policy]:
+    own, flaws = given_policies(paths)
+    if flaws:
+        raise FlowRefused(flaws)
+    return own
+
+
+def _versions(flows: Path) -> FlowVersions:
+    return FlowVersions(flows, SystemClock())
+
+
+def account() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"

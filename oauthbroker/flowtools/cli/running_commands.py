@@ -1,0 +1,260 @@
+"""The commands `oauthbroker flow run` and `oauthbroker flow runs`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from oauthbroker import BrokerError, Code, SystemClock, Turn, TurnAuth, decode_json
+from oauthbroker.flowtools.cli.deploying_commands import AsJson, By, Flows, account, flaws_told, refusals_told, say
+from oauthbroker.flowtools.cli.given_world import (
+    Config,
+    Database,
+    Entities,
+    GivenWorld,
+    Mail,
+    MailPassword,
+    Sandbox,
+    opened,
+)
+from oauthbroker.flowtools.deployment.versions import FlowVersions
+from oauthbroker.flowtools.risk.acknowledgements import person
+from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.flowtools.specification.given_files import read_given
+from oauthbroker.flowtools.specification.source import MOST_BYTES, printable
+
+if TYPE_CHECKING:
+    from oauthbroker.flowtools.entities.database import Database as Opened
+    from oauthbroker.flowtools.entities.definition import Entity
+    from oauthbroker.flowtools.running.contract import FlowRuns
+    from oauthbroker.flowtools.running.overview import RunLine
+    from oauthbroker.flowtools.running.ports import Ports
+    from oauthbroker.flowtools.running.result import RunResult
+
+_ASK_A_PERSON: Final = 75  # EX_TEMPFAIL of sysexits.h
+
+
+def run(  # noqa: PLR0913  (options)
+    name: Annotated[
+        str, typer.Argument(metavar="NAME[@VERSION]", help="A deployed tool. NAME: the version that serves.")
+    ],
+    *,
+    given: Annotated[str, typer.Option("--input", help="A file with the input as JSON, or - for stdin.")] = "",
+    entities: Entities = [],  # noqa: B006
+    database: Database = "",
+    caller: Annotated[str, typer.Option("--as", help="The caller's id. Left out: the account of this process.")] = "",
+    role: Annotated[list[str], typer.Option("--role", help="A role of the caller.")] = [],  # noqa: B006
+    user: Annotated[str, typer.Option(help="The subject of the caller's own tokens, such as slack:user:T1:U1.")] = "",
+    team: Annotated[str, typer.Option(help="The subject of tokens for all, such as slack:team:T1.")] = "",
+    config: Config = None,
+    resume: Annotated[str | None, typer.Option(help="Go on with this run; --input and the caller are its own.")] = None,
+    flows: Flows = Path("flows"),
+    apply: Annotated[bool, typer.Option("--apply", help="Make the tables fit the entities; no data is lost.")] = False,
+    sandbox: Sandbox = False,
+    mail: Mail = "",
+    mail_password: MailPassword = "",
+    as_json: AsJson = False,
+) -> None:
+    """Run a deployed tool once. Status 1: it did not succeed. Status 75: a user has to consent first."""
+    subjects = {mode: subject for mode, subject in (("user", user), ("global", team)) if subject}
+    turn = Turn("flowtools", "command", auth=TurnAuth(subjects=subjects)) if subjects else None
+    with flaws_told(as_json=as_json), refusals_told():
+        deployed, data = FlowVersions(flows, SystemClock()).deployed(name), _input(given)
+        actor = Actor(id=caller or account(), roles=frozenset(role), turn=turn)
+        here = opened(database, config, absent="made" if apply else "refused")
+        world = GivenWorld(entities, config, sandbox=sandbox, mail=mail, mail_password=mail_password)
+
+        def call(found: list[Entity], ports: Ports) -> RunResult:
+            runs = _runs(here, found, ports, apply=apply)
+            flow = runs.ready(deployed.tool, deployed.policies)
+            flow = replace(flow, withdrawn=deployed.withdrawn is not None)
+            return runs.resume(flow, resume) if resume else runs.call(flow, data, actor)
+
+        result = world.use(call)
+    _tell(result, as_json=as_json)
+    raise typer.Exit({"succeeded": 0, "parked": _ASK_A_PERSON}.get(result.state, 1))
+
+
+def runs(
+    run_id: Annotated[str, typer.Argument(metavar="[RUN]", help="One run, with its steps. Left out: a list.")] = "",
+    tool: Annotated[str, typer.Option(help="Runs of this tool.")] = "",
+    state: Annotated[str, typer.Option(help="Runs in this state, such as failed, parked, unknown or escalated.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="So many at most, the newest first.")] = 100,
+    database: Database = "",
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List runs, the newest first, or show the steps of one. It shows no input and no result."""
+    from oauthbroker.flowtools.running import overview, tables
+
+    if state and state not in overview.STATES:
+        raise BrokerError(
+            Code.REQUEST_INVALID, note=f"no state of runs; --state is one of {', '.join(overview.STATES)}"
+        )
+    where: dict[str, Any] = {name: value for name, value in (("id", run_id), ("tool", tool), ("state", state)) if value}
+    with refusals_told(), opened(database, config).transaction() as connection:
+        there = tables.exist(connection)
+        rows = [_row(each) for each in overview.run_lines(connection, limit=limit, **where)] if there else []
+        detail = overview.run_detail(connection, run_id) if run_id and rows else None
+    if run_id and not rows:
+        raise BrokerError(Code.NOT_FOUND, note="no run with this id")
+    if detail is not None:
+        rows[0]["steps"] = [each._asdict() for each in detail.steps]
+        told = detail.decisions
+        rows[0]["decisions"] = [{"policy": each.policy, "decision": each.decision, "by": each.by} for each in told]
+    if as_json:
+        typer.echo(json.dumps({"runs": rows}, ensure_ascii=False))
+        return
+    for row in rows:
+        why = f": {printable(row['code'] or '')} {printable(row['message'])}" if row["message"] else ""
+        by = printable(row["actor"] or "no caller")
+        typer.echo(f"{row['run']}  {row['tool']}@{row['version']}  {row['state']}  {row['started']}  by {by}{why}")
+        for note in row["notes"]:
+            typer.echo(f"  note: {printable(note)}")
+        for step in row.get("steps", ()):
+            typer.echo(f"  {step['node']}  {step['state']}  attempts {step['attempts']}, rows {step['rows']}")
+        for each in row.get("decisions", ()):
+            typer.echo(
+                printable(f"  policy {each['policy']}: {each['decision']}{' by ' + each['by'] if each['by'] else ''}")
+            )
+
+
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run that a policy has stopped: flow runs --state escalated.")
+]
+
+
+AnyRun = Annotated[str, typer.Argument(metavar="RUN", help="A run: flow runs lists them.")]
+
+
+def approve(run_id: Run, by: By = "", database: Database = "", config: Config = None) -> None:
+    """Let a stopped run pass the policy that asks; not for its own caller. It goes on by itself where flows are served,
+    or with flow run --resume."""
+    from oauthbroker.flowtools.running import approvals
+
+    with refusals_told():
+        approvals.approve(opened(database, config), run_id, by=person(by or account()), account=account())
+    typer.echo(f"run {run_id}: approved; it goes on where flows are served, or with flow run NAME --resume {run_id}")
+
+
+def decline(
+    run_id: Run,
+    by: By = "",
+    why: Annotated[str, typer.Option(help="A reason for those who look at the run.")] = "",
+    database: Database = "",
+    config: Config = None,
+) -> None:
+    """End a stopped run. Its commits stay."""
+    from oauthbroker.flowtools.running import approvals
+
+    with refusals_told():
+        given = {"by": person(by or account()), "account": account()}
+        approvals.decline(opened(database, config), run_id, **given, why=printable(why))
+    typer.echo(f"run {run_id}: declined")
+
+
+def retry(
+    run_id: AnyRun,
+    by: By = "",
+    database: Database = "",
+    config: Config = None,
+    *,
+    happened: Annotated[
+        bool | None,
+        typer.Option("--happened/--not-happened", help="The effect whose answer was lost: look there first."),
+    ] = None,
+) -> None:
+    """Let a run go on that failed or whose outcome is unknown: what certainly had no effect is tried again. It goes on
+    by itself where flows are served, or with flow run --resume."""
+    from oauthbroker.flowtools.running import approvals
+
+    with refusals_told():
+        given = {"by": person(by or account()), "account": account()}
+        approvals.retry(opened(database, config), run_id, **given, happened=happened)
+    typer.echo(f"run {run_id}: it goes on where flows are served, or with flow run NAME --resume {run_id}")
+
+
+def cancel(run_id: AnyRun, by: By = "", database: Database = "", config: Config = None) -> None:
+    """End a run that has not ended. Its commits stay, and its charges are refunded."""
+    from oauthbroker.flowtools.running import approvals
+
+    with refusals_told():
+        given = {"by": person(by or account()), "account": account()}
+        state = approvals.cancel(opened(database, config), run_id, **given)
+    later = f"; it ends where flows are served, or with flow run NAME --resume {run_id}"
+    typer.echo(f"run {run_id}: cancelled{'' if state == 'failed' else later}")
+
+
+def plan(
+    entities: Annotated[list[Path], typer.Argument(metavar="ENTITY...", help="Entities: files, or folders of them.")],
+    database: Database = "",
+    config: Config = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show how the tables would change to fit the entities, and change nothing. Status 1: data would be lost."""
+    from oauthbroker.flowtools.entities import tables
+    from oauthbroker.flowtools.serving.entity_files import entities_in
+
+    with flaws_told(as_json=as_json), refusals_told():
+        changes = tables.plan(opened(database, config, absent="empty"), entities_in(entities))
+    answer = {"changes": [{"what": each.what, "refused": each.refused or None} for each in changes]}
+    say(answer, map(str, changes) if changes else ["the tables fit the entities"], as_json=as_json)
+    raise typer.Exit(1 if any(each.refused for each in changes) else 0)
+
+
+def _input(given: str) -> Any:
+    raw = b"{}"
+    if given:
+        raw = sys.stdin.buffer.read(MOST_BYTES + 1) if given == "-" else read_given(Path(given))
+    if len(raw) > MOST_BYTES:
+        raise BrokerError(Code.REQUEST_TOO_LARGE)
+    return decode_json(raw, Code.REQUEST_INVALID, most_values=MOST_BYTES)
+
+
+def _runs(database: Opened, entities: list[Entity], ports: Ports, *, apply: bool) -> FlowRuns:
+    from oauthbroker.flowtools.entities import tables
+    from oauthbroker.flowtools.running.contract import FlowRuns
+
+    if apply:
+        tables.apply(database, entities)
+    return FlowRuns(database, entities, ports)
+
+
+def _row(run: RunLine) -> dict[str, Any]:
+    from oauthbroker.flowtools.entities.database import iso
+
+    return {
+        "run": run.id,
+        "tool": run.tool,
+        "version": run.version,
+        "state": run.state,
+        "code": run.code,
+        "message": run.message,
+        "notes": list(run.notes),
+        "actor": run.caller,
+        "started": iso(run.started),
+    }
+
+
+def _tell(result: RunResult, *, as_json: bool) -> None:
+    asked = result.authorization
+    if as_json:
+        told = {"run": result.run, "state": result.state, "output": result.output, "code": result.code}
+        told |= {"message": result.message, "notes": list(result.notes), "authorization": asked and asked.to_json()}
+        typer.echo(json.dumps(told, ensure_ascii=False))
+        return
+    why = f": {result.code or ''} {result.message}" if result.message else ""
+    typer.echo(printable(f"run {result.run}: {result.state}{why}"), err=True)
+    for note in result.notes:
+        typer.echo(printable(f"note: {note}"), err=True)
+    if asked is not None:
+        typer.echo(f"{printable(asked.message)}\n{asked.authorization_url}", err=True)
+    if result.state == "succeeded":
+        typer.echo(json.dumps(result.output, ensure_ascii=False))

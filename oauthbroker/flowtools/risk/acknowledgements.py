@@ -1,0 +1,93 @@
+"""Who acknowledged which yellow findings of a specification, and when. Records are added and never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from oauthbroker import BrokerError, Clock, Code
+from oauthbroker.flowtools.risk.judging import FlowVerdict
+from oauthbroker.flowtools.risk.kept_files import Document, KeptFiles
+from oauthbroker.flowtools.risk.rules import RED, YELLOW, FlowFinding
+from oauthbroker.flowtools.specification.source import Flaw, FlowRefused
+from oauthbroker.flowtools.specification.spec import FlowTool
+
+_KIND: Final = "acknowledgements"
+_MEMBERS: Final = {"version": int, "digest": str, "findings": list, "by": str, "at": str}
+_LONGEST_NAME: Final = 100
+
+
+class Acknowledgements:
+    """The acknowledgements below a folder. One holds for the bytes of one specification, found by their digest."""
+
+    def __init__(self, files: KeptFiles, clock: Clock) -> None:
+        self._files, self._clock = files, clock
+
+    def of(self, tool: str) -> Iterator[Document]:
+        """Yield the records of a tool, the oldest first. Raises FlowRefused for a damaged one."""
+        for number in self._files.numbers(tool, _KIND):
+            yield self._files.read(tool, _KIND, number, _MEMBERS)
+
+    def missing(self, tool: FlowTool, verdict: FlowVerdict) -> list[FlowFinding]:
+        """Return the yellow findings that no person has acknowledged for this specification."""
+        records = [each for each in self.of(tool.name) if each["digest"] == tool.source.digest]
+        known = [finding for each in records for finding in each["findings"]]
+        return [each for each in verdict.findings if each.risk == YELLOW and finding_key(each) not in known]
+
+    def record(
+        self, tool: FlowTool, verdict: FlowVerdict, *, by: str, chosen: Collection[str] = ()
+    ) -> list[FlowFinding]:
+        """Record that a person accepts findings, the chosen ones or all, and return the new ones. Raises FlowRefused
+        for a tool that cannot be deployed, and BrokerError for a finding that it does not have."""
+        refuse_undeployable(tool, verdict)
+        by = person(by)
+        keys = [finding_key(each) for each in verdict.findings]
+        if unknown := sorted(set(chosen) - set(keys)):
+            note = f"{unknown[0]!r} is no finding of this tool; it has {', '.join(keys) or 'none'}"
+            raise BrokerError(Code.REQUEST_INVALID, note=note)
+        with self._files.writing():
+            new = [each for each in self.missing(tool, verdict) if not chosen or finding_key(each) in chosen]
+            if new:
+                number = max(self._files.numbers(tool.name, _KIND), default=0) + 1
+                record = {
+                    "version": tool.version,
+                    "digest": tool.source.digest,
+                    "findings": [finding_key(each) for each in new],
+                    "by": by,
+                    "at": self._clock.now().isoformat(),
+                }
+                self._files.write(tool.name, _KIND, number, record)
+        return new
+
+    def refuse_missing(self, tool: FlowTool, verdict: FlowVerdict) -> None:
+        """Refuse a tool with a yellow finding that is not acknowledged. Raises FlowRefused, which names each one."""
+        flaws = [
+            _flaw(tool, each, "not acknowledged", f"{each.todo}; or run oauthbroker flow acknowledge")
+            for each in self.missing(tool, verdict)
+        ]
+        if flaws:
+            raise FlowRefused(flaws)
+
+
+def refuse_undeployable(tool: FlowTool, verdict: FlowVerdict) -> None:
+    """Refuse a tool with flaws or red findings. Nothing allows one. Raises FlowRefused."""
+    if verdict.deployable == "no":
+        red = [_flaw(tool, each, "red", each.todo) for each in verdict.findings if each.risk == RED]
+        raise FlowRefused([*verdict.flaws, *red])
+
+
+def finding_key(found: FlowFinding) -> str:
+    """Return the name of a finding in its tool, such as `5:tell`."""
+    return f"{found.rule}:{found.node}"
+
+
+def person(name: str) -> str:
+    """Return a person's name, if it is one line of text. Raises BrokerError."""
+    if not name.strip() or not name.isprintable() or len(name) > _LONGEST_NAME:
+        raise BrokerError(Code.REQUEST_INVALID, note=f"--by takes a name of 1 to {_LONGEST_NAME} printable characters")
+    return name.strip()
+
+
+def _flaw(tool: FlowTool, found: FlowFinding, state: str, todo: str) -> Flaw:
+    path = tool.nodes[found.node].path if found.node in tool.nodes else ("flow", "startNode")
+    return tool.source.flaw(path, f"{finding_key(found)} is {state}: {found.what}", todo)

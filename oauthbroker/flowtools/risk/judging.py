@@ -1,0 +1,223 @@
+"""The verdict on a tool: its risk with every finding, what refuses it, and whether it can be deployed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from oauthbroker.flowtools.risk.graph import graph_of, order, paths
+from oauthbroker.flowtools.risk.rules import RED, WRAPPERS, YELLOW, FlowFinding, concurrency_of, findings, risk_of
+from oauthbroker.flowtools.specification.expression_text import ExpressionRefused, folded
+from oauthbroker.flowtools.specification.expressions import (
+    DYNAMIC,
+    NO_NAMES,
+    TEXT,
+    TRUTH,
+    Expression,
+    Names,
+    Scope,
+    names_of_schema,
+)
+from oauthbroker.flowtools.specification.policies import Policy, policies_by_name
+from oauthbroker.flowtools.specification.source import Flaw, Keys, nearest
+from oauthbroker.flowtools.specification.spec import (
+    EXTERNAL,
+    FlowTool,
+    Node,
+    is_one,
+    lower_camel,
+    policy_names,
+    read_name,
+)
+
+MOST_EXPRESSIONS: Final = 2000
+_WANTED: Final = {"if": TRUTH, "assert": TRUTH}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowVerdict:
+    """The judgement of a tool before it is deployed. `expressions` are the checked ones, by path in the document.
+    `notes` tell what decides nothing."""
+
+    risk: str
+    findings: tuple[FlowFinding, ...]
+    flaws: tuple[Flaw, ...]
+    notes: tuple[str, ...]
+    concurrency: str
+    expressions: Mapping[Keys, Expression] = field(repr=False)
+
+    @property
+    def deployable(self) -> str:
+        """Return `no`, `acknowledge` for a yellow tool, or `yes`."""
+        if self.flaws or self.risk == RED:
+            return "no"
+        return "acknowledge" if self.risk == YELLOW else "yes"
+
+
+def judge(tool: FlowTool, policies: Iterable[Policy] = ()) -> FlowVerdict:
+    """Judge a tool. Pure: no clock, no network, no file."""
+    found = findings(tool)
+    known = policies_by_name(policies)
+    flaws = list(_unknown_policies(tool, known))
+    checked: dict[Keys, Expression] = {}
+    if sum(1 for node in tool.nodes.values() for _ in _texts(node)) > MOST_EXPRESSIONS:
+        todo = "split the tool"
+        flaws.append(tool.source.flaw(("flow", "nodes"), f"more than {MOST_EXPRESSIONS} expressions", todo))
+    else:
+        flaws += _check_expressions(tool, checked)
+    risk = risk_of(found)
+    notes = [*_idle(tool), *_may_be_null(tool, checked.values())]
+    if tool.written_risk not in {None, risk}:
+        notes.append(f"riskLevel is written as {tool.written_risk}; the risk is {risk}")
+    return FlowVerdict(
+        risk=risk,
+        findings=tuple(found),
+        flaws=tuple(flaws),
+        notes=tuple(notes),
+        concurrency=concurrency_of(tool),
+        expressions=checked,
+    )
+
+
+def _unknown_policies(tool: FlowTool, known: Mapping[str, Policy]) -> Iterator[Flaw]:
+    for path, name in policy_names(tool):
+        if name not in known:
+            todo = nearest(name, known) or f"known are {', '.join(sorted(known))}"
+            yield tool.source.flaw(path, "an unknown policy", todo)
+
+
+def _check_expressions(tool: FlowTool, checked: dict[Keys, Expression]) -> Iterator[Flaw]:
+    """Check each expression against the names that every path to its node binds."""
+    graph, source = graph_of(tool), tool.source
+    given = names_of_schema(tool.input, "input")
+    if tool.idempotency_key is not None:
+        known = given | Names(types={"caller.id": TEXT})
+        yield from _checked(tool, ("idempotencyKey",), tool.idempotency_key, Scope(known), TEXT, checked, {}, known)
+    entities = {lower_camel(name) for node in tool.nodes.values() if (name := read_name(node))}
+    for node in tool.nodes.values():
+        if folded(node.id) in entities and lower_camel(read_name(node)) != node.id:
+            todo = "rename the node: a read binds its entity by this name"
+            yield source.flaw((*node.path, "id"), "the name of an entity that the flow reads", todo)
+    binds: dict[str, Names] = {}
+    scopes: dict[tuple[object, ...], Scope] = {}
+    reached = paths([tool.start], graph.after) if tool.start in tool.nodes else ()
+    for name in order(graph):
+        if name not in reached:
+            continue  # rule 6 has said so
+        node = graph.nodes[name]
+        bound = _common([binds[each] for each in graph.before[name] if each in binds])
+        texts = list(_texts(node))
+        result = DYNAMIC
+        if texts:
+            hints = {each: _where_bound(each, tool) for each in (*tool.nodes, *entities) if each not in bound.types}
+            known = given | bound
+            used = known.used_in(text for _, text, _ in texts)
+            key = (*sorted(used.types.items()), used.optional)
+            if key not in scopes:  # a scope costs milliseconds, and nodes often read the same names
+                scopes[key] = Scope(used, [each for each in tool.nodes if "-" in each])
+            scope = scopes[key]
+            for path, text, wanted in texts:
+                full = (*node.path, *path)
+                yield from _checked(tool, full, text, scope, wanted, checked, hints, known)
+                if node.type == "transform" and full in checked:
+                    result = checked[full].type
+        binds[name] = bound | _bound_by(node, result)
+
+
+def _idle(tool: FlowTool) -> Iterator[str]:
+    """Tell of the retry and timeout nodes that stand before no external node: each has one edge at most."""
+    after = {edge.source: tool.nodes[edge.target] for edge in tool.edges}
+    for node in tool.nodes.values():
+        seen, there = set[str](), node
+        while there.type in WRAPPERS and there.id in after and there.id not in seen:
+            seen.add(there.id)
+            there = after[there.id]
+        if node.type in WRAPPERS and there.type not in EXTERNAL:
+            yield f"{node.id}: a {node.type} node has no effect here; put it directly before an external node"
+
+
+def _may_be_null(tool: FlowTool, expressions: Iterable[Expression]) -> Iterator[str]:
+    """Tell of the reads of one row whose members are used, and which no expression compares with null."""
+    known = list(expressions)
+    for node in tool.nodes.values():
+        names = {folded(node.id), lower_camel(read_name(node))} if node.type == "read" and is_one(node.config) else ()
+        used = {path.partition(".")[0] for each in known for path in each.reads if "." in path}
+        if used & set(names) and not any(each.compares_with_null(name) for each in known for name in names):
+            yield f"{node.id}: it may find no row; compare it with null first, else the answer is notFound"
+
+
+def _bound_by(node: Node, result: str) -> Names:
+    """Return what a node binds. A read also binds its entity's name."""
+    match node.type:
+        case "transform":
+            return Names(types={f"{node.id}.result": result if result in _KEPT else DYNAMIC})
+        case "read":
+            return Names(types=dict.fromkeys((node.id, lower_camel(read_name(node))), DYNAMIC))
+        case "write" | "httpRequest" | "payment" | "email" | "sms":
+            return Names(types={f"{node.id}.result": DYNAMIC})
+    return NO_NAMES
+
+
+_KEPT: Final = frozenset({"STRING", "DOUBLE", "BOOL", "LIST", "MAP"})
+
+
+def _common(all_bound: list[Names]) -> Names:
+    """Return the names that each of them has. A name of two types is dynamic."""
+    if not all_bound:
+        return NO_NAMES
+    first, *others = all_bound
+    return Names(
+        types={
+            name: kind if all(other.types[name] == kind for other in others) else DYNAMIC
+            for name, kind in first.types.items()
+            if all(name in other.types for other in others)
+        }
+    )
+
+
+def _texts(node: Node) -> Iterator[tuple[Keys, str, str]]:
+    """Yield (path in the node, text, wanted type) of each expression of a node."""
+    config = node.config
+    if isinstance(config.get("expression"), str):
+        yield ("config", "expression"), config["expression"], _WANTED.get(node.type, "")
+    for member in ("filter", "fields", "path", "query"):
+        for key, text in config.get(member, {}).items():
+            yield ("config", member, key), text, ""
+    for member in ("to", "subject", "body") if node.type in EXTERNAL else ():
+        written = config.get(member)
+        if isinstance(written, str):
+            yield ("config", member), written, TEXT
+        for key, text in written.items() if isinstance(written, dict) else ():
+            yield ("config", member, key), text, ""
+
+
+def _checked(
+    tool: FlowTool,
+    path: Keys,
+    text: str,
+    scope: Scope,
+    wanted: str,
+    checked: dict[Keys, Expression],
+    hints: Mapping[str, str],
+    known: Names,
+) -> Iterator[Flaw]:
+    try:
+        checked[path] = scope.compile(text, wanted)
+    except ExpressionRefused as error:
+        root = error.unknown.partition(".")[0]
+        todo = hints.get(root, "") or (_bind(root, known) if root not in {"", "input"} else error.todo)
+        yield tool.source.flaw(path, f"{error.what} (character {error.column})", todo)
+
+
+def _bind(name: str, known: Names) -> str:
+    """Return what to do about a name that nothing in the flow binds."""
+    entity = f"{name[:1].upper()}{name[1:]}"
+    return nearest(name, known.roots) or f"let every path read the entity {entity} before it, or correct the name"
+
+
+def _where_bound(name: str, tool: FlowTool) -> str:
+    """Return what to do about a name that is known in the flow, but not bound on every path."""
+    if name in tool.nodes:
+        return "let every path run its node before this one, and read `.result` of it"
+    return "let every path read the entity before this node"

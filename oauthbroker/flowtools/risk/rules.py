@@ -1,0 +1,181 @@
+"""The graph rules 1 to 6, and the risk rules. Each finding has a risk, a path that shows it, and a suggestion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from oauthbroker.flowtools.risk.graph import Graph, Path, Ways, cycle, graph_of, paths, walk
+from oauthbroker.flowtools.specification.spec import EXTERNAL, FlowTool, Node, has_effect
+
+GREEN, YELLOW, RED = "green", "yellow", "red"
+RISKS: Final = (GREEN, YELLOW, RED)
+MANY_ROWS: Final = 100
+WRAPPERS: Final = frozenset({"retry", "timeout"})
+_EXISTING_ROWS: Final = frozenset({"update", "transition", "softDelete", "delete"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowFinding:
+    """What a rule found. `rule` is the number of a graph rule or the name of a risk rule; `node` is empty for a finding
+    about the whole flow. `path` leads through the graph to it."""
+
+    rule: str
+    risk: str
+    node: str
+    path: Path
+    what: str
+    todo: str
+
+
+def findings(tool: FlowTool) -> list[FlowFinding]:
+    """Return all findings: graph rules by number, then risk rules, each in the order of the document."""
+    graph = graph_of(tool)
+    found: list[FlowFinding] = []
+    if ring := cycle(graph):
+        todo = "remove one of its edges; to try again, use a retry node"
+        found.append(_at("1", RED, ring, "the flow runs in a cycle", todo))
+    if tool.start not in graph.nodes:
+        return [*found, _at("2", RED, (), "startNode names no node", "write the id of a node as startNode")]
+    reached = paths([graph.start], graph.after)
+    found += _dead_ends(graph, tool, reached)
+    found += _transactions(graph)
+    found += _unwrapped(graph, reached, "retry", "5")
+    for name in (name for name in graph.nodes if name not in reached):
+        todo = "connect it with an edge, or remove it"
+        found.append(_at("6", RED, (), "startNode does not lead here", todo, node=name))
+    found += _unwrapped(graph, reached, "timeout", "external-without-timeout")
+    found += _transitions(graph, reached)
+    for name in reached:
+        found += [_at(rule, risk, reached.to(name), *text) for rule, risk, *text in _of_node(graph.nodes[name], tool)]
+    places = {name: at for at, name in enumerate(graph.nodes)}
+    return sorted(found, key=lambda each: (len(each.rule) > 1, each.rule, places.get(each.node, -1)))
+
+
+def risk_of(found: list[FlowFinding]) -> str:
+    return max((each.risk for each in found), key=RISKS.index, default=GREEN)
+
+
+def concurrency_of(tool: FlowTool) -> str:
+    """Return how concurrent calls are kept apart: as written, else chosen by what the flow does.
+
+    `none` where no existing row changes; `pessimistic` where one changes and something outside is called, because that
+    cannot be tried again; else `optimistic`.
+    """
+    changes = any(node.type == "write" and node.operation in _EXISTING_ROWS for node in tool.nodes.values())
+    acts = any(has_effect(node) for node in tool.nodes.values() if node.type in EXTERNAL)
+    chosen = "none" if not changes else "pessimistic" if acts else "optimistic"
+    return tool.written_concurrency or chosen
+
+
+def _at(rule: str, risk: str, way: Path, what: str, todo: str, *, node: str = "") -> FlowFinding:
+    return FlowFinding(rule=rule, risk=risk, node=node or "".join(way[-1:]), path=way, what=what, todo=todo)
+
+
+def _dead_ends(graph: Graph, tool: FlowTool, reached: Ways[str]) -> Iterator[FlowFinding]:
+    """Rule 3: from every node a terminal is reached, and every outcome of a branch leads on."""
+    ends = paths((name for name, after in graph.after.items() if not after), graph.before)
+    for name in reached:
+        if name not in ends:
+            todo = "lead the path to a node without edges"
+            yield _at("3", RED, reached.to(name), "no terminal node is reached from here", todo)
+    labels: dict[str, set[str | None]] = {}
+    for edge in tool.edges:
+        labels.setdefault(edge.source, set()).add(edge.label)
+    for name, there in labels.items():
+        wanted = {"if": ("true", "false"), "switch": ("default",)}.get(graph.nodes[name].type, ())
+        for label in wanted if name in reached else ():
+            if label not in there:
+                todo = f"add an edge with the label {label}"
+                yield _at("3", RED, reached.to(name), f"the outcome {label} reaches no terminal node", todo)
+
+
+def leaves_open(node: Node, is_open: bool) -> bool:  # noqa: FBT001  (a state)
+    return node.operation != "commit" if node.type == "transaction" else is_open
+
+
+def _transactions(graph: Graph) -> Iterator[FlowFinding]:
+    """Rule 4 and its neighbours: in which states of the transaction do paths reach each node?"""
+    states = walk((graph.start, False), graph.after, lambda name, now: leaves_open(graph.nodes[name], now))
+    for pair in states:
+        node, is_open, way = graph.nodes[pair[0]], pair[1], tuple(name for name, _ in states.to(pair))
+        if node.type == "write" and not is_open:
+            what, todo = "a write outside a transaction", "put a transaction node before it on this path"
+            yield _at("4", RED, way, what, todo)
+        elif node.type == "transaction" and is_open and node.operation != "commit":
+            yield _at("4", RED, way, "a transaction inside a transaction", "remove it, or commit before it")
+        elif node.type == "transaction" and not is_open and node.operation == "commit":
+            yield _at("4", RED, way, "a commit, and no transaction is open", "begin one before it on this path")
+        elif node.type in EXTERNAL and is_open:
+            todo = "commit before it: its effect outside cannot be rolled back"
+            risk = RED if has_effect(node) else YELLOW
+            yield _at("external-in-transaction", risk, way, "an external call inside a transaction", todo)
+
+
+def _unwrapped(graph: Graph, reached: Ways[str], wrapper: str, rule: str) -> Iterator[FlowFinding]:
+    """Rule 5, and its like for timeouts: the wrapper stands directly before each external node on every path. Another
+    wrapper may stand between."""
+    for name in reached:
+        if graph.nodes[name].type in EXTERNAL and (bare := _bare(graph, reached, name, wrapper)):
+            todo = f"put a {wrapper} node directly before it"
+            way = (*reached.to(bare[0]), *bare[1:])
+            yield _at(rule, YELLOW, way, f"an external call without a {wrapper} node", todo)
+
+
+def _bare(graph: Graph, reached: Ways[str], name: str, wrapper: str) -> Path:
+    """Return the end of a path to the node on which the wrapper is missing; empty if no path lacks it."""
+    waiting: list[Path] = [(name,)]
+    seen = {name}
+    while waiting:
+        way = waiting.pop()
+        if way[0] == graph.start:
+            return way
+        for each in graph.before[way[0]]:
+            kind = graph.nodes[each].type
+            if each in reached and kind not in WRAPPERS:
+                return (each, *way)
+            if each in reached and kind != wrapper and each not in seen:
+                seen.add(each)
+                waiting.append((each, *way))
+    return ()
+
+
+def _transitions(graph: Graph, reached: Ways[str]) -> Iterator[FlowFinding]:
+    """Find external calls on one path with a status transition: one may succeed without the other."""
+    moves = [name for name in reached if graph.nodes[name].operation == "transition"]
+    behind, ahead = paths(moves, graph.after), paths(moves, graph.before)
+    for name in reached:
+        if graph.nodes[name].type not in EXTERNAL or (name not in behind and name not in ahead):
+            continue
+        if name in behind:
+            move, *rest = behind.to(name)
+            way = (*reached.to(move), *rest)
+        else:
+            way = (*reached.to(name), *reversed(ahead.to(name)[:-1]))
+        todo = "let the status say that the call is pending, and settle it in another flow"
+        yield _at("external-in-transition", YELLOW, way, "an external call in a status transition", todo, node=name)
+
+
+def _of_node(node: Node, tool: FlowTool) -> Iterator[tuple[str, str, str, str]]:
+    """Yield (rule, risk, what, todo) of the rules that look at one node alone."""
+    by_id, limit = set(node.config.get("filter", ())) == {"id"}, node.config.get("limit")
+    if node.type == "payment" and "paymentRollback" not in tool.policies:
+        yield "payment-without-rollback", RED, "a payment without compensation", "add the policy paymentRollback"
+    if node.type == "read" and not by_id and limit is None:
+        yield "read-without-limit", YELLOW, "a read without a limit", "write `limit`, or filter by id alone"
+    if (node.type == "write" or node.type in EXTERNAL) and has_effect(node) and tool.idempotency_key is None:
+        todo = "write idempotencyKey: an expression of the input"
+        yield "no-idempotency-key", YELLOW, "an effect, and the tool has no idempotency key", todo
+    if node.type != "write":
+        return
+    if "sql" in node.config:
+        yield "raw-sql", RED, "a write by raw SQL", "write an entity: create, update, transition or softDelete"
+        return
+    if node.operation == "delete":
+        yield "hard-delete", RED, "a hard delete", "use softDelete"
+    if node.operation in _EXISTING_ROWS and not node.config.get("filter"):
+        yield "unbounded-update", RED, "a write to all rows", "write a filter"
+    elif node.operation in _EXISTING_ROWS and not by_id and (limit is None or limit > MANY_ROWS):
+        todo = f"write a limit of at most {MANY_ROWS}, or filter by id alone"
+        yield "many-rows", YELLOW, f"a write that may touch more than {MANY_ROWS} rows", todo

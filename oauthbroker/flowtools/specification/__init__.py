@@ -1,0 +1,1 @@
+"""Flow tools as they are written: read, and checked by schema, types and policies."""

@@ -1,0 +1,52 @@
+"""The files that a command is given: tools, and the operator's policies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from oauthbroker import BrokerError, Code
+from oauthbroker.flowtools.specification.policies import Policy, load_policy
+from oauthbroker.flowtools.specification.source import MOST_BYTES, Flaw, FlowRefused
+
+_ENDINGS: Final = (".json", ".yaml", ".yml")
+Policies = Annotated[list[Path], typer.Option("--policy", help="A file with a policy, or a folder of them.")]
+
+
+def given_files(paths: list[Path]) -> list[Path]:
+    """Return the files, and those in the folders. Raises BrokerError for a folder without any."""
+    found = []
+    for path in paths:
+        inside = sorted(each for each in path.rglob("*") if each.suffix in _ENDINGS) if path.is_dir() else [path]
+        if not inside:
+            raise BrokerError(Code.REQUEST_INVALID, note=f"{path}: no .json, .yaml or .yml file")
+        found += inside
+    return found
+
+
+def read_given(file: Path) -> bytes:
+    """Return the bytes of a file, at most one too many. Raises BrokerError."""
+    try:
+        with file.open("rb") as source:
+            return source.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise BrokerError(Code.REQUEST_INVALID, note=f"{file}: {error.strerror}") from None
+
+
+def given_policies(paths: list[Path]) -> tuple[list[Policy], list[Flaw]]:
+    """Return the policies and the flaws of those that cannot be loaded. A second one of a name is a flaw."""
+    own: dict[str, Policy] = {}
+    flaws: list[Flaw] = []
+    for file in given_files(paths):
+        try:
+            loaded = load_policy(read_given(file), str(file))
+        except FlowRefused as refused:
+            flaws += refused.flaws
+            continue
+        if loaded.name in own:
+            what, todo = "the name of another policy", "give each policy a name of its own"
+            flaws.append(Flaw(file=str(file), line=1, column=1, path="name", what=what, todo=todo))
+        own.setdefault(loaded.name, loaded)
+    return list(own.values()), flaws

@@ -1,0 +1,81 @@
+"""Policies as declarations: loaded with all flaws at once, their conditions checked. Three come with the product."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any, Final
+
+from oauthbroker.flowtools.specification.expression_text import ExpressionRefused
+from oauthbroker.flowtools.specification.expressions import DYNAMIC, NUMBER, TEXT, TRUTH, Expression, Names, Scope
+from oauthbroker.flowtools.specification.shapes import shape_flaws
+from oauthbroker.flowtools.specification.source import FlowRefused, read_source
+
+# What a condition can read, beside `parameters`.
+FACTS: Final = Names(
+    types={
+        "rows": NUMBER,
+        "amount": NUMBER,
+        "requestsPerMinute": NUMBER,
+        "writesOutsideTransaction": NUMBER,
+        "paymentsToRollBack": NUMBER,
+        "input": DYNAMIC,
+    }
+)
+_NEEDS: Final = {"rowLimit": "maxRows", "budgetCheck": "maxAmount", "rateLimit": "maxRequestsPerMinute"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A declaration. It triggers when `condition` is true; `action` is then block, warn or escalate."""
+
+    name: str
+    version: int
+    description: str
+    type: str
+    condition: str
+    action: str
+    message: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+PRODUCT_POLICIES: Final[Mapping[str, Policy]] = {
+    each["name"]: Policy(**each)
+    for each in json.loads(files(__package__).joinpath("product-policies.json").read_text("utf-8"))
+}
+
+
+def load_policy(raw: bytes, file: str) -> Policy:
+    """Load a policy from the bytes of a JSON or YAML file. Raises FlowRefused with every flaw."""
+    source = read_source(raw, file)
+    flaws = list(shape_flaws(source, "Policy"))
+    data: dict[str, Any] = source.data if isinstance(source.data, dict) else {}
+    if data.get("name") in PRODUCT_POLICIES:
+        flaws.append(source.flaw(("name",), "a policy of the product", "choose another name"))
+    needed = _NEEDS.get(str(data.get("type")), "")
+    parameters = data.get("parameters", {})
+    if needed and isinstance(parameters, dict) and needed not in parameters:
+        flaws.append(source.flaw(("parameters", needed), "missing", f"a policy of type {data['type']} requires it"))
+    if not flaws:
+        policy = Policy(**data)
+        try:
+            check_condition(policy)
+        except ExpressionRefused as error:
+            flaws.append(source.flaw(("condition",), f"{error.what} (character {error.column})", error.todo))
+    if flaws:
+        raise FlowRefused(flaws)
+    return policy
+
+
+def check_condition(policy: Policy) -> Expression:
+    """Check a policy's condition against the facts and its parameters, and return it. Raises ExpressionRefused."""
+    kinds = {bool: TRUTH, str: TEXT}
+    own = {f"parameters.{name}": kinds.get(type(value), NUMBER) for name, value in policy.parameters.items()}
+    return Scope(FACTS | Names(types=own)).compile(policy.condition, TRUTH)
+
+
+def policies_by_name(policies: Iterable[Policy] = ()) -> Mapping[str, Policy]:
+    """Return the product's policies and those given, by name."""
+    return {**PRODUCT_POLICIES, **{policy.name: policy for policy in policies}}

@@ -1,0 +1,1 @@
+"""Grants as operators and users handle them: list, import, revoke, erase, connections."""

@@ -1,0 +1,203 @@
+"""A user's connections: seen, ended, moved to another account. Serves the pages of `/connections`.
+
+Everything is looked up by the subjects of the visit, so that no other person's data is ever at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from oauthbroker.access.browser_sessions import BrowserSessions, NewBrowserSession
+from oauthbroker.audit import ConnectionsOpened, PageAction
+from oauthbroker.audit.port import AuditWriter
+from oauthbroker.authorization.session_opening import Opening, Wish
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.grants.grants import Grants
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.connect_links import connect_link
+from oauthbroker.model.scope_ceiling import union_in_app_order
+from oauthbroker.model.settings import Settings
+from oauthbroker.model.token_results import Reason
+from oauthbroker.model.turn_titles import agent_title
+from oauthbroker.records import AuthSession, Grant
+from oauthbroker.records.browser_session import BrowserSession
+from oauthbroker.records.grant_view import GrantView
+from oauthbroker.records.use import GrantUse
+from oauthbroker.repository.repository import Repository
+from oauthbroker.repository.versioned import readable
+from oauthbroker.revocation.pending_revocations import Told
+from oauthbroker.tokens.grant_uses import Uses
+
+LINK_PATH = "/connections/open"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantConnection:
+    """One grant on its person's pages, with what that person may do with it."""
+
+    app: OAuthApp
+    grant: GrantView
+    used: GrantUse | None
+    can_switch: bool
+    can_refresh: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingRequest:
+    """One authorization that waits for this person, and its link."""
+
+    app: OAuthApp
+    agent: str
+    scopes: tuple[str, ...]
+    link: str
+    expires_at: datetime
+    agent_title: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One app, with the connection or the waiting requests of the subjects of one visit."""
+
+    app: OAuthApp
+    connection: GrantConnection | None
+    requests: tuple[WaitingRequest, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connections:
+    """`broker.connections`: `link` is for runtimes, the rest for the pages."""
+
+    apps: Mapping[str, OAuthApp]
+    repository: Repository
+    visits: BrowserSessions
+    uses: Uses
+    grants: Grants
+    opening: Opening
+    settings: Settings
+    clock: Clock
+    audit: AuditWriter
+
+    async def link(
+        self, subjects: Mapping[str, str], *, noted: Callable[[str], Awaitable[None]] | None = None
+    ) -> tuple[str, datetime]:
+        """Return a link that opens, once and within ten minutes, the connections page of these subjects (`global`,
+        `user` or both), and when it expires. Its holder can end those connections: send it to that person alone.
+        `noted` hears the id of the visit that it is for, before there is one.
+
+        Raises `requestInvalid`, `rateLimited`, store codes.
+        """
+        ticket, expires_at = await self.visits.invite(subjects, noted)
+        return f"{self.settings.public_base_url.rstrip('/')}{LINK_PATH}/{ticket.reveal()}", expires_at
+
+    async def open(self, ticket: str) -> NewBrowserSession:
+        """Use the link up, and let this browser in. Raises `stateUnknown`."""
+        return await self.visits.open(ticket, self._opened)
+
+    async def _opened(self, visit_id: str) -> None:
+        self.audit.write(ConnectionsOpened(visit=visit_id), self.clock.now())
+
+    async def overview(self, visit: BrowserSession) -> list[Service]:
+        """Return the connections and waiting requests, app by app: first those that wait, then by their titles. An app
+        whose records cannot be read is left out."""
+        services = list[Service]()
+        for app in sorted(self.apps.values(), key=lambda app: (app.display_name.casefold(), app.name)):
+            subject = visit.subject(app.subject_mode)
+            service = await readable(self._service(app, subject)) if subject is not None else None
+            services += [service] if service is not None else []
+        return sorted(services, key=lambda service: not service.requests)
+
+    async def _service(self, app: OAuthApp, subject: str) -> Service | None:
+        """Return an app's entry. None if nothing is connected and nothing waits."""
+        held = await self.repository.grant(app.name, subject)
+        connected = held is not None and not held.record.revoked
+        connection = await self._connection(app, held.record) if held is not None and connected else None
+        requests = tuple(
+            self._request(app, each.record)
+            for each in await self.repository.waiting(app.name, subject)
+            if each.record.claim is None and not each.record.is_past(self.clock.now())
+        )
+        return Service(app, connection, requests) if connection is not None or requests else None
+
+    async def find(self, visit: BrowserSession, grant_id: str) -> GrantConnection:
+        """Return a connection of this visit. Raises `grantNotFound`, also for one of another person."""
+        grant = await self._own(visit, grant_id)
+        return await self._connection(self.apps[grant.app], grant)
+
+    async def disconnect(self, visit: BrowserSession, grant_id: str) -> Told | None:
+        """Ends one of this visit's own, here at once. Raises `grantNotFound`."""
+        grant = await self._own(visit, grant_id)
+        entry = PageAction(app=grant.app, visit=visit.id, operator=None, action="disconnect", target=grant.id)
+        self.audit.write(entry, self.clock.now())
+        return await self.grants.revoke(grant.app, grant.subject)
+
+    async def reconnect(self, visit: BrowserSession, grant_id: str, *, switch: bool) -> str:
+        """Return a link to consent again, for the same account or (`switch`) for another one, on behalf of the agent
+        that asked last. Raises `grantNotFound`, `requestInvalid` where no user can consent, `rateLimited`."""
+        grant = await self._own(visit, grant_id)
+        app = self.apps[grant.app]
+        if grant.resume is None or not (_can_switch(app, grant) if switch else _can_refresh(app, grant)):
+            raise BrokerError(Code.REQUEST_INVALID, note="no user can agree to this one")
+        reason: Reason = "noGrant" if switch else "expired"
+        wish = Wish(
+            subject=grant.subject,
+            scopes=_asked_scopes(app, grant),
+            resume=grant.resume,
+            reason=reason,
+            switch_account=switch,
+        )
+        action = "switchAccount" if switch else "agreeAgain"
+        entry = PageAction(app=app.name, visit=visit.id, operator=None, action=action, target=grant.id)
+        self.audit.write(entry, self.clock.now())
+        session = await self.opening.open(app, wish, lambda _: True)
+        if session is None:
+            raise BrokerError(Code.STORE_LOCKED)
+        return connect_link(self.settings.public_base_url, session.ticket)
+
+    async def _own(self, visit: BrowserSession, grant_id: str) -> Grant:
+        for app in list(self.apps.values()):
+            subject = visit.subject(app.subject_mode)
+            held = await readable(self.repository.grant(app.name, subject)) if subject is not None else None
+            if held is not None and held.record.id == grant_id:
+                if not held.record.revoked:
+                    return held.record
+                await self.repository.sync("grants")  # it may have ended a moment ago: the answer says that it is gone
+        raise BrokerError(Code.GRANT_NOT_FOUND)
+
+    async def _connection(self, app: OAuthApp, grant: Grant) -> GrantConnection:
+        return GrantConnection(
+            app=app,
+            grant=GrantView.of(grant, app, self.clock.now()),
+            used=await self.uses.last(grant.id),
+            can_switch=_can_switch(app, grant),
+            can_refresh=_can_refresh(app, grant),
+        )
+
+    def _request(self, app: OAuthApp, session: AuthSession) -> WaitingRequest:
+        return WaitingRequest(
+            app=app,
+            agent=session.resume.agent_name,
+            scopes=session.scopes,
+            link=connect_link(self.settings.public_base_url, session.ticket),
+            expires_at=session.expires_at,
+            agent_title=agent_title(session.resume),
+        )
+
+
+def _can_refresh(app: OAuthApp, grant: Grant) -> bool:
+    """Return whether there is a user to consent, and an agent that asked."""
+    return grant.resume is not None and app.flow != "clientCredentials"
+
+
+def _can_switch(app: OAuthApp, grant: Grant) -> bool:
+    """Return whether another account may be offered. Where the subject is the account, another account would be refused
+    at the callback: nothing to offer."""
+    is_the_account = app.subject_mode == "user" and app.owner.user_identity is not None
+    return _can_refresh(app, grant) and not is_the_account
+
+
+def _asked_scopes(app: OAuthApp, grant: Grant) -> tuple[str, ...]:
+    """Return the grant's scopes that the app still has; all of the app's if none is left."""
+    return union_in_app_order(app, grant.scopes) or app.scopes

@@ -1,0 +1,298 @@
+"""Erase a subject: revoke its grants, then remove every record of it. The audit log keeps its keyed names.
+
+Every step finds its records by the subject alone, and a grant's tombstone is removed after all that hangs on it. A run
+that was killed is therefore finished by the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+from oauthbroker.access.browser_sessions import BrowserSessions
+from oauthbroker.access.turns import Turns
+from oauthbroker.audit import GrantErased
+from oauthbroker.audit.port import AuditWriter
+from oauthbroker.authorization.connect import Connect
+from oauthbroker.authorization.finish import Finish
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Round
+from oauthbroker.events.port import Queues
+from oauthbroker.grants.plugin_erasure import RoomErasure
+from oauthbroker.model.subject import is_subject
+from oauthbroker.plugins.declaration import RoomTraces
+from oauthbroker.records import AgentEvent, AuthSession, Grant
+from oauthbroker.repository.repository import KINDS, Conflict, Repository, Versioned
+from oauthbroker.repository.versioned import readable
+from oauthbroker.revocation.bulk import BulkRevocation, Pair
+from oauthbroker.tokens.grant_uses import Uses
+
+FLIGHT_SECONDS = 20.0
+AT_ONCE = 8  # records that are changed concurrently
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(slots=True, kw_only=True)
+class Traces:
+    """Records of one subject. `named_in` are grants of other subjects that this one agreed to, or asked for: they stay.
+    `of_rooms` are records that rooms keep elsewhere.
+
+    `to_tell` counts grants whose provider has still to be told, `connecting` authorizations that are being finished.
+    """
+
+    subject: str
+    grants: list[Grant] = field(default_factory=list)
+    named_in: list[str] = field(default_factory=list)
+    sessions: list[Versioned[AuthSession]] = field(default_factory=list)
+    events: list[AgentEvent] = field(default_factory=list)
+    turns: list[str] = field(default_factory=list)
+    visits: list[str] = field(default_factory=list)
+    uses: list[str] = field(default_factory=list)
+    room_values: list[tuple[str, str]] = field(default_factory=list)
+    of_rooms: RoomTraces = field(default_factory=RoomTraces)
+
+    @property
+    def to_tell(self) -> int:
+        return sum(grant.to_be_told for grant in self.grants)
+
+    @property
+    def living(self) -> list[Pair]:
+        """Grants to revoke first."""
+        return [(grant.app, grant.subject) for grant in self.grants if not grant.revoked]
+
+    @property
+    def connecting(self) -> int:
+        return sum(held.record.open and held.record.claim is not None for held in self.sessions)
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything may be removed."""
+        return not (self.to_tell or self.living or self.connecting or self.of_rooms.ending)
+
+    @property
+    def empty(self) -> bool:
+        return not any(self.counts().values())
+
+    def counts(self) -> dict[str, int]:
+        kinds = ("grants", "sessions", "events", "turns", "visits", "uses")
+        counted = {kind: len(getattr(self, kind)) for kind in kinds}
+        return {**counted, "roomValues": len(self.room_values), "roomRecords": self.of_rooms.records}
+
+    def to_json(self) -> dict[str, Any]:
+        waits = {"toTell": self.to_tell, "connecting": self.connecting, "ending": self.of_rooms.ending}
+        return {**self.counts(), **waits, "namedIn": sorted(self.named_in)}
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """The outcome. `done`: `found` has been removed. Otherwise some of it waits, and the same call goes on later."""
+
+    done: bool
+    found: Traces
+
+    def to_json(self) -> dict[str, Any]:
+        return {"erased": self.done, **self.found.to_json()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erasure:
+    """One per broker. Concurrent erasures of one subject take turns, except while they wait for its providers: side by
+    side they would write, and lose, every record to each other."""
+
+    repository: Repository
+    revocations: BulkRevocation
+    connect: Connect
+    finish: Finish
+    queues: Queues
+    turns: Turns
+    visits: BrowserSessions
+    uses: Uses
+    rooms: RoomErasure
+    clock: Clock
+    audit: AuditWriter
+    _running: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+
+    async def look(self, subject: str) -> Traces:
+        """Find every record of a subject. Reads each record of the store once. Raises `requestInvalid` for no
+        subject."""
+        found = await self._begun(subject)
+        await self._add_the_rest(found)
+        found.of_rooms = await self.rooms.erase(subject, dry_run=True)
+        return found
+
+    async def erase(self, subject: str, *, patience: float = 0) -> Erased:
+        """Revoke the subject's grants, and remove its records once every provider knows.
+
+        A busy provider is waited for up to `patience` seconds. Idempotent: what one run leaves, the next one removes.
+        Raises the store code of a grant that could not be revoked here.
+        """
+        one_at_a_time = self._running.setdefault(subject, asyncio.Lock())
+        async with one_at_a_time:
+            seen = await self._begun(subject)
+            await self._stop(seen)
+            seen.of_rooms = await self.rooms.erase(subject, dry_run=False)
+        figures = await self.revocations.end([(it.app, it.subject) for it in seen.grants], patience=patience)
+        for code in figures.failed.values():
+            raise BrokerError(code)
+        async with one_at_a_time:
+            found = await self._again(seen)
+            if not found.ready:
+                return Erased(False, found)
+            done = await self._remove(found)
+        await self.repository.sync(*KINDS)  # also of records that are gone already
+        return Erased(done, found)
+
+    async def _begun(self, subject: str) -> Traces:
+        """Find the records that may bring others about, and the uses, also those of grants that are gone."""
+        if not is_subject(subject):
+            raise BrokerError(Code.REQUEST_INVALID, note="not a subject")
+        found, known = Traces(subject=subject), set[str]()
+        used = [use.grant async for use in self.uses.all()]  # before the grants: a later one may be of a new grant
+        async for grant in self.repository.grants():
+            known.add(grant.record.id)
+            if grant.record.subject == subject:
+                found.grants.append(grant.record)
+            elif _names(grant.record, subject):
+                found.named_in.append(grant.record.id)
+        own = {grant.id for grant in found.grants}
+        found.uses = [grant_id for grant_id in used if grant_id in own or grant_id not in known]
+        await self._add_requests(found)
+        return found
+
+    async def _add_requests(self, found: Traces) -> None:
+        """Find the turns and the authorizations."""
+        subject = found.subject
+        found.turns = [record.id async for record in self.turns.shelf.all() if record.turn.resume_target.is_of(subject)]
+        async for session in self.repository.sessions():
+            if session.record.subject == subject or session.record.resume.is_of(subject):
+                found.sessions.append(session)
+
+    async def _again(self, seen: Traces) -> Traces:
+        """Stop what began while providers were waited for, and find the others. Read the grants that were seen again,
+        after the sessions that bring new ones, and find these by their tag."""
+        now = Traces(subject=seen.subject, named_in=seen.named_in, uses=seen.uses)
+        await self._add_requests(now)
+        await self._stop(now)
+        left = await self.rooms.erase(seen.subject, dry_run=False)  # also of what began meanwhile
+        now.of_rooms = RoomTraces(records=max(seen.of_rooms.records, left.records), ending=left.ending)
+        now.turns = sorted({*seen.turns, *now.turns})
+        sessions = [await readable(self.repository.session(held.record.locator)) for held in now.sessions]
+        now.sessions = [held for held in sessions if held is not None]
+        tagged = self.repository.grants_with(seen.subject)
+        there = {held.record.app: held.record async for held in tagged if held.record.subject == seen.subject}
+        for app in {grant.app for grant in seen.grants} - there.keys():
+            if (held := await readable(self.repository.grant(app, seen.subject))) is not None:
+                there[app] = held.record
+        now.grants = list(there.values())
+        await self._add_the_rest(now)
+        return now
+
+    async def _add_the_rest(self, found: Traces) -> None:
+        """Find the events, browser sessions and values of rooms. Revocations send events: they are looked for after
+        these."""
+        subject = found.subject
+        async for event in self.queues.events():
+            if event.payload.get("subject") == subject or event.target.is_of(subject):
+                found.events.append(event)
+        found.visits = [it.locator async for it in self.visits.shelf.all() if subject in dict(it.subjects).values()]
+        found.room_values = [(it.room, it.key) async for it in self.repository.room_values.about(subject)]
+
+    async def _stop(self, found: Traces) -> None:
+        """Keep new grants from coming: end the subject's turns, and withdraw its open authorizations."""
+        await _each(self.turns.end, found.turns)
+        await _each(self._withdraw, _by_pair(held for held in found.sessions if held.record.open))
+
+    async def _withdraw(self, sessions: Sequence[Versioned[AuthSession]]) -> None:
+        """Withdraw the open sessions of a pair. What a dead process left claimed is settled; `connecting` counts a
+        claim that stays."""
+        this_round = Round()
+        for held in sessions:
+            if held.record.claim is None:
+                await self.connect.cancel(held.record.locator)
+                continue
+            with this_round.entry(), suppress(Conflict):
+                await self.finish.recover(held)
+        with suppress(BrokerError):
+            this_round.over()
+
+    async def _remove(self, found: Traces) -> bool:
+        await _each(self.visits.shelf.end, found.visits)
+        await _each(lambda place: self.repository.room_values.remove(*place), found.room_values)
+        own = {grant.id for grant in found.grants}
+        await _each(self.uses.forget, sorted(set(found.uses) - own))
+        await _each(self._remove_sessions, _by_pair(found.sessions))
+        done = await _each(self._remove_grant, found.grants)
+        unsent = [held.record.outbox for held in found.sessions if held.record.outbox is not None]
+        await self._remove_events([*found.events, *unsent, *(event for it in found.grants for event in it.outbox)])
+        return all(done)
+
+    async def _remove_sessions(self, sessions: Sequence[Versioned[AuthSession]]) -> None:
+        """Remove the ended sessions of a pair, under one lease."""
+        pair = (sessions[0].record.app, sessions[0].record.subject)
+        async with self.repository.pair(*pair):
+            await self._forget_waiting(*pair)
+            for held in sessions:
+                newest = await self.repository.session(held.record.locator)
+                if newest is not None and not newest.record.open:
+                    await self.repository.erase_session(newest)
+
+    async def _remove_grant(self, grant: Grant) -> bool:
+        """False when the grant is alive again. No refresh or revocation is under way while the flight is held."""
+        pair = (grant.app, grant.subject)
+        async with self.repository.flight(*pair, wait=FLIGHT_SECONDS), self.repository.pair(*pair):
+            held = await self.repository.grant(*pair)
+            if held is not None and (not held.record.revoked or held.record.to_be_told):
+                return False
+            await self.uses.forget(grant.id)
+            if held is not None:
+                self.audit.write(GrantErased(app=grant.app, grant=grant.id), self.clock.now())
+                await self._forget_waiting(*pair)
+                await self.repository.erase_grant(held)
+        return True
+
+    async def _forget_waiting(self, app: str, subject: str) -> None:
+        """Keep the open sessions of the pair alone in its list, under its lease."""
+        waiting = await self.repository.waiting(app, subject)
+        await self.repository.waiting_lists.save(app, subject, [held.record.locator for held in waiting])
+
+    async def _remove_events(self, events: Iterable[AgentEvent]) -> None:
+        by_agent: dict[str, set[str]] = defaultdict(set)
+        for event in events:
+            by_agent[event.target.agent_name].add(event.id)
+        for agent, ids in by_agent.items():
+            await self.queues.erase(agent, ids)
+
+
+async def _each(work: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
+    """Do the work on every item, some at a time: each waits for the disk. The first error is raised once those that
+    were begun beside it have ended."""
+    done: list[R] = []
+    for start in range(0, len(items), AT_ONCE):
+        results = await asyncio.gather(*map(work, items[start : start + AT_ONCE]), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+            done.append(result)
+    return done
+
+
+def _by_pair(sessions: Iterable[Versioned[AuthSession]]) -> list[list[Versioned[AuthSession]]]:
+    """Group sessions by the pair whose lease they are changed under."""
+    found: dict[Pair, list[Versioned[AuthSession]]] = defaultdict(list)
+    for held in sessions:
+        found[held.record.app, held.record.subject].append(held)
+    return list(found.values())
+
+
+def _names(grant: Grant, subject: str) -> bool:
+    """Tell whether the subject agreed to a grant, asked for it, or agreed to replaced tokens that it still keeps."""
+    agreed = {grant.authorized_by, *(others.authorized_by for others in (*grant.elsewhere, *grant.replaced))}
+    return subject in agreed or (grant.resume is not None and grant.resume.is_of(subject))

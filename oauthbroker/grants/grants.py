@@ -1,0 +1,194 @@
+"""What operators see and do: the grants there are, and the runtime's own sealed secrets. Never a token or a value."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from oauthbroker.access.api_keys import ApiKeys
+from oauthbroker.audit import SecretChanged
+from oauthbroker.audit.port import AuditWriter
+from oauthbroker.audit.trail import FileTrail
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.secret import Secret
+from oauthbroker.events.dead_letters import DeadLetters
+from oauthbroker.grants.grant_pages import GrantFilter, GrantPages
+from oauthbroker.grants.importing import Importing
+from oauthbroker.model.apps import OAuthApp
+from oauthbroker.model.connect_links import locator_of
+from oauthbroker.model.token_request import AppRef, app_name
+from oauthbroker.records import AuthSession, Grant
+from oauthbroker.records.grant_summary import GrantSummary
+from oauthbroker.records.grant_view import GrantView
+from oauthbroker.repository.repository import Repository, Versioned
+from oauthbroker.revocation.bulk import BulkRevocation, Pair, RevocationFigures
+from oauthbroker.revocation.pending_revocations import Told
+from oauthbroker.revocation.revoke import Revoke
+
+__all__ = ["GrantList", "GrantSummary", "Grants", "Secrets", "SessionList", "Vault"]
+
+
+class GrantList:
+    """The grants there are, to be read. Needs the store, and no value of the configuration: without `apps`, a grant is
+    judged for itself."""
+
+    def __init__(self, repository: Repository, clock: Clock, apps: Mapping[str, OAuthApp] | None = None) -> None:
+        self._repository = repository
+        self._clock = clock
+        self._apps: Mapping[str, OAuthApp] = {} if apps is None else apps
+
+    async def list(self, *, app: AppRef | None = None, subject: str | None = None) -> AsyncIterator[GrantSummary]:
+        """Yield every readable grant, revoked ones included, in no order. `app` in any form of a reference."""
+        app = None if app is None else app_name(app)
+        async for view in self.views(app, subject):
+            yield GrantSummary.of(view)
+
+    async def views(self, app: str | None = None, subject: str | None = None) -> AsyncIterator[GrantView]:
+        """Yield the same as views, found by their tags. `app` is a name."""
+        async for held in self._found(app, subject):
+            grant = held.record
+            if app in {None, grant.app} and subject in {None, grant.subject}:
+                yield GrantView.of(grant, self._apps.get(grant.app), self._clock.now())
+
+    def _found(self, app: str | None, subject: str | None) -> AsyncIterator[Versioned[Grant]]:
+        if subject is not None:
+            return self._repository.grants_with(subject)
+        return self._repository.grants() if app is None else self._repository.grants_of_app(app)
+
+    async def find(self, grant_id: str) -> GrantSummary | None:
+        """Find a grant by grantId; a scan."""
+        async for summary in self.list():
+            if summary.grantId == grant_id:
+                return summary
+        return None
+
+    async def record(self, grant_id: str) -> Grant | None:
+        """Return the record itself, revoked or not, for `records.display`; None where no grant has that id."""
+        found = await self.find(grant_id)
+        held = await self._repository.grant(found.app, found.subject) if found is not None else None
+        return held.record if held is not None else None
+
+
+class SessionList:
+    """`broker.sessions`: the records of authorizations under way, and of those that ended lately."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+
+    async def list(
+        self, *, app: AppRef | None = None, subject: str | None = None, status: str | None = None
+    ) -> Sequence[AuthSession]:
+        """Return every readable session, the newest first. A pending one may have expired a moment ago."""
+        app = None if app is None else app_name(app)
+        found = [
+            it.record
+            async for it in self._repository.sessions()
+            if app in {None, it.record.app} and subject in {None, it.record.subject}
+            if status in {None, it.record.status}
+        ]
+        return sorted(found, key=lambda it: (it.created_at, it.id), reverse=True)
+
+    async def find(self, session_id: str) -> AuthSession | None:
+        """Find a session by authSessionId. Raises `requestInvalid` for a text that is no id."""
+        held = await self._repository.session(locator_of(session_id))
+        return held.record if held is not None else None
+
+
+class Grants(GrantList):
+    """`broker.grants`: list, find, revoke; `importing` takes over those of another system."""
+
+    def __init__(
+        self,
+        *,
+        apps: Mapping[str, OAuthApp],
+        repository: Repository,
+        clock: Clock,
+        revoke: Revoke,
+        revocations: BulkRevocation,
+        importing: Importing,
+    ) -> None:
+        super().__init__(repository, clock, apps)
+        self._revoke = revoke
+        self._revocations = revocations
+        self.importing = importing
+        self.pages = GrantPages(self.views, clock)
+
+    async def page(self, wanted: GrantFilter, limit: int) -> tuple[list[GrantSummary], bool]:
+        """Return a page in the order of ids, and whether there are more; pages that follow the first may be some
+        seconds old."""
+        page, goes_on = await self.pages.page(wanted, limit)
+        return [GrantSummary.of(view) for view in page], goes_on
+
+    async def find(self, grant_id: str) -> GrantSummary | None:
+        """Find a grant by grantId; an id of no grant takes up to a second."""
+        view = await self.pages.find(grant_id)
+        return None if view is None else GrantSummary.of(view)
+
+    async def revoke(self, app: AppRef, subject: str) -> Told | None:
+        """Ends a grant here at once and at the provider as soon as it answers; what the provider knows by now.
+
+        None when no grant was alive.
+        """
+        name = app_name(app)
+        return await self._revoke.grant(self._apps.get(name), name, subject)
+
+    async def revoke_all(
+        self, *, app: AppRef | None = None, subject: str | None = None, patience: float = 0
+    ) -> RevocationFigures:
+        """Ends every grant of an app, of a subject, or all there are, and goes on telling providers of those that
+        were ended before. A busy provider is waited for up to `patience` seconds; a running broker does the rest."""
+        chosen = [(it.app, it.subject) async for it in self.list(app=app, subject=subject) if it.unended]
+        await self._repository.sync("grants")  # those that ended before are left out
+        return await self.revoke_each(chosen, patience=patience)
+
+    async def revoke_each(
+        self,
+        pairs: Iterable[Pair],
+        figures: RevocationFigures | None = None,
+        *,
+        patience: float = 0,
+        on_change: Callable[[RevocationFigures], None] = lambda _: None,
+    ) -> RevocationFigures:
+        """Revoke the grants of these (app, subject); `figures` is kept up to date, and `on_change` called, while it
+        runs."""
+        return await self._revocations.end(pairs, figures, patience=patience, on_change=on_change)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vault:
+    """What can be seen and done while the configuration's values are not at hand."""
+
+    secrets: Secrets
+    grants: GrantList
+    sessions: SessionList
+    dead_letters: DeadLetters
+    api_keys: ApiKeys
+    audit: FileTrail
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """The runtime's own sealed `Secret/<name>` entries. Values go in and never come out here."""
+
+    repository: Repository
+    clock: Clock
+    audit: AuditWriter
+
+    async def put(self, name: str, key: str, value: Secret) -> None:
+        self.audit.write(SecretChanged(name=name, action="set"), self.clock.now())
+        await self.repository.secrets.change(name, lambda data: {**data, key: value.reveal()})
+
+    async def remove(self, name: str, key: str | None = None) -> bool:
+        """Remove one key, or the whole secret. False if it is missing."""
+        if not any(name == there and key in {None, found} for there, found in await self.repository.secrets.all()):
+            await self.repository.sync("secrets")
+            return False
+        self.audit.write(SecretChanged(name=name, action="removed"), self.clock.now())
+        await self.repository.secrets.change(
+            name, lambda data: {there: value for there, value in data.items() if key not in {None, there}}
+        )
+        return True
+
+    async def names(self) -> list[tuple[str, str]]:
+        """Return (name, key) of all stored secrets, sorted."""
+        return sorted(await self.repository.secrets.all())

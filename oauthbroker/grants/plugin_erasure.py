@@ -1,0 +1,36 @@
+"""Erase what add-on rooms keep about a subject outside of the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.refused import described
+from oauthbroker.model.current_config import CurrentConfig
+from oauthbroker.plugins.declaration import ErasesSubject, RoomTraces
+from oauthbroker.plugins.discovery import declared, named
+
+
+@dataclass(frozen=True, slots=True)
+class RoomErasure:
+    """The rooms of the configuration in use that keep such data."""
+
+    config: CurrentConfig
+
+    async def erase(self, subject: str, *, dry_run: bool) -> RoomTraces:
+        """Ask each room, and return the sum. Raises a code with a note that names the room that failed."""
+        found = RoomTraces()
+        for room in map(declared, self.config.bundle.settings.rooms):
+            if room.erase:
+                each = await self._asked(room.name, named(room, room.erase), subject, dry_run=dry_run)
+                found = RoomTraces(records=found.records + each.records, ending=found.ending + each.ending)
+        return found
+
+    async def _asked(self, name: str, erases: ErasesSubject, subject: str, *, dry_run: bool) -> RoomTraces:
+        try:
+            return await erases(self.config.bundle, subject, dry_run=dry_run)
+        except BrokerError as error:
+            why, code = error.note or error.code.value, error.code
+        except Exception as error:  # noqa: BLE001  (code of another package: anything may happen)
+            why, code = described(error), Code.STORE_UNAVAILABLE
+        raise BrokerError(code, note=f"the room {name} does not erase: {why}")

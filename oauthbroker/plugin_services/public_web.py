@@ -1,0 +1,94 @@
+"""Requests of tools to the public internet, by the rules for providers: checked addresses, TLS, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+from urllib.parse import urlsplit
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.injection.headers import outgoing
+from oauthbroker.protocol.network.api_request import ApiRequest
+from oauthbroker.protocol.network.api_transport import ApiLimits, ApiTransport
+from oauthbroker.protocol.network.transport import Transport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebAnswer:
+    """An answer with any status. `headers` have lower-case names. `body` was cut if `truncated`."""
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+    truncated: bool = False
+
+
+class PublicWeb:
+    """Sends requests to https URLs of public addresses. A name that leads to a private, local or metadata address is
+    refused when it is dialed. Belongs to one event loop. Use `async with`.
+
+    `allow_plain_http_loopback` is a weakening for development: http:// to a literal loopback address.
+    """
+
+    def __init__(self, *, allow_plain_http_loopback: bool = False) -> None:
+        self._transport = Transport(plain_http_loopback=allow_plain_http_loopback)
+        self._requests = ApiTransport(self._transport)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._requests.close()
+        await self._transport.close()
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: bytes = b"",
+        seconds: float = 30.0,
+        most_bytes: int = 1024 * 1024,
+    ) -> WebAnswer:
+        """Send a request once and return its answer, the body cut to `most_bytes`.
+
+        Redirects are answers. Headers with credentials, and those of the connection, are left out. Raises
+        `requestInvalid` for a URL, method or header that is refused, and `providerUnreachable` without an answer.
+        """
+        request = self._request(method, url, headers or {}, content)
+        limits = ApiLimits(stall_seconds=seconds, seconds=seconds)
+        response = await self._requests.send(request, limits)
+        body, truncated = bytearray(), False
+        try:
+            async for piece in response.chunks():
+                body += piece
+                if truncated := len(body) > most_bytes:
+                    break
+        finally:
+            await response.aclose()
+        named = {name.decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
+        return WebAnswer(status=response.status, headers=named, body=bytes(body[:most_bytes]), truncated=truncated)
+
+    def _request(self, method: str, url: str, headers: Mapping[str, str], content: bytes) -> ApiRequest:
+        whole = url.partition("#")[0]
+        try:
+            self._transport.check_url(whole)
+            encoded = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+        except (BrokerError, UnicodeEncodeError):
+            raise BrokerError(Code.REQUEST_INVALID, note="the URL or a header") from None
+        if not (method.isascii() and method.isalpha()) or method == "CONNECT":
+            raise BrokerError(Code.REQUEST_INVALID, note="the method")
+        parts = urlsplit(whole)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        return ApiRequest(
+            method=method,
+            scheme=parts.scheme,
+            host=parts.hostname or "",
+            port=port,
+            path=path,
+            headers=outgoing(encoded),
+            body=content,
+        )

@@ -1,0 +1,1 @@
+"""The only way to the network: transport, connection pool, address checks."""

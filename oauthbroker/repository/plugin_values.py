@@ -1,0 +1,102 @@
+"""Store what add-on rooms keep: JSON values by room and key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+from weakref import WeakValueDictionary
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json
+from oauthbroker.model.subject import is_subject
+from oauthbroker.records.plugin_value import RoomValue
+from oauthbroker.repository.versioned import in_place, opened, readable_records, stored
+from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Store, Tag
+
+KIND = "rooms"
+MOST_BYTES = 1024 * 1024  # of one value, as JSON
+LIMITS: Final = JsonLimits(MOST_BYTES, 128, 100_000)  # `codec.decode` reads 200 levels, the record's own included
+TRIES = 16  # of a change that other processes overtake
+
+
+class RoomValues:
+    """The values of all rooms. Every method may raise `BrokerError` with a store code."""
+
+    def __init__(self, store: Store, on_damage: Damage) -> None:
+        self.store = store
+        self._on_damage = on_damage
+        self._changing: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+
+    def one_at_a_time(self, place: Key) -> asyncio.Lock:
+        """Return the lock of this process for changes of one value. Other processes are met by `Conflict`."""
+        return self._changing.setdefault(place, asyncio.Lock())
+
+    def key(self, room: str, key: str) -> Key:
+        return self.store.key(KIND, room, key)
+
+    def tag(self, room: str) -> Tag:
+        """Return the tag by which the values of one room are found. A value never loses it."""
+        return self.store.tag(KIND, "room", room)
+
+    def open(self, entry: Entry) -> RoomValue:
+        found = opened(RoomValue.from_plaintext, entry)
+        in_place(entry, self.key(found.room, found.key))
+        return found
+
+    async def of(self, room: str) -> AsyncIterator[RoomValue]:
+        """Yield the readable values of a room, in no order."""
+        async for found in readable_records(self.store.find(self.tag(room)), self.open, self._on_damage):
+            if found.room == room:
+                yield found
+
+    async def about(self, subject: str) -> AsyncIterator[RoomValue]:
+        """Yield the readable values of all rooms that are about a subject. Reads every value."""
+        async for found in readable_records(self.store.scan(KIND), self.open, self._on_damage):
+            if subject in found.subjects:
+                yield found
+
+    async def write(self, value: RoomValue, *, over: Entry | None) -> None:
+        """Replace the version `over`; the value None removes it. Raises `Conflict` if it is not the newest."""
+        if value.value is not None:
+            tags = [self.tag(value.room)] if over is None else None
+            expect = 0 if over is None else over.generation
+            await self.store.put(self.key(value.room, value.key), _body(value), expect=expect, tags=tags)
+        elif over is not None:
+            await self.store.delete(over.key, expect=over.generation)
+            await self.store.untag(over, [self.tag(value.room)])
+
+    async def remove(self, room: str, key: str) -> bool:
+        """Remove a value durably, a damaged one too. False if there was none."""
+        place = self.key(room, key)
+        for _ in range(TRIES):
+            entry, generation = await stored(self.store, place, self._on_damage)
+            if generation is None:
+                await self.store.sync(KIND)  # that it is gone is durable too
+                return False
+            with suppress(Conflict):
+                await self.store.delete(place, expect=generation)
+                if entry is not None:
+                    await self.store.untag(entry, [self.tag(room)])
+                return True
+        raise BrokerError(Code.STORE_LOCKED)
+
+
+def _body(value: RoomValue) -> bytes:
+    if not all(map(is_subject, value.subjects)):
+        raise BrokerError(Code.REQUEST_INVALID, note="not a subject")
+    try:
+        copy = plain_json(value.value, LIMITS)
+        problem = "" if copy == value.value else "it would come back changed: use lists, and texts as names of members"
+        body = replace(value, value=copy).to_plaintext()
+    except NotPlainJson as refused:
+        problem = refused.problem  # without the place: names of members may be secrets
+    except Exception:  # noqa: BLE001  (a method of the value)
+        problem = "it cannot be compared with its copy"
+    if problem:
+        raise BrokerError(Code.REQUEST_INVALID, note=f"a value of a room is refused: {problem}")
+    if len(body) > MOST_BYTES:
+        raise BrokerError(Code.REQUEST_INVALID, note=f"a value of a room has at most {MOST_BYTES // 1024} KiB")
+    return body

@@ -1,0 +1,79 @@
+"""Names on disk: keyed hashes over length-prefixed parts. They reveal nothing without the key."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import struct
+from collections.abc import Callable, Collection, Iterable
+
+from oauthbroker.core.keyed_hash import hmac_under
+from oauthbroker.store.format.port import Key, Tag
+
+_LENGTH = struct.Struct(">I").pack
+_NAME = re.compile(r"[0-9a-f]{64}")
+_VALUE = re.compile(r"[0-9a-f]{32}")
+_KIND = re.compile(r"[a-z][a-zA-Z]{0,31}")
+
+
+def length_prefixed(*parts: bytes) -> bytes:
+    """Join the parts, each behind its length (4 bytes, big-endian), so that two different lists never give the same
+    bytes."""
+    return b"".join([_LENGTH(len(part)) + part for part in parts])
+
+
+def text_bytes(*parts: str) -> bytes:
+    """Join texts, length-prefixed. Lone surrogates are encoded too, so every text is accepted and none collide."""
+    return length_prefixed(*[part.encode("utf-8", "surrogatepass") for part in parts])
+
+
+def entry_names(name_key: bytes) -> Callable[..., str]:
+    """Return the function that gives (kind, parts) its entry name: 64 hex digits."""
+    digest = hmac_under(name_key)
+    return lambda kind, *parts: digest(text_bytes(kind, *parts)).hex()
+
+
+def labelled_mac(name_key: bytes, label: str, *parts: str) -> bytes:
+    """Return a 32-byte MAC of (label, parts) under an independent key per label."""
+    mac_key = hmac.digest(name_key, b"oab/mac/1/" + label.encode(), "sha256")
+    return hmac.digest(mac_key, text_bytes(*parts), "sha256")
+
+
+def tag_of(name_key: bytes, kind: str, label: str, *parts: str) -> Tag:
+    """Return the tag of (kind, label, parts). Raises ValueError for a label that is not a plain word."""
+    if not _KIND.fullmatch(label):
+        raise ValueError("a label is a word of up to 32 letters")
+    return Tag(kind, label, labelled_mac(name_key, f"tag/{kind}/{label}", *parts)[:16].hex())
+
+
+def check_tags(key: Key, tags: Iterable[Tag]) -> None:
+    """Check that tags are of an entry's kind. Raises ValueError."""
+    for tag in tags:
+        if tag.kind != key.kind or not _KIND.fullmatch(tag.label) or not _VALUE.fullmatch(tag.value):
+            raise ValueError("a tag has the kind of its entry, a word for a label, and a value of 32 hex digits")
+
+
+def is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
+
+
+def check_kinds(*kinds: str) -> None:
+    """Check kinds, which become folder and file names. Raises ValueError for one that is not a plain word."""
+    for kind in kinds:
+        if not _KIND.fullmatch(kind) or kind in {"locks", "corrupt", "keyring", "tags"}:
+            raise ValueError("a kind is a word of up to 32 letters and none of locks, corrupt, keyring, tags")
+
+
+def check_key(key: Key, kinds: Collection[str]) -> Key:
+    """Check a key. Raises ValueError for an unknown kind or a name that is not 64 hex digits."""
+    if key.kind not in kinds:
+        raise ValueError(f"this store keeps no {key.kind!r}")
+    if not _NAME.fullmatch(key.name):
+        raise ValueError("a key's name is 64 hex digits")
+    return key
+
+
+def fingerprint(data: bytes) -> str:
+    """Return sixteen hex digits that identify one damaged copy of a record."""
+    return hashlib.sha256(data).hexdigest()[:16]

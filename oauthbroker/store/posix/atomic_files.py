@@ -1,0 +1,124 @@
+"""Write a file durably: a temporary file, a sync, a rename over the old one, a sync of the folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.posix.checked_files import check_file, close, closing
+from oauthbroker.store.posix.system_calls import Fs
+
+TEMP: Final = ".tmp"
+_AT_ONCE = 8  # a disk that is well again gets rid of them over the next writes
+
+
+def write_file(fs: Fs, fd: int, data: bytes, *, reserved: bool = False) -> None:
+    """Write all of `data`, durably. A `reserved` file may be longer before, not after.
+
+    After a failure the descriptor is unusable: the kernel may mark the lost page as clean.
+    """
+    if data:
+        fs.reserve(fd, len(data))
+    rest = memoryview(data)
+    while rest:
+        rest = rest[fs.write(fd, bytes(rest) if len(rest) < len(data) else data) :]
+    if reserved:
+        fs.truncate(fd, len(data))
+    fs.fsync(fd)
+
+
+def new_temp(fs: Fs, folder: int, name: str) -> tuple[str, int]:
+    """Create a temporary file beside `name`, and return its name, which no entry can have, and its descriptor."""
+    return new_locked(fs, folder, f".{name}.", TEMP)
+
+
+def new_locked(fs: Fs, folder: int, start: str, end: str = "") -> tuple[str, int]:
+    """Create a file with a random name, and return its name and its descriptor.
+
+    It is locked while its writer lives. A store that starts at this moment may still remove it as a leftover; then it
+    is created once more.
+    """
+    remove_left(fs)
+    for _ in range(8):
+        temp = f"{start}{os.urandom(8).hex()}{end}"
+        fd = fs.create_file(folder, temp)
+        try:
+            if fs.try_lock(fd) and fs.fstat(fd).st_nlink == 1:
+                return temp, fd
+        except BaseException:
+            drop_temp(fs, folder, temp, fd)
+            raise
+        drop_temp(fs, folder, temp, fd)
+    raise BrokerError(Code.STORE_UNAVAILABLE, note="temporary files disappear")
+
+
+def drop_temp(fs: Fs, folder: int, temp: str, fd: int) -> None:
+    """Remove a temporary file. One that the disk keeps is removed before the next one is created, or by the next
+    start."""
+    try:
+        fs.unlink(folder, temp)
+    except FileNotFoundError:  # a store that starts has removed it
+        pass
+    except OSError:
+        fs.leftovers.add((folder, _identity(fs, folder), temp))
+    close(fs, fd)
+
+
+def remove_left(fs: Fs, most: int | None = _AT_ONCE) -> None:
+    """Try again to remove temporary files that could not be removed. Those of closed folders stay."""
+    for each in list(fs.leftovers)[:most]:
+        folder, identity, temp = each
+        if _identity(fs, folder) == identity:
+            try:
+                fs.unlink(folder, temp)
+            except FileNotFoundError:
+                pass
+            except OSError:
+                return
+            fs.leftovers.discard(each)
+
+
+def _identity(fs: Fs, folder: int) -> tuple[int, int]:
+    try:
+        found = fs.fstat(folder)
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
+
+
+def collect_temps(fs: Fs, folder: int, start: str = ".") -> None:
+    """Remove temporary files whose names begin so and whose writer has died. A living writer holds a lock on its
+    file."""
+    for name in fs.listdir(folder):
+        if name.startswith(start) and name.endswith(TEMP):
+            with suppress(FileNotFoundError), closing(fs, fs.open_file(folder, name)) as fd:  # its writer was faster
+                check_file(fs.fstat(fd))
+                if fs.try_lock(fd):
+                    fs.unlink(folder, name)
+
+
+def create_whole(fs: Fs, folder: int, name: str, data: bytes) -> None:
+    """Write `data` under a name, durably: a crash leaves the whole file, or what the name had before. The next call
+    removes the temporary file that it leaves."""
+    with suppress(OSError, BrokerError):
+        collect_temps(fs, folder, f".{name}.")
+    with replacing(fs, folder, name) as fd:
+        write_file(fs, fd, data)
+    fs.fsync(folder)
+
+
+@contextmanager
+def replacing(fs: Fs, folder: int, name: str) -> Iterator[int]:
+    """Give a name to the temporary file that the body writes and syncs. The caller syncs the folder. If the body fails,
+    the name keeps its file."""
+    temp, fd = new_temp(fs, folder, name)
+    try:
+        yield fd
+        fs.rename(folder, temp, name)
+    except BaseException:
+        drop_temp(fs, folder, temp, fd)
+        raise
+    close(fs, fd)

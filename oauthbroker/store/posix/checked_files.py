@@ -1,0 +1,108 @@
+"""Check files and folders of the store, open them, and read a file whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.posix.system_calls import Fs
+
+
+def check_file(found: os.stat_result) -> os.stat_result:
+    """Raise `storePermissions` unless it is a plain file that only we can access. A link count of 0 is allowed: it
+    was replaced since we opened it."""
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        raise BrokerError(Code.STORE_PERMISSIONS, note="not a plain file")
+    return _check_ours(found, 0o077)
+
+
+def check_folder(found: os.stat_result) -> os.stat_result:
+    """Raise `storePermissions` unless it is a folder that only we can enter."""
+    if not stat.S_ISDIR(found.st_mode):
+        raise BrokerError(Code.STORE_PERMISSIONS, note="not a folder")
+    return _check_ours(found, 0o077)
+
+
+def check_root(found: os.stat_result) -> os.stat_result:
+    """Check a folder above ours. Others may read it but not write to it: a user who can rename our folder can
+    replace it."""
+    if found.st_mode & 0o002 and not found.st_mode & stat.S_ISVTX:
+        raise BrokerError(Code.STORE_PERMISSIONS, note="a folder that all users may write to")
+    return found
+
+
+def _check_ours(found: os.stat_result, forbidden: int) -> os.stat_result:
+    if found.st_uid != os.geteuid():
+        raise BrokerError(Code.STORE_PERMISSIONS, note="owned by another user")
+    if found.st_mode & forbidden:
+        raise BrokerError(Code.STORE_PERMISSIONS, note="open to others")
+    return found
+
+
+def read_file(fs: Fs, folder: int, name: str, limit: int) -> tuple[bytes, os.stat_result] | None:
+    """Return the content and stat of a plain file of at most `limit` bytes, or None if it does not exist."""
+    try:
+        fd = fs.open_file(folder, name)
+    except FileNotFoundError:
+        return None
+    try:
+        found = check_file(fs.fstat(fd))
+        return fs.read(fd, min(found.st_size, limit) + 1), found
+    finally:
+        close(fs, fd)
+
+
+def make_folders(fs: Fs, parent: int, names: Iterable[str]) -> None:
+    """Create missing folders below `parent`, durably. Existing ones are synced too: the sync of the process that
+    created them may have failed."""
+    for name in names:
+        with suppress(FileExistsError):
+            fs.make_folder(parent, name)
+    fs.fsync(parent)
+
+
+def own_folder(fs: Fs, parent: int, name: str) -> int:
+    """Open a folder of ours below `parent`."""
+    fd = fs.open_folder(parent, name)
+    try:
+        check_folder(fs.fstat(fd))
+    except BaseException:
+        close(fs, fd)
+        raise
+    return fd
+
+
+def sync_names(fs: Fs, folder: int) -> None:
+    """Make a folder's names durable, if it is writable: a mounted secret is not."""
+    try:
+        fs.fsync(folder)
+    except OSError as exc:
+        if exc.errno not in {errno.EROFS, errno.EINVAL}:
+            raise
+
+
+def close(fs: Fs, fd: int) -> None:
+    """Close a descriptor. Written data was synced before, so a failing close loses nothing."""
+    try:  # noqa: SIM105 - on the way of every read
+        fs.close(fd)
+    except OSError:
+        pass
+
+
+@contextmanager
+def closing(fs: Fs, fd: int) -> Iterator[int]:
+    """Close a descriptor after the body."""
+    try:
+        yield fd
+    finally:
+        close(fs, fd)
+
+
+def quietly(step: Callable[[], None]) -> None:
+    """Run a cleanup step and ignore its failure: the first failure is the one to report."""
+    with suppress(OSError):
+        step()

@@ -1,0 +1,168 @@
+"""Open the folders of a file store: check ownership, probe locks, and remove leftovers of a crash.
+
+An open store has an *open mark*, a file in `data/` that is locked while its process lives and removed when the store is
+closed. So a mark that is not locked shows that a process has died, or could not remove a temporary file. Only then may
+temporary files be left beside the records, and only then are the folders of the records listed: that takes longer the
+more records there are.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.store.posix.atomic_files import collect_temps, drop_temp, new_locked
+from oauthbroker.store.posix.checked_files import (
+    check_file,
+    check_root,
+    close,
+    closing,
+    make_folders,
+    own_folder,
+    quietly,
+    read_file,
+)
+from oauthbroker.store.posix.move_mark import MOST_BYTES, MoveMark
+from oauthbroker.store.posix.system_calls import Fs, at_border
+
+DATA, LOCKS, CORRUPT, TAGS = "data", "locks", "corrupt", "tags"
+OPEN, MARK = ".open.", "move"
+_MOST_MARK = 1024 * 1024  # 16 bytes for each keyring that the process has opened
+
+
+class Folders:
+    """Open folders by kind. All later operations are relative to these descriptors. `closing` removes the open mark."""
+
+    __slots__ = ("_closing", "by_kind", "corrupt", "data", "locks", "mark", "tags")
+
+    def __init__(self, opened: dict[str, int], closing: ExitStack, *, data: int, mark: int | None) -> None:
+        """`data` is the folder above the others, `mark` the open mark; None in a store that is only read."""
+        self._closing, self.data, self.mark = closing, data, mark
+        self.locks, self.corrupt = opened.pop(LOCKS), opened.pop(CORRUPT)
+        self.tags = opened.pop(TAGS, None)
+        self.by_kind = MappingProxyType(opened)
+
+    def close(self) -> None:
+        self._closing.close()
+
+
+def open_folders(fs: Fs, root: Path, kinds: Sequence[str]) -> Folders:
+    """Open `<root>/data` and its folders, created with 0700 if missing.
+
+    The work depends on the number of kinds, not of records. After the death of a process, each folder is listed once
+    to remove its leftovers. Raises `storePermissions` for a path that others can access or that has the wrong type,
+    and `storeUnavailable` where files cannot be locked.
+    """
+    return at_border(lambda: _open_all(fs, root, [LOCKS, CORRUPT, TAGS, *kinds]))
+
+
+def _open_all(fs: Fs, root: Path, names: Collection[str]) -> Folders:
+    with ExitStack() as stack:
+        data, opened = open_data(fs, root), dict[str, int]()
+        stack.callback(close, fs, data)
+        with ExitStack() as checking:
+            dead = _dead_marks(fs, data, checking)
+            mark = _mark_as_open(fs, data, stack)
+            _check_not_moved(fs, data)
+            make_folders(fs, data, names)  # the sync makes the mark durable, too
+            for name in names:
+                with suppress(*([FileNotFoundError] if name == TAGS else [])):  # an old store that is only read
+                    opened[name] = own_folder(fs, data, name)
+                    stack.callback(close, fs, opened[name])
+            _probe_locks(fs, opened[LOCKS])
+            for folder in (data, *(opened.values() if dead else ())):
+                collect_temps(fs, folder)
+            for name in dead:
+                quietly(partial(fs.unlink, data, name))
+        return Folders(opened, stack.pop_all(), data=data, mark=mark)
+
+
+def living_marks(fs: Fs, data: int) -> list[bytes]:
+    """Return the contents of the open marks of living processes."""
+    found = list[bytes]()
+    for name in fs.listdir(data):
+        if not name.startswith(OPEN):
+            continue
+        with suppress(FileNotFoundError), closing(fs, fs.open_file(data, name)) as fd:  # its store was closed just now
+            if not fs.try_lock(fd):
+                found.append(fs.read(fd, _MOST_MARK))
+    return found
+
+
+def _dead_marks(fs: Fs, data: int, checking: ExitStack) -> list[str]:
+    """Return the open marks of processes that have died. They stay locked until `checking` ends."""
+    dead = list[str]()
+    for name in fs.listdir(data):
+        if not name.startswith(OPEN):
+            continue
+        with suppress(FileNotFoundError):  # its store was closed just now
+            fd = fs.open_file(data, name)
+            checking.callback(close, fs, fd)
+            check_file(fs.fstat(fd))
+            if fs.try_lock(fd):
+                dead.append(name)
+    return dead
+
+
+def _mark_as_open(fs: Fs, data: int, stack: ExitStack) -> int | None:
+    """Create the open mark; `stack` removes it. A store that is only read has none."""
+    try:
+        name, fd = new_locked(fs, data, OPEN)
+    except OSError as exc:
+        if exc.errno != errno.EROFS:
+            raise
+        return None
+    stack.callback(_unmark, fs, data, name, fd, os.getpid())
+    return fd
+
+
+def _check_not_moved(fs: Fs, data: int) -> None:
+    """Refuse a store that takes part in a move. Called after the open mark is made: a move writes its mark and then
+    looks for open marks, so one of the two sees the other."""
+    found = read_file(fs, data, MARK, MOST_BYTES)
+    if found is not None:
+        raise MoveMark.decoded(found[0]).refusal()
+
+
+def _unmark(fs: Fs, data: int, name: str, fd: int, opened_by: int) -> None:
+    """Remove the open mark. It stays beside a temporary file that cannot be removed, so that the next start looks for
+    that one. A forked child that closes its copy of the store leaves its parent's mark."""
+    if os.getpid() == opened_by and not fs.leftovers:
+        drop_temp(fs, data, name, fd)
+    else:
+        close(fs, fd)
+    fs.leftovers.clear()
+
+
+def open_data(fs: Fs, root: Path) -> int:
+    """Open `<root>/data`, created durably if it is missing."""
+    fs.make_root(root)
+    with closing(fs, fs.open_root(root)) as fd:
+        check_root(fs.fstat(fd))
+        make_folders(fs, fd, [DATA])
+        return own_folder(fs, fd, DATA)
+
+
+def _probe_locks(fs: Fs, folder: int) -> None:
+    """Check that two descriptors of one file exclude each other. Where both can lock it (some network mounts) writes
+    are unsafe.
+
+    If the first one cannot lock it, locks work too: another broker is probing at this moment.
+    """
+    first, second = fs.open_lock(folder, "probe"), -1
+    try:
+        second = fs.open_lock(folder, "probe")
+        check_file(fs.fstat(first))
+        excludes = not fs.try_lock(first) or not fs.try_lock(second)
+    finally:
+        close(fs, first)
+        if second >= 0:
+            close(fs, second)
+    if not excludes:
+        raise BrokerError(Code.STORE_UNAVAILABLE, note="file locks do not exclude each other here")

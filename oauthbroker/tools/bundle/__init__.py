@@ -1,0 +1,1 @@
+"""The kinds of a tool bundle, their entry files, and loading them."""

@@ -1,0 +1,130 @@
+"""Load the tools, extensions and models of a bundle. This runs their modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from oauthbroker.tools.bundle.entries import HANDLERS, REGISTER, EntryRefused, entry_file, entry_object, loading
+from oauthbroker.tools.bundle.spec import ToolExportSpec, ToolResourceSpec
+from oauthbroker.tools.calling.call_life import MOST_SECONDS, SECONDS
+from oauthbroker.tools.calling.registry import IsolatedTool, RegistrationRefused, Registry
+from oauthbroker.tools.extensions.pipeline import Pipeline
+from oauthbroker.tools.models.port import Model
+from oauthbroker.tools.turns.extension_api import Config, ExtensionFailed, ExtensionHost, InstanceValues, register_all
+from oauthbroker.tools.types.catalog import ToolCatalogItem
+
+Isolate = Callable[[Path, ToolResourceSpec, float], IsolatedTool]
+REFUSALS: Final = (EntryRefused, RegistrationRefused, ExtensionFailed)
+PYTHON: Final = "python"  # a provider: the model is the object `model` of a Python file of the bundle
+_OWN_SECONDS: Final = {"base:bash": 130.0, "base:agents": MOST_SECONDS}  # by entry: their handlers end a little earlier
+
+
+def register_tools(
+    registry: Registry, tools: Mapping[str, ToolResourceSpec], folder: Path, *, isolate: Isolate | None = None
+) -> None:
+    """Register all exports of Tool resources by name. `folder` is that of the bundle. `isolate` makes the handler of an
+    export with `isolation: process` from its file, spec and time. Raises EntryRefused or RegistrationRefused for a tool
+    whose module or handlers cannot be used."""
+    for name, spec in tools.items():
+        handlers = _handlers_of(name, spec, folder, isolate)
+        for export in spec.exports or ():
+            if (handler := handlers.get(export.name)) is None:
+                raise RegistrationRefused(f"Tool/{name} cannot register {export.name}: its module has no such handler")
+            registry.register(
+                _item(name, export),
+                handler,
+                owner=f"Tool/{name}",
+                limit=spec.error_message_limit,
+                seconds=_seconds_of(spec, export),
+            )
+
+
+def _handlers_of(name: str, spec: ToolResourceSpec, folder: Path, isolate: Isolate | None) -> Mapping[Any, Any]:
+    owner, entry = f"Tool/{name}", spec.entry or ""
+    if spec.isolation is None:
+        handlers: Mapping[Any, Any] = entry_object(owner, entry, folder, HANDLERS, lambda it: isinstance(it, Mapping))
+        return handlers
+    if isolate is None:
+        raise RegistrationRefused(f"{owner} needs a process of its own, and this runtime starts none")
+    with loading(owner, entry):
+        file = entry_file(entry, folder)
+        return {export.name: isolate(file, spec, _seconds_of(spec, export)) for export in spec.exports or ()}
+
+
+def _seconds_of(spec: ToolResourceSpec, export: ToolExportSpec) -> float:
+    return export.timeout_seconds or spec.timeout_seconds or _OWN_SECONDS.get(spec.entry or "", SECONDS)
+
+
+def _item(name: str, export: ToolExportSpec) -> ToolCatalogItem:
+    full = f"{name}__{export.name}"
+    return ToolCatalogItem(name=full, description=export.description, parameters=export.parameters)
+
+
+class LibraryMissing(EntryRefused):
+    """The library of a model's provider is not installed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """A model: its provider, its name there, its key, and what goes into each request."""
+
+    provider: str
+    name: str
+    api_key: str | None = field(repr=False)
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedAgent:
+    """The tools, middlewares and model of one agent."""
+
+    model: Model
+    registry: Registry = field(default_factory=Registry)
+    pipeline: Pipeline = field(default_factory=Pipeline)
+
+
+async def load_agent(
+    tools: Mapping[str, ToolResourceSpec],
+    extensions: Sequence[tuple[str, str, Config]],
+    model: Model,
+    folder: Path,
+    *,
+    values: InstanceValues,
+    isolate: Isolate | None = None,
+) -> LoadedAgent:
+    """Run the modules of an agent's tools and of its extensions, each by name, entry and configuration. Raises one of
+    REFUSALS."""
+    agent = LoadedAgent(model=model)
+    register_tools(agent.registry, tools, folder, isolate=isolate)
+    found = [
+        (name, config, entry_object(f"Extension/{name}", entry, folder, REGISTER, callable))
+        for name, entry, config in extensions
+    ]
+    await register_all(
+        found, ExtensionHost(pipeline=agent.pipeline, register_tool=agent.registry.register, values=values)
+    )
+    return agent
+
+
+def load_model(config: ModelConfig, folder: Path) -> Model:
+    """Return a model; one of the provider `python` by running its file. Raises EntryRefused, of which LibraryMissing
+    is the fault of the machine."""
+    if config.provider != PYTHON:
+        from oauthbroker.tools.models.adapter import adapted
+
+        try:
+            return adapted(config.provider, config.name, config.api_key, config.params)
+        except ImportError:
+            raise LibraryMissing(
+                f"the provider {config.provider!r} needs a library: install its extra of pydantic-ai"
+            ) from None
+        except Exception as error:  # noqa: BLE001  (of the library, whose text may hold the key)
+            fault = f"the provider {config.provider!r} has no usable model {config.name!r}: {type(error).__name__}"
+        raise EntryRefused(fault)
+    found: Model = entry_object(
+        "the model", config.name, folder, "model", lambda it: callable(getattr(it, "complete", None))
+    )
+    return found

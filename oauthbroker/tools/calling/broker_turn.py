@@ -1,0 +1,27 @@
+"""The door of a turn to the broker, in a runtime that embeds it: `ctx.oauth` of tools, and blocks for the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oauthbroker import Broker, Turn
+from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
+from oauthbroker.tools.calling.context import OAuthOf
+
+
+def oauth_of(broker: Broker, turn: Turn) -> OAuthOf:
+    """Return the function that gives tools their `ctx.oauth` in a turn, each within its declaration."""
+
+    def of(asks_as: str, *, blocking: bool) -> OAuthCapability | SyncOAuthCapability | None:
+        if asks_as not in broker.bundle.tools:
+            return None
+        capability = broker.oauth(turn, tool=asks_as)
+        return capability.sync if blocking else capability
+
+    return of
+
+
+async def blocks_of(broker: Broker, turn: Turn) -> list[dict[str, Any]]:
+    """Return the blocks that `step.blocks` begins with: `auth.pending`, if something waits for the user."""
+    pending = await broker.pending(turn)
+    return [] if pending is None else [pending]

@@ -1,0 +1,89 @@
+"""What a call knows of its surroundings: the context of its handler (specification 002, sections 2.5 and 7), and the
+scope that all calls of one step share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
+from oauthbroker.tools.calling.journal import CallJournal
+from oauthbroker.tools.types.catalog import Catalog
+from oauthbroker.tools.types.messages import Message
+
+Json = Any
+ToolHandler = Callable[[Any, dict[str, Json]], Json | Awaitable[Json]]  # of a ToolContext, or of the authorized one
+
+
+def _none(_ctx: ToolContext) -> Sequence[Path]:
+    return ()
+
+
+changeset_folders: ContextVar[Callable[[ToolContext], Sequence[Path]]] = ContextVar("changeset_folders", default=_none)
+"""Returns the folders of the open changesets of a call's agent. A runtime with changesets sets it once."""
+
+
+class AgentRuntime(Protocol):
+    """`ctx.runtime`: how the tools of `agents` reach other agents (002 section 11). Arguments and answers are the
+    members that it prints; each raises `ToolFailure` with a code."""
+
+    async def request(self, target: str, text: str, *, instance_key: str | None, timeout: float) -> Json: ...
+
+    async def send(self, target: str, text: str, *, instance_key: str | None) -> None: ...
+
+    async def spawn(self, target: str, *, instance_key: str | None, cwd: str | None) -> Mapping[str, Json]: ...
+
+    async def list(self, *, include_all: bool) -> list[Mapping[str, Json]]: ...
+
+    async def catalog(self) -> Mapping[str, Json]: ...
+
+
+class OAuthOf(Protocol):
+    """Return `ctx.oauth` for `Tool/name:export` or `Extension/name` in the turn of the calls; None if that resource
+    declares no app. `blocking`: for code without `await`."""
+
+    def __call__(self, asks_as: str, *, blocking: bool) -> OAuthCapability | SyncOAuthCapability | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFacts:
+    """The members that a call's context has from its step. `message` is the assistant's message with the calls."""
+
+    agent_name: str
+    instance_key: str
+    turn_id: str
+    trace_id: str
+    message: Message
+    workdir: Path
+    logger: logging.Logger
+    runtime: AgentRuntime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext(StepFacts):
+    """One call's context. It has no `oauth` (002 section 2.5.3) unless the Tool declares `spec.auth`: then it is an
+    `AuthorizedToolContext`."""
+
+    tool_call_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorizedToolContext(ToolContext):
+    """The context of a Tool with `spec.auth`: `oauth` asks for tokens of this turn, narrowed to the export's scopes. A
+    handler without `await` gets the face without `await`."""
+
+    oauth: OAuthCapability | SyncOAuthCapability
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallScope(StepFacts):
+    """The scope of a step's calls. Without a `journal`, results are not kept, and no work goes on after its call."""
+
+    catalog: Catalog
+    oauth_of: OAuthOf | None = None
+    journal: CallJournal | None = None
+    locale: str = "en"

@@ -1,0 +1,134 @@
+"""The registry: all tools that can be executed, with their handlers (specification 002, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal, Protocol
+
+from oauthbroker.tools.calling.call_life import MOST_SECONDS, SECONDS
+from oauthbroker.tools.calling.context import Json, ToolContext, ToolHandler
+from oauthbroker.tools.types.catalog import Catalog, ToolCatalogItem, ToolSource
+from oauthbroker.tools.types.names import SEPARATOR, is_export_name, is_resource_name, parse_tool_name
+from oauthbroker.tools.types.output_limits import MESSAGE
+from oauthbroker.tools.types.parameters import FlawsOf, SchemaRefused, compiled
+
+
+class RegistrationRefused(ValueError):
+    """A tool was not registered. The text says why."""
+
+
+class IsolatedTool(Protocol):
+    """A tool whose handlers run in another process."""
+
+    async def call(self, export: str, context: ToolContext, args: dict[str, Json]) -> Json: ...
+
+
+Handler = ToolHandler | IsolatedTool
+_SOURCES: Final[Mapping[str, Literal["config", "extension"]]] = {"Tool": "config", "Extension": "extension"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredTool:
+    """One export that can be called. `owner` registered it: `Tool/name` or `Extension/name`. `flaws_of` lists why
+    arguments do not fit; `seconds` is the time of a call."""
+
+    item: ToolCatalogItem
+    handler: Handler
+    owner: str
+    flaws_of: FlawsOf
+    message_limit: int
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        return self.item.name
+
+    @property
+    def export(self) -> str:
+        return self.name.partition(SEPARATOR)[2]
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Tell whether an extension registered it, so that no Agent has to name it."""
+        return not self.owner.startswith("Tool/")
+
+    @property
+    def asks_as(self) -> str:
+        """Return the name under which the broker has its declared apps."""
+        return self.owner if self.is_dynamic else f"{self.owner}:{self.export}"
+
+
+class Registry:
+    """The tools of one agent process, in the order in which they were registered."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, RegisteredTool] = {}
+
+    def register(
+        self,
+        item: ToolCatalogItem,
+        handler: Handler,
+        *,
+        owner: str,
+        limit: int = MESSAGE,
+        seconds: float = SECONDS,
+    ) -> RegisteredTool:
+        """Add a tool. Raises RegistrationRefused for a name that is in use or malformed, for parameters that are no
+        JSON Schema of type object, for a time that no call can have, and for a handler that cannot be called."""
+        flaw = self._flaw(item.name, handler, owner)
+        try:
+            flaws_of = compiled(item.parameters)
+        except SchemaRefused as refused:
+            flaw = flaw or ": ".join(refused.args)
+        if not flaw and not (isinstance(seconds, int | float) and 0 < seconds <= MOST_SECONDS):
+            flaw = f"the time of a call is more than 0 and at most {MOST_SECONDS:g} seconds"
+        if flaw:
+            raise RegistrationRefused(f"{owner} cannot register {item.name!r}: {flaw}")
+        tool = RegisteredTool(
+            item=replace(item, source=_source(item.source, owner)),
+            handler=handler,
+            owner=owner,
+            flaws_of=flaws_of,
+            message_limit=limit,
+            seconds=seconds,
+        )
+        self._tools[item.name] = tool
+        return tool
+
+    def remove(self, name: str, *, owner: str) -> None:
+        """Remove a tool of this owner: the catalogs of later steps do not have it. Idempotent."""
+        if (there := self._tools.get(name)) is not None and there.owner == owner:
+            del self._tools[name]
+
+    def _flaw(self, name: str, handler: Handler, owner: str) -> str:
+        if (there := self._tools.get(name)) is not None:
+            return f"{there.owner} registered this name before"
+        parsed = parse_tool_name(name)
+        if parsed is None or not (is_resource_name(parsed.resource) and is_export_name(parsed.export)):
+            return "a name is resource__export, of small letters, digits, hyphens and single underscores"
+        fits = callable(handler) or callable(getattr(handler, "call", None))
+        return "" if fits and owner else "its handler is no function" if owner else "it has no owner"
+
+    def find(self, name: str) -> RegisteredTool | None:
+        return self._tools.get(name)
+
+    def __iter__(self) -> Iterator[RegisteredTool]:
+        return iter(tuple(self._tools.values()))
+
+    def catalog(self, tools: Collection[str]) -> Catalog:
+        """Return the catalog of a step that begins now: the exports of these Tool resources (`Agent.spec.tools`), and
+        all tools that extensions have registered so far."""
+        owners = {f"Tool/{name}" for name in tools}
+        shown = [each.item for each in self if each.is_dynamic or each.owner in owners]
+        return Catalog(shown, registered=lambda name: None if (it := self.find(name)) is None else it.item)
+
+
+def _source(given: ToolSource | None, owner: str) -> ToolSource | None:
+    """Return where a tool comes from: its owner. An extension may say that an MCP server is behind its tool."""
+    kind, _, name = owner.partition("/")
+    if kind == "Extension" and given is not None and given.type == "mcp":
+        return replace(given, name=name, extension_name=name)
+    if kind in _SOURCES and name:
+        return ToolSource(type=_SOURCES[kind], name=name)
+    return given

@@ -1,0 +1,1 @@
+"""Extensions: the middleware pipelines that they register in."""

@@ -1,0 +1,1 @@
+"""Models: their port, and the adapter for models of many providers."""

@@ -1,0 +1,1 @@
+"""The values of the tool runtime: results, failures, names, messages, events, parameters."""

@@ -1,0 +1,160 @@
+"""Errors of tool calls: their codes, and the error that each exception of a handler becomes (specification 002,
+section 10)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, Self
+
+from oauthbroker import AuthorizationNeeded, AuthorizationRequired, BrokerError, Failed, RequestRefused, type_name
+from oauthbroker.tools.types.foreign_values import cause_of, text_of
+from oauthbroker.tools.types.names import shown_name
+from oauthbroker.tools.types.output_limits import NAME, SUGGESTION
+from oauthbroker.tools.types.results import ToolError, truncated
+
+_SUGGESTIONS: Final[dict[str, dict[str, str]]] = {
+    path.stem: json.loads(path.read_text("utf-8")) for path in (Path(__file__).parents[1] / "words").glob("*.json")
+}
+
+
+class ToolCode(StrEnum):
+    """The codes of errors. The first two are the specification's."""
+
+    TOOL = "E_TOOL"
+    NOT_IN_CATALOG = "E_TOOL_NOT_IN_CATALOG"
+    ARGUMENTS = "E_TOOL_ARGUMENTS"
+    OUTPUT = "E_TOOL_OUTPUT"
+    INTERRUPTED = "E_TOOL_INTERRUPTED"
+    TOO_MANY = "E_TOOL_TOO_MANY_CALLS"
+    TIMEOUT = "E_TOOL_TIMEOUT"
+    AUTHORIZATION = "E_AUTHORIZATION_REQUIRED"
+
+
+class ToolFailure(Exception):
+    """A handler raises it to say how its call failed. Every other exception is told by its type and text."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        name: str = "Error",
+        code: str = ToolCode.TOOL,
+        suggestion: str | None = None,
+        help_url: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.error = ToolError(message=message, name=name, code=code, suggestion=suggestion, help_url=help_url)
+
+    @classmethod
+    def of(cls, error: ToolError) -> Self:
+        """Return the exception of an error."""
+        failure = cls(error.message)
+        failure.error = error
+        return failure
+
+
+def not_in_catalog(name: str) -> ToolError:
+    """Return the error of a call that the catalog does not allow (002 section 9.2)."""
+    message = f"Tool '{shown_name(name)}' is not available in the current Tool Catalog."
+    return ToolError(message=message, name="ToolNotInCatalogError", code=ToolCode.NOT_IN_CATALOG)
+
+
+def unusable_arguments(name: str, flaws: str) -> ToolError:
+    """Return the error of a call whose arguments cannot be used."""
+    message = f"The arguments do not fit the parameters of '{shown_name(name)}': {flaws}"
+    return ToolError(message=message, name="ToolArgumentsError", code=ToolCode.ARGUMENTS)
+
+
+def too_many(most: int) -> ToolError:
+    """Return the error of a call that comes after the most calls of one answer."""
+    message = f"An answer may ask for {most} calls. This one came after them and was not performed."
+    return ToolError(message=message, name="ToolTooManyCallsError", code=ToolCode.TOO_MANY)
+
+
+def timed_out(seconds: float) -> ToolError:
+    """Return the error of a call that had no result in its time."""
+    message = f"The tool gave no result in {seconds:g} seconds. It may have taken effect."
+    return ToolError(message=message, name="ToolTimeout", code=ToolCode.TIMEOUT)
+
+
+def error_of(error: BaseException) -> ToolError:
+    """Return the error that tells an exception. Raises nothing: an exception whose own code fails is told by its
+    type."""
+    try:
+        return _texts_of(_named(cause_of(error)))
+    except BaseException:  # noqa: BLE001  (code of the tool)
+        return ToolError(message=type_name(error), name=type_name(error))
+
+
+def _named(error: BaseException) -> ToolError:
+    match error:
+        case ToolFailure():
+            return error_from(error.error)
+        case AuthorizationNeeded():
+            return consent(error.result)
+        case RequestRefused():
+            return refused(error.result)
+        case BrokerError():
+            return ToolError(message=error.message(), name=error.code.value)
+    return ToolError(message=text_of(error), name=type_name(error))
+
+
+def error_from(given: Any) -> ToolError:
+    """Return the error that code of a tool or an extension has given: a ToolError or its JSON, an exception, a text."""
+    if isinstance(given, BaseException):
+        return error_of(given)
+    if isinstance(given, dict):
+        known = {"message", "name", "code", "suggestion", "helpUrl"} & given.keys()
+        given = ToolError.from_json({"message": None} | {member: given[member] for member in known})
+    return _texts_of(given if isinstance(given, ToolError) else ToolError(message=text_of(given)))
+
+
+def _texts_of(error: ToolError) -> ToolError:
+    """Return an error whose members are texts."""
+    given = {field.name: getattr(error, field.name) for field in fields(ToolError)}
+    texts = {name: text for name, value in given.items() if value is not None and (text := text_of(value))}
+    return ToolError(**{"message": "The tool failed."} | texts)
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Return whether an exception cancels the present task, and is no failure of the code that raised it."""
+    task = asyncio.current_task()
+    return issubclass(type(error), asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def consent(asked: AuthorizationRequired) -> ToolError:
+    """Return the error of a call that waits for the user. Its suggestion has the link, so that no limit cuts it."""
+    link = AuthorizationNeeded(asked).for_model.removeprefix(asked.message).strip()
+    return ToolError(
+        message=asked.message, name="AuthorizationRequired", code=ToolCode.AUTHORIZATION, suggestion=link or None
+    )
+
+
+def refused(failed: Failed) -> ToolError:
+    """Return the error of a call that got no token."""
+    return ToolError(message=failed.message, name=failed.code.value)
+
+
+def told(error: ToolError, limit: int, locale: str, scrub: Callable[[str], str]) -> ToolError:
+    """Return the error as the model gets it: without tokens, its message within the tool's limit and its other texts
+    within ours, with a suggestion in a language; English where there is none."""
+    usual = _SUGGESTIONS.get(locale, _SUGGESTIONS["en"]).get(error.code)
+    suggestion = error.suggestion or usual
+    if error.code == ToolCode.AUTHORIZATION and error.suggestion:
+        suggestion = f"{usual} {error.suggestion}"
+
+    def cut(text: str, most: int) -> str:
+        return truncated(scrub(text), most)
+
+    return ToolError(
+        message=cut(error.message, limit),
+        name=cut(error.name, NAME),
+        code=cut(error.code, NAME),
+        suggestion=suggestion and cut(suggestion, SUGGESTION),
+        help_url=error.help_url and cut(error.help_url, SUGGESTION),
+    )

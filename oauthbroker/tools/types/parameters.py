@@ -1,0 +1,59 @@
+"""The parameters of a tool: a JSON Schema of type object, compiled once, and the arguments of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from oauthbroker import NotPlainJson, plain_json
+from oauthbroker.tools.types.output_limits import VALUE
+
+_MOST_FLAWS: Final = 5
+_REGEX_SIZE: Final = 1 << 20
+_HIDDEN: Final = "the value"
+_MEND: Final = "write type: object and correct the rest: no other documents, linear regexes"
+FlawsOf = Callable[[Mapping[str, Any]], list[str]]
+
+
+class SchemaRefused(ValueError):
+    """Parameters cannot be used. `args` are why, and the remedy."""
+
+
+def arguments(given: Any) -> dict[str, Any]:
+    """Return a copy of a call's arguments. Raises NotPlainJson, and the exceptions of a mapping that is no `dict`."""
+    if not isinstance(given, Mapping):
+        raise NotPlainJson("they are no object")
+    copy: dict[str, Any] = plain_json(given if issubclass(type(given), dict) else dict(given), VALUE)
+    return copy
+
+
+def compiled(parameters: Mapping[str, Any] | None) -> FlawsOf:
+    """Return a function that lists the flaws of arguments. Raises SchemaRefused for parameters that are no JSON Schema
+    2020-12 of type object, that need another document, or that have no engine, which is in the extra `tools`."""
+    if parameters is None:
+        return lambda _arguments: []
+    refused = "no usable JSON Schema 2020-12 of type object", _MEND
+    try:
+        if parameters.get("type") != "object":
+            raise SchemaRefused(*refused)
+        import jsonschema_rs as engine
+
+        linear = engine.RegexOptions(size_limit=_REGEX_SIZE, dfa_size_limit=_REGEX_SIZE)
+        judge = engine.Draft202012Validator(
+            dict(parameters), offline=True, validate_formats=True, mask=_HIDDEN, pattern_options=linear
+        )
+    except ImportError:
+        refused = "parameters need the extra `tools`", "install oauthbroker[tools]"
+    except ValueError:
+        pass
+    else:
+        return lambda arguments: [] if judge.is_valid(arguments) else list(_told(judge.iter_errors(arguments)))
+    raise SchemaRefused(*refused)
+
+
+def _told(errors: Iterator[Any]) -> Iterator[str]:
+    """Yield the first flaws, each with its place in the arguments and without its value."""
+    for error in islice(errors, _MOST_FLAWS):
+        place = ".".join(map(str, error.instance_path))
+        yield f"{place}: {error.message}" if place else error.message

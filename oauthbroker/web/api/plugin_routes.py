@@ -1,0 +1,162 @@
+"""Routes of add-on rooms: judged when the broker starts, then served as the broker's own calls are."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast, get_args
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from oauthbroker.access.turn_token_cache import Guest
+from oauthbroker.capability import OAuthCapability
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.model.settings import Who
+from oauthbroker.model.turn import Turn
+from oauthbroker.plugins.running_plugin import RoomRoute
+from oauthbroker.web.api.authentication import id_of
+from oauthbroker.web.api.call_table import OPERATIONS, Handler, Method, Operation
+from oauthbroker.web.api.fields import RequestModel
+from oauthbroker.web.api.handler_call import AnyCall, nothing, reply
+from oauthbroker.web.api.request_models import NoParameters
+from oauthbroker.web.gate.request_limits import may_take_long
+
+METADATA = "/.well-known/"
+_STEP = r"/(?:[A-Za-z0-9._-]+|\{[A-Za-z_]\w*\})"
+_REST = r"/\{[A-Za-z_]\w*:path\}"
+_PATH = re.compile(f"(?:{_STEP})+(?:{_REST})?")
+_VARIABLE = re.compile(r"\{(\w+)(:path)?\}")
+_TAKEN = frozenset(operation.path.split("/")[2] for operation in OPERATIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class CallOfRoom:
+    """A call as the handler of a room gets it (`RoomCall`): nothing of the broker's inside."""
+
+    _call: AnyCall
+
+    @property
+    def request(self) -> Request:
+        return self._call.request
+
+    @property
+    def body(self) -> Any:
+        return self._call.body
+
+    @property
+    def query(self) -> Any:
+        return self._call.query
+
+    @property
+    def path(self) -> Any:
+        return self._call.path
+
+    @property
+    def caller(self) -> str | None:
+        return None if self._call.caller is None else id_of(self._call.caller)
+
+    @property
+    def turn(self) -> Turn | None:
+        return self._call.caller.turn if isinstance(self._call.caller, Guest) else None
+
+    @property
+    def tool(self) -> str | None:
+        return self._call.caller.tool if isinstance(self._call.caller, Guest) else None
+
+    @property
+    def oauth(self) -> OAuthCapability:
+        return self._call.services.contexts.of_guest(self._call.guest)
+
+    async def made(self, target: str | None = None) -> None:
+        await self._call.made(target)
+
+    async def refused(self, code: Code) -> None:
+        await self._call.refused(code)
+
+    async def still(self) -> None:
+        await self._call.still()
+
+
+def operations_of(rooms: Mapping[str, Sequence[RoomRoute]]) -> list[Operation]:
+    """Return the operations of all open rooms. Raises `configInvalid`, with a note that names the room and the path."""
+    for room, routes in rooms.items():
+        for route in routes:
+            for flaw in _flaws(room, route):
+                raise _refused(room, route, flaw)
+    every = [(room, route) for room, routes in rooms.items() for route in routes]
+    count = Counter((route.method, _shape(route)) for _, route in every)
+    spelt = {_shape(route): route.path for _, route in every}
+    for room, route in every:
+        if count[route.method, _shape(route)] > 1 or spelt[_shape(route)] != route.path:
+            raise _refused(room, route, "another route has this path")
+    return [_operation(room, route) for room, route in every]
+
+
+def _flaws(room: str, route: RoomRoute) -> Iterator[str]:
+    if not _PATH.fullmatch(route.path):
+        yield "the path has steps of letters, digits and `._-`, or a `{name}`; the last may be a `{name:path}`"
+    elif room in _TAKEN:
+        yield f"/v1/{room} is the broker's own"
+    elif route.path.startswith(METADATA):
+        if route.method != "GET" or route.who or route.authenticate or _VARIABLE.search(route.path):
+            yield f"below {METADATA} there are fixed paths, GET, without authentication"
+    elif not f"{route.path}/".startswith(f"/v1/{room}/"):
+        yield f"the path is not below /v1/{room} or {METADATA}"
+    if route.method not in get_args(Method) or not {*route.who} <= {*get_args(Who)}:
+        yield "the method or `who` is unknown"
+    if route.authenticate is not None and route.who:
+        yield "`who` and `authenticate` exclude each other"
+    if route.body is not None and route.method == "GET":
+        yield "GET has no body"
+    models = [each for each in (route.body, route.query, route.parameters) if each is not None]
+    if not all(isinstance(each, type) and issubclass(each, RequestModel) for each in models):
+        yield "its models are subclasses of RequestModel"
+    elif {each[0] for each in _VARIABLE.findall(route.path)} != (route.parameters or NoParameters).model_fields.keys():
+        yield "`parameters` has other members than the path"
+
+
+def _shape(route: RoomRoute) -> str:
+    return _VARIABLE.sub(r"{\2}", route.path)
+
+
+def _operation(room: str, route: RoomRoute) -> Operation:
+    return Operation(
+        id=f"{room} {route.method} {route.path}",
+        method=route.method,
+        path=route.path,
+        handler=_handler(route),
+        who=tuple(route.who),
+        bodies={"runtime": _model(route.body)} if route.body is not None else {},
+        query=_model(route.query),
+        parameters=_model(route.parameters),
+        authenticate=route.authenticate,
+    )
+
+
+def _model(judged: type[BaseModel] | None) -> type[RequestModel]:
+    return cast("type[RequestModel]", judged or NoParameters)
+
+
+def _handler(route: RoomRoute) -> Handler:
+    async def answer(call: AnyCall) -> Response:
+        if route.takes_long:
+            if route.body is None:
+                await call.request.body()  # it is kept there: a body has to come in time, the answer may take long
+            may_take_long(call.request)
+        try:
+            answered = await route.handler(CallOfRoom(call))
+        except SystemExit:
+            raise RuntimeError("a room wants to end the process") from None
+        if isinstance(answered, Mapping):
+            return reply(answered)
+        return nothing() if answered is None else answered
+
+    return answer
+
+
+def _refused(room: str, route: RoomRoute, flaw: str) -> BrokerError:
+    return BrokerError(Code.CONFIG_INVALID, note=f"the room {room}, {route.method} {route.path}: {flaw}")

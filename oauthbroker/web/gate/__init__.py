@@ -1,0 +1,1 @@
+"""What each request passes: limits, browser checks, forms' tokens, errors, readiness."""

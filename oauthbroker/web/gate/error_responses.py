@@ -1,0 +1,125 @@
+"""Errors as answers: RFC 9457 JSON for machines, a page for people. The same code, sentence and status in both."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from oauthbroker.authorization.pages_service import AlreadyConnected
+from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.web.html.consent_html import Outcome, render_outcome
+from oauthbroker.web.html.rendering import Page
+from oauthbroker.web.middleware.access_log import note_refusal, request_id
+from oauthbroker.web.middleware.security_headers import security_headers
+from oauthbroker.web.words import locale_of
+
+_OUTCOMES: dict[Code, Outcome] = {
+    Code.PROVIDER_DENIED: "denied",
+    Code.ADMIN_CONSENT_NEEDED: "unfinished",
+    Code.INTERACTION_NEEDED: "unfinished",
+    Code.CONNECTION_UNFINISHED: "unfinished",
+    Code.STATE_UNKNOWN: "expired",
+    Code.STATE_EXPIRED: "expired",
+    Code.STATE_USED: "expired",
+}
+_OF_HTTP = {404: Code.NOT_FOUND, 405: Code.METHOD_NOT_ALLOWED}
+Handler = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def wants_page(headers: Headers) -> bool:
+    """Return whether a person is looking: browsers name text/html in Accept, API clients do not."""
+    return "text/html" in headers.get("accept", "").lower()
+
+
+def error_page(error: BrokerError, locale: Locale, *, reference: str = "", status: int | None = None) -> Page:
+    """Render an error for a person; `reference` is the request id to quote. `status` overrides the code's own."""
+    if isinstance(error, AlreadyConnected):
+        return render_outcome("connected", error.code, error.app_name, locale, reference=reference, status=status)
+    outcome = _OUTCOMES.get(error.code, "failed")
+    return render_outcome(outcome, error.code, None, locale, reference=reference, status=status)
+
+
+def problem(
+    error: BrokerError,
+    locale: Locale = "en",
+    *,
+    status: int | None = None,
+    more: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """Return a problem (RFC 9457) with our code and the members `more`. `status` overrides the code's own."""
+    extra: dict[str, Any] = {
+        "detail": error.message(locale),
+        "code": error.code.value,
+        "retryable": error.retryable,
+    }
+    if error.retry_after_seconds is not None:
+        extra["retryAfterSeconds"] = error.retry_after_seconds
+    extra.update(more or {})
+    said = {**_headers_of(error), "content-language": locale, **(headers or {})}
+    return _problem(status or error.status, said, extra)
+
+
+def refusal(error: BrokerError, request: Request, default: Locale, more: Mapping[str, Any] | None = None) -> Response:
+    """Return the problem as the API answers it, without regard to Accept; `more` are further members."""
+    note_refusal(request.scope, error)
+    return problem(error, locale_of(request.headers.get("accept-language"), default), more=more)
+
+
+def _headers_of(error: BrokerError) -> dict[str, str]:
+    """Return the headers that HTTP demands (RFC 9110 sections 10.2.3 and 15.5.2)."""
+    headers: dict[str, str] = {}
+    if error.retry_after_seconds is not None:
+        headers["retry-after"] = str(error.retry_after_seconds)
+    if error.code is Code.UNAUTHENTICATED:
+        headers["www-authenticate"] = "Bearer"
+    return headers
+
+
+def _problem(status: int, headers: Mapping[str, str], extra: Mapping[str, Any]) -> JSONResponse:
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, **extra}
+    return JSONResponse(body, status, {**security_headers(), **headers}, media_type="application/problem+json")
+
+
+def answer(error: BrokerError, request: Request, default: Locale, *, status: int | None = None) -> Response:
+    """Return the error in the form and language the caller asked for."""
+    note_refusal(request.scope, error)
+    locale = locale_of(request.headers.get("accept-language"), default)
+    if not wants_page(request.headers):
+        return problem(error, locale, status=status)
+    response = error_page(error, locale, reference=request_id(request.scope), status=status).response()
+    response.headers.update(_headers_of(error))
+    return response
+
+
+def bare_answer(status: int, request: Request, default: Locale, headers: Mapping[str, str] | None = None) -> Response:
+    """Answer with HTTP's own refusals: 404 and 405, whose page says no code, and those without a code: above all the
+    500 with its reference only."""
+    code, locale = _OF_HTTP.get(status), locale_of(request.headers.get("accept-language"), default)
+    if not wants_page(request.headers):
+        if code is None:
+            return _problem(status, headers or {}, {})
+        return problem(BrokerError(code), locale, headers=headers)
+    outcome: Outcome = "failed" if status >= 500 else "missing"
+    page = render_outcome(outcome, None, None, locale, status=status, reference=request_id(request.scope))
+    response = page.response()
+    response.headers.update(headers or {})
+    return response
+
+
+def handlers(default: Locale) -> dict[Any, Handler]:
+    """Return Starlette's `exception_handlers`: our errors, and its own (404, 405), as pages or problems."""
+
+    async def on_broker_error(request: Request, error: Any) -> Response:
+        return answer(error, request, default)
+
+    async def on_http_exception(request: Request, error: Any) -> Response:
+        return bare_answer(error.status_code, request, default, error.headers)
+
+    return {BrokerError: on_broker_error, HTTPException: on_http_exception}

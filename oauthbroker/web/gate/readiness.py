@@ -1,0 +1,78 @@
+"""What a probe asks: is the process alive, is all well, and can it be sent work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute
+
+from oauthbroker.core.clock import Clock
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.core.lifecycle import Life
+from oauthbroker.diagnostics.health import HealthCheck
+from oauthbroker.web.html.form_routes import route
+from oauthbroker.web.middleware.security_headers import security_headers
+
+STOPPING = "stopping"
+FRESH_SECONDS = 1.0  # probes cost a write; no more than one a second, however many ask
+PATIENCE_SECONDS = 2.0
+
+
+class Readiness:
+    """Whether this process can do its work: it is not ending, and its store can be read and written.
+
+    `probe` reads and reserves room in the store, and raises what that comes to.
+    """
+
+    def __init__(self, probe: Callable[[], Awaitable[None]], life: Life, clock: Clock) -> None:
+        self._probe = probe
+        self._life = life
+        self._clock = clock
+        self._looked: tuple[float, str | None] | None = None
+        self._looking: asyncio.Task[str | None] | None = None
+
+    async def problems(self) -> tuple[str, ...]:
+        """`stopping`, a store's code, or nothing."""
+        if self._life.stopping:
+            return (STOPPING,)
+        found = await self._store()
+        return () if found is None else (found,)
+
+    async def _store(self) -> str | None:
+        now = self._clock.monotonic()
+        if self._looked is not None and 0 <= now - self._looked[0] < FRESH_SECONDS:
+            return self._looked[1]
+        if self._looking is None or self._looking.done():  # a disk that hangs is asked once, not by each probe
+            self._looking = asyncio.create_task(self._look())
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                return await asyncio.shield(self._looking)
+        except TimeoutError:
+            return Code.STORE_UNAVAILABLE.value
+
+    async def _look(self) -> str | None:
+        try:
+            await self._probe()
+            found = None
+        except BrokerError as error:
+            found = error.code.value
+        self._looked = (self._clock.monotonic(), found)
+        return found
+
+
+def health_routes(health: HealthCheck, readiness: Readiness) -> list[BaseRoute]:
+    async def show_health(_: Request) -> Response:
+        """Answer 200 always: the process answers and serves tokens. A restart on another status would end a broker that
+        works, and with a broken configuration it would not come up again. The body has the problems."""
+        return JSONResponse(health.now().to_json(), headers=security_headers())
+
+    async def show_readiness(_: Request) -> Response:
+        """Answer 200, or 503 with problems while no work should be sent here. A restart mends none of them."""
+        problems = await readiness.problems()
+        body = {"status": "unready", "problems": list(problems)} if problems else {"status": "ready"}
+        return JSONResponse(body, 503 if problems else 200, headers=security_headers())
+
+    return [route("/healthz", show_health, "GET"), route("/readyz", show_readiness, "GET")]

@@ -1,0 +1,1 @@
+"""What pages consist of: templates, words, forms, times."""

@@ -1,0 +1,190 @@
+"""The pages of `/admin` as HTML: tables, which become cards on a narrow screen, and questions before something ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from oauthbroker.admin.open_circuits import Seen
+from oauthbroker.admin.overview import AppState, AuditEntries
+from oauthbroker.audit import AuditEntry
+from oauthbroker.audit.lines import AuditLine
+from oauthbroker.audit.plugin_entry import RoomEntry
+from oauthbroker.core.clock import from_iso
+from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.events.dead_letters import DeadLetter
+from oauthbroker.events.port import QueueDepth
+from oauthbroker.grants.grant_pages import Found, GrantFilter
+from oauthbroker.plugins.plugin_pages import RoomView
+from oauthbroker.records import AuthSession
+from oauthbroker.records.grant_view import GrantView
+from oauthbroker.records.use import GrantUse
+from oauthbroker.web.html.connections_html import Desk, render_end
+from oauthbroker.web.html.plugin_pages import PagesOfRoom
+from oauthbroker.web.html.readable_times import field_of, stamp_element
+from oauthbroker.web.html.rendering import Page
+from oauthbroker.web.html.scope_sentences import scope_line
+from oauthbroker.web.html.shown_names import host_of, plain_phrase, shown
+from oauthbroker.web.words import ADMIN, Words
+
+HOME = "/admin"
+STATES = ("alive", "ending", "again", "ended")
+_LOOKS = {"alive": "good", "ending": "warn", "again": "bad", "ended": ""}
+_PLACES = ("", "/grants", "/waiting", "/queues", "/circuits", "/audit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Office(Desk):
+    """The common words of all pages of an operator's visit."""
+
+    done: str = ""
+    rooms: tuple[PagesOfRoom, ...] = ()
+
+    @property
+    def text(self) -> Words:
+        return ADMIN[self.locale]
+
+    def page(self, template: str, title: str, place: str = "", **more: Any) -> Page:
+        """`place` is where the page stands in the navigation."""
+        text = self.text
+        labels = (text.overview, text.grants, text.waiting, text.queues, text.circuits, text.audit)
+        paths = [*zip(_PLACES, labels, strict=True), *((each.home, each.words[self.locale].nav) for each in self.rooms)]
+        places = [(HOME + path, label, path == place) for path, label in paths]
+        words: dict[str, Any] = {"done": self._done_words(), "places": places, "badge": self._badge}
+        return super().page(template if "/" in template else f"admin_{template}", title, **words | more)
+
+    def _badge(self, state: str) -> tuple[str, str]:
+        """Return (its look, its words) of a light or a grant's state."""
+        prefix = "light" if state in {"good", "warn", "bad"} else "state"
+        return _LOOKS.get(state, state), getattr(self.text, f"{prefix}_{state}")
+
+    def _done_words(self) -> str:
+        """Return the sentence for a finished action, by a word of ours in the address; empty for any other word."""
+        known = ("revoked", "cancelled", "retried", "dropped", "nothing")
+        return getattr(self.text, f"done_{self.done}") if self.done in known else ""
+
+
+def render_login(office: Office, host: str = "", *, from_here: bool, wrong: str = "", status: int = 200) -> Page:
+    """`host` is the address of the login's page; without one, operators come with a key. `from_here`: the visitor may
+    come in without either. `wrong` says why the last try was refused."""
+    title, login = office.text.login_title, host and host_of(host)
+    return office.page("login", title, kind="login", host=login, from_here=from_here, wrong=wrong, status=status)
+
+
+def render_again(office: Office, host: str, to: str) -> Page:
+    return office.page("again", office.text.again_title, host=host_of(host), to=to)
+
+
+def wrong_words(office: Office, refused: BrokerError, host: str) -> str:
+    """Return the sentence for a refused sign-in."""
+    text = office.text
+    if not host:
+        return text.login_role if refused.code is Code.NOT_ALLOWED else text.login_wrong
+    if refused.code is Code.NOT_ALLOWED:
+        return text.login_not_operator if refused.note == "operator" else text.login_too_weak
+    return text.login_failed
+
+
+def render_left(office: Office) -> Page:
+    return render_end("connected", office.text.left_title, office.text.left_lead, office.locale)
+
+
+def render_overview(office: Office, apps: Sequence[AppState], *, trouble: bool) -> Page:
+    alive = sum(each.counts["alive"] + each.counts["ending"] for each in apps)
+    words: dict[str, Any] = {"apps": apps, "alive": alive, "trouble": trouble}
+    return office.page(
+        "overview", office.text.overview, of=lambda name: office.url(_asking("/grants", app=name)), **words
+    )
+
+
+def render_grants(office: Office, found: Found, wanted: GrantFilter, apps: Sequence[str]) -> Page:
+    def at(page: int) -> str:
+        return office.url(_asking("/grants", q=wanted.text, app=wanted.app or "", health=wanted.health, page=str(page)))
+
+    return office.page(
+        "grants", office.text.grants, "/grants", found=found, wanted=wanted, apps=apps, states=STATES, at=at
+    )
+
+
+def render_grant(office: Office, row: GrantView, use: GrantUse | None, audit_name: str) -> Page:
+    scopes = [scope_line(row.provider, scope, office.locale) for scope in row.scopes[:100]]
+    title = plain_phrase(office.text.grant_title, app=row.app)
+    return office.page("grant", title, "/grants", row=row, use=use, audit_name=audit_name, scopes=scopes)
+
+
+def render_revoke(office: Office, row: GrantView) -> Page:
+    return office.page("revoke", plain_phrase(office.text.revoke_title, app=row.app), "/grants", row=row)
+
+
+def render_waiting(office: Office, waiting: Sequence[AuthSession]) -> Page:
+    return office.page("waiting", office.text.waiting, "/waiting", waiting=waiting)
+
+
+def render_queues(office: Office, queues: Sequence[QueueDepth], dead: Sequence[DeadLetter]) -> Page:
+    def drop(letter: DeadLetter) -> str:
+        return office.url(_asking("/queues/drop", queue=letter.queue, event=letter.id))
+
+    return office.page("queues", office.text.queues, "/queues", queues=queues, dead=dead, drop=drop)
+
+
+def render_drop(office: Office, letter: DeadLetter) -> Page:
+    return office.page("drop", office.text.drop_title, "/queues", letter=letter)
+
+
+def render_circuits(office: Office, circuits: Sequence[Seen]) -> Page:
+    text = office.text
+    names = {"renewals": text.what_refreshes, "revocations": text.what_revocations, "device codes": text.what_devices}
+    return office.page("circuits", text.circuits, "/circuits", circuits=circuits, names=names)
+
+
+def render_audit(
+    office: Office,
+    lines: Sequence[AuditLine],
+    known: Mapping[str, GrantView],
+    entries: AuditEntries,
+    *,
+    apps: Sequence[str],
+) -> Page:
+    """`known` are the grants of the lines, by their names in the log."""
+    return office.page(
+        "audit",
+        office.text.audit,
+        "/audit",
+        lines=[(line, from_iso(line.at), _details(line), known.get(line.grant or "")) for line in lines],
+        entries=entries,
+        field_of=field_of,
+        stamp=stamp_element,
+        apps=apps,
+        types=[*AuditEntry.names(), *RoomEntry.names()],
+    )
+
+
+def render_room(office: Office, room: PagesOfRoom, view: RoomView) -> Page:
+    """Render a page of an add-on room. Its template has `view`, `words`, and `here` for addresses of its own pages."""
+
+    def here(path: str = "", **query: str) -> str:
+        return office.url(_asking(room.home + quote(path, safe="/@:", errors="replace"), **query))
+
+    return office.page(
+        f"room/{view.template}",
+        shown(view.title, 200),
+        room.home,
+        view=view.values,
+        words=room.words[office.locale],
+        here=here,
+        stamp=stamp_element,
+        folder=room.folder,
+    )
+
+
+def _asking(place: str, **words: str) -> str:
+    """Return a path below HOME with a query."""
+    query = urlencode({name: word for name, word in words.items() if word}, errors="replace")
+    return f"{HOME}{place}?{query}" if query else HOME + place
+
+
+def _details(line: AuditLine) -> list[tuple[str, str]]:
+    """Return the names and values of an entry, without the empty ones."""
+    return [(name, str(value)) for name, value in line.fields.items() if value not in (None, False, "")]

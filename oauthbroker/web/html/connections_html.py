@@ -1,0 +1,108 @@
+"""The pages of `/connections` as HTML: connections, waiting requests, and the questions before something ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from markupsafe import Markup
+
+from oauthbroker.core.errors import Locale
+from oauthbroker.grants.connections import GrantConnection, Service
+from oauthbroker.web.html.readable_times import time_element
+from oauthbroker.web.html.rendering import Page, page
+from oauthbroker.web.html.scope_sentences import brand_of, scope_line
+from oauthbroker.web.html.shown_names import phrase, plain_phrase
+from oauthbroker.web.words import CONNECTIONS, Words
+
+SCOPES_SHOWN = 100
+Ending = Literal["unopened", "closed", "left"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desk:
+    """The common words of all pages of a visit: the language, the time, where its forms go and their hidden fields."""
+
+    locale: Locale
+    now: datetime
+    url: Callable[[str], str]
+    token: Callable[[str], str] = field(repr=False)
+
+    @property
+    def text(self) -> Words:
+        return CONNECTIONS[self.locale]
+
+    def page(self, template: str, title: str, *, status: int = 200, **more: Any) -> Page:
+        text = CONNECTIONS[self.locale]
+        words: dict[str, Any] = {
+            "kind": "desk",
+            "done": "",
+            "skip": text.skip,
+            "text": self.text,
+            "url": self.url,
+            "token": self.token,
+            "time": lambda moment: time_element(moment, self.now, text),
+            "title": title,
+        }
+        return page(f"{template}.html", self.locale, status=status, referrer_policy="same-origin", **words | more)
+
+
+def render_invitation(desk: Desk) -> Page:
+    """Render the page behind the one-time link: a button and no person's data. Shows, and changes nothing."""
+    return desk.page("connections_open", desk.text.open_title, kind="open")
+
+
+def render_connections(desk: Desk, services: Sequence[Service], *, done: str = "") -> Page:
+    """Render the connections and requests of the subjects of one visit, app by app. `done`: a word of ours in the
+    address for a finished action; any other word is ignored."""
+    cards = [(each, _card(desk, each.connection) if each.connection else None) for each in services]
+    said = desk.text.done_disconnected if done == "disconnected" else ""
+    return desk.page("connections", desk.text.title, done=said, services=cards, brand_of=brand_of)
+
+
+def render_disconnect(desk: Desk, connection: GrantConnection) -> Page:
+    """Render the question before a connection ends."""
+    title = plain_phrase(desk.text.disconnect_title, app=connection.app.display_name)
+    return desk.page("connections_disconnect", title, card=_card(desk, connection), it=connection)
+
+
+def render_ending(ending: Ending, locale: Locale) -> Page:
+    """Render the page of a browser that no visit is open for."""
+    text = CONNECTIONS[locale]
+    title, lead = {
+        "unopened": (text.unopened_title, text.unopened_lead),
+        "closed": (text.closed_title, text.closed_lead),
+        "left": (text.left_title, text.left_lead),
+    }[ending]
+    return render_end("connected" if ending == "left" else "expired", title, lead, locale)
+
+
+def render_end(kind: str, title: str, lead: str, locale: Locale) -> Page:
+    """Render the page at the end of a visit, or in its place."""
+    status = 200 if kind == "connected" else 401
+    words: dict[str, Any] = {"kind": kind, "title": title, "heading": title, "lead": lead, "reference": ""}
+    return page("outcome.html", locale, status=status, **words)
+
+
+def _card(desk: Desk, it: GrantConnection) -> dict[str, Any]:
+    """Return the words of one connection's card."""
+    return {
+        "it": it,
+        "state": _state(desk, it),
+        "scopes": [scope_line(it.app.provider, scope, desk.locale) for scope in it.grant.scopes[:SCOPES_SHOWN]],
+        "more": max(0, len(it.grant.scopes) - SCOPES_SHOWN),
+        "path": f"/connections/{it.grant.id}",
+    }
+
+
+def _state(desk: Desk, it: GrantConnection) -> tuple[str, Markup]:
+    """Return (its look, its words)."""
+    text, grant = desk.text, it.grant
+    until = Markup("") if grant.until is None else time_element(grant.until, desk.now, text)
+    if grant.health == "again":
+        return "bad", phrase(text.state_again)
+    if grant.health == "ending":
+        return "warn", phrase(text.state_ending, when=until)
+    return "good", phrase(text.state_alive) if grant.until is None else phrase(text.state_until, when=until)

@@ -1,0 +1,229 @@
+"""The pages between link and grant: connect, leaving, confirmation of the browser by the runtime or a login, and how it
+ended. Server-rendered, no script."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Literal
+
+import segno
+from markupsafe import Markup
+
+from oauthbroker.authorization.pages_service import AuthorizationEnd, Invitation, Step
+from oauthbroker.core.clock import printed
+from oauthbroker.core.errors import BrokerError, Code, Locale
+from oauthbroker.model.token_results import DevicePrompt
+from oauthbroker.records.parked_code import grouped
+from oauthbroker.web.html.rendering import Page, page
+from oauthbroker.web.html.scope_sentences import provider_title, scope_line
+from oauthbroker.web.html.shown_names import (
+    HOST_LIMIT,
+    Titles,
+    breakable,
+    checked_url,
+    host_of,
+    isolated,
+    phrase,
+    plain_phrase,
+    titled,
+)
+from oauthbroker.web.words import PAGES, Words
+
+Outcome = Literal["connected", "denied", "unfinished", "failed", "expired", "missing"]
+DECISION_FIELD = "decision"
+CONTINUE, CANCEL = "continue", "cancel"
+_SCOPES_SHOWN = 100
+_STATUS: dict[Outcome, int] = {
+    "connected": 200, "denied": 200, "unfinished": 403, "failed": 500, "expired": 400, "missing": 404,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectView:
+    """A request for consent as its page shows it `now`. `csrf_token` goes into the form and nowhere else."""
+
+    asked: Invitation
+    now: datetime
+    csrf_token: str = field(default="", repr=False)
+
+    @property
+    def app_name(self) -> str:
+        return self.asked.app.display_name
+
+    @property
+    def provider_host(self) -> str:
+        return host_of(self.asked.authorization_endpoint)
+
+    @property
+    def login_host(self) -> str:
+        """Return the host of the broker's own login, if that comes first."""
+        return host_of(self.asked.login_endpoint) if self.asked.login_endpoint else ""
+
+
+def render_connect(view: ConnectView, locale: Locale) -> Page:
+    """Render the agent, the app, the subject, and the host where the button leads.
+
+    Referrer-Policy is `same-origin`: with `no-referrer` browsers send `Origin: null` on the form's POST.
+    """
+    title = plain_phrase(PAGES[locale].connect_title, app=view.app_name)
+    words = _request_words(view, locale)
+    return page("connect.html", locale, referrer_policy="same-origin", kind="connect", title=title, **words)
+
+
+def render_device(view: ConnectView, prompt: DevicePrompt, locale: Locale) -> Page:
+    """Render the request for consent of the device code flow (RFC 8628 section 3.3): the code, and the address and QR
+    code of where it is typed. A link on it looks again: the page needs no script and must not change under its reader.
+    Raises `appMisconfigured` for an address that no browser should be given."""
+    url = prompt.verification_uri_complete or prompt.verification_uri
+    return page(
+        "device.html",
+        locale,
+        referrer_policy="same-origin",
+        kind="device",
+        title=plain_phrase(PAGES[locale].device_title, app=view.app_name),
+        user_code=prompt.user_code,
+        address=breakable(checked_url(prompt.verification_uri)),
+        url=checked_url(url),
+        is_complete=url is prompt.verification_uri_complete,
+        qr=qr_svg(url),
+        host=isolated(view.provider_host, HOST_LIMIT),
+        **_request_words(view, locale),
+    )
+
+
+@lru_cache(maxsize=64)
+def qr_svg(address: str) -> Markup:
+    """Return an address as a QR code: SVG of one path, without a style that our Content-Security-Policy forbids.
+
+    Remembered, because drawing it takes 40 times as long as the rest of its page, which a person reloads while waiting.
+    """
+    return Markup(segno.make_qr(address, error="m").svg_inline(omitsize=True, border=4, svgclass=None, lineclass=None))  # noqa: S704
+
+
+def _request_words(view: ConnectView, locale: Locale) -> dict[str, Any]:
+    """Return the request for consent: the agent, its scopes, the subject, the expiry."""
+    text, asked = PAGES[locale], view.asked
+    provider, scopes = asked.app.provider, asked.scopes
+    return {
+        "view": view,
+        "asked": asked,
+        "agent": asked.agent_title or asked.agent_name,
+        "provider": provider_title(provider, view.provider_host),
+        "sharing": text.subject_shared if asked.app.subject_mode == "global" else text.subject_personal,
+        "expiry": Markup('<time datetime="{}">{}</time>').format(printed(asked.expires_at), _expiry(view, text)),
+        "scopes": [scope_line(provider, scope, locale) for scope in scopes[:_SCOPES_SHOWN]],
+        "more_scopes": max(0, len(scopes) - _SCOPES_SHOWN),
+    }
+
+
+def _expiry(view: ConnectView, text: Words) -> str:
+    until = view.asked.expires_at
+    minutes = max(0, math.ceil((until - view.now).total_seconds() / 60))
+    return text.expiry.format(minutes=minutes, time=f"{until.astimezone(UTC):%H:%M}")
+
+
+def render_leaving(url: str, provider: str, host: str, locale: Locale) -> Page:
+    """Render the step to a provider's host."""
+    text = PAGES[locale]
+    return render_onward(
+        url, titled(text.leaving_title, provider=provider_title(provider, host)), text.leaving_lead, host, locale
+    )
+
+
+def render_onward(url: str, titles: Titles, lead: str, host: str, locale: Locale) -> Page:
+    """Render a step to another host: a refresh and a link, because a redirect out of a form dies on CSP `form-action`.
+    Raises `appMisconfigured` for a URL that no browser should be given."""
+    words: dict[str, Any] = {"lead": phrase(lead, host=isolated(host, HOST_LIMIT)), "url": checked_url(url)}
+    return page("leaving.html", locale, kind="leaving", **titles, **words)
+
+
+def render_next(step: Step, locale: Locale, now: datetime) -> Page:
+    """Render the one step that is left. Raises `appMisconfigured` for an address that no browser should be given."""
+    text, app = PAGES[locale], step.app.display_name
+    if step.code is not None:
+        return page(
+            "confirmation_code.html",
+            locale,
+            kind="device",
+            title=plain_phrase(text.code_title, app=app),
+            app_name=app,
+            code=grouped(step.code.reveal()),
+            seconds=str(max(0, math.ceil((step.until - now).total_seconds()))),
+        )
+    if step.url is None:
+        titles, lead = titled(text.finishing_title, app=app), text.finishing_lead
+        return page("message.html", locale, kind="leaving", **titles, lead=lead, hint="", may_change=True)
+    url = step.url.reveal()
+    if step.kind == "brokerLogin":
+        return render_leaving(url, step.app.provider, host_of(url), locale)
+    return render_onward(url, titled(text.runtime_title, app=app), text.runtime_lead, host_of(url), locale)
+
+
+def render_private(locale: Locale) -> Page:
+    """Says that the link is elsewhere, and neither for whom nor for which app."""
+    text = PAGES[locale]
+    words: dict[str, Any] = {"lead": text.private_lead, "hint": text.private_hint, "may_change": False}
+    return page("message.html", locale, kind="missing", **titled(text.private_title), **words)
+
+
+def render_wrong_account(login_endpoint: str, locale: Locale) -> Page:
+    """Render the refusal of another account. Says at which login, and names neither account."""
+    text, host = PAGES[locale], isolated(host_of(login_endpoint), HOST_LIMIT)
+    lead, hint = phrase(text.login_wrong_lead, host=host), phrase(text.login_wrong_hint, host=host)
+    words: dict[str, Any] = {"status": BrokerError(Code.SUBJECT_MISMATCH).status, "may_change": False}
+    return page("message.html", locale, kind="failed", **titled(text.login_wrong_title), lead=lead, hint=hint, **words)
+
+
+def render_done(ending: AuthorizationEnd, connections_url: str, locale: Locale) -> Page:
+    """Render the connected account, its permissions, and the page where it can be disconnected."""
+    app, scopes = ending.app, ending.scopes or ()
+    return page(
+        "done.html",
+        locale,
+        kind="connected",
+        title=plain_phrase(PAGES[locale].connected_title, app=app.display_name),
+        app_name=app.display_name,
+        account=ending.account,
+        connections_url=connections_url,
+        scopes=[scope_line(app.provider, scope, locale) for scope in scopes[:_SCOPES_SHOWN]],
+        more_scopes=max(0, len(scopes) - _SCOPES_SHOWN),
+        is_known=ending.scopes is not None,
+    )
+
+
+def render_outcome(
+    outcome: Outcome,
+    code: Code | None = None,
+    app_name: str | None = None,
+    locale: Locale = "en",
+    *,
+    status: int | None = None,
+    reference: str = "",
+) -> Page:
+    """Render the outcome. With a code, its sentence and status; without, the same fixed words for every cause.
+
+    `reference` is the request id, shown on `failed` pages to quote when asking for help. `status` overrides.
+    """
+    titles, lead = _ending(outcome, app_name, locale)
+    lead = BrokerError(code).message(locale) if code else lead
+    status = status or (BrokerError(code).status if code else _STATUS[outcome])
+    return page("outcome.html", locale, status=status, kind=outcome, **titles, lead=lead, reference=reference)
+
+
+def _ending(outcome: Outcome, app_name: str | None, locale: Locale) -> tuple[Titles, str]:
+    text = PAGES[locale]
+    if outcome == "connected" and app_name:
+        return titled(text.connected_title, app=app_name), text.connected_lead
+    sentences: dict[Outcome, tuple[str, str]] = {
+        "connected": (text.connected_title_plain, text.connected_lead),
+        "denied": (text.denied_title, text.denied_lead),
+        "unfinished": (text.unfinished_title, text.unfinished_lead),
+        "failed": (text.failed_title, text.failed_lead),
+        "expired": (text.expired_title, text.expired_lead),
+        "missing": (text.missing_title, text.missing_lead),
+    }
+    title, lead = sentences[outcome]
+    return titled(title), lead
