@@ -26,7 +26,8 @@ BESIDE = {  # files that join two rooms by public names, and a contract for the 
 }
 # What the edges reach only through the services that stand on it.
 HIDDEN = {"protocol", "repository", "refresh"}
-MAY_REACH_HIDDEN = {"refresh", "revocation", "authorization", "events", "tokens", "access", "operations", "wiring"}
+MAY_REACH_HIDDEN = {"refresh", "revocation", "authorization", "events", "tokens", "access", "wiring"}
+MAY_REACH_HIDDEN |= {"grants", "plugin_services", "diagnostics", "admin"}
 MAY_REACH_HIDDEN |= {*HIDDEN, "key_services"}  # Vault is asked over our own transport
 MAY_STORE = {"repository", "wiring", "cli", "store", "key_services"}  # cli: init and keys make and unlock a store
 STORE_KNOWS = {"core", "store"}
@@ -109,7 +110,7 @@ def wrong(module: str, target: str) -> str | None:
         return "only the repository and the wiring know the store"
     if here == "store" and there not in STORE_KNOWS:
         return "the store knows core and itself"
-    if there in HIDDEN and here not in MAY_REACH_HIDDEN and ORDER.index(here) > ORDER.index("operations"):
+    if there in HIDDEN and here not in MAY_REACH_HIDDEN and ORDER.index(here) > ORDER.index("services"):
         return "edges go through the services"
     if {module, target} <= FLOWS:
         return "flows do not know each other; what two share is finish, and exchange on it"

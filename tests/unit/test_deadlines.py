@@ -275,10 +275,10 @@ BY_ANOTHER_TEST = {
     "test_a_server_that_refuses_new_clients_too_keeps_the_old_one_and_is_asked_for_another_once_a_day",
     "records.registered_client.RegisteredClient.looked_at": "story/test_mcp_apps.py::"
     "test_the_server_is_asked_again_after_a_day_and_after_the_clock_was_set_back",
-    "records.use.GrantUse.at": "unit/operations/test_people.py::test_a_use_after_the_clock_was_set_back_is_the_last_one",
+    "records.use.GrantUse.at": "unit/access/test_people.py::test_a_use_after_the_clock_was_set_back_is_the_last_one",
     "records.browser_session.BrowserSession.proved_at": "story/test_operator_login.py::"
     "test_after_the_clock_was_set_back_a_sign_in_counts_no_longer",
-    "operations.operator_login.SignedIn.proved_at": "story/test_operator_login.py::"
+    "admin.operator_login.SignedIn.proved_at": "story/test_operator_login.py::"
     "test_after_the_clock_was_set_back_a_sign_in_counts_no_longer",
     "refresh.clients._Latest.times": "unit/refresh/test_verdict.py::"
     "test_a_success_that_was_noted_before_the_clock_was_set_back_proves_nothing",
@@ -299,19 +299,19 @@ SHOWN = {
     "audit.memory.AuditList.lines", "audit.lines.Which.since", "audit.lines.Which.until", "audit.lines.Sought.since",
     "audit.lines.Sought.until", "records.grant_view.GrantView.expires_at", "records.grant_view.GrantView.refused_at",
     "records.grant_view.GrantView.created_at", "records.grant_view.GrantView.updated_at",
-    "records.grant_view.GrantView.used_at", "operations.checkup.forecast.Outlook.when",
+    "records.grant_view.GrantView.used_at", "diagnostics.forecast.Outlook.when",
     "client.runtime_requests.Leased.lease_expires_at", "authorization.pages_service.Invitation.expires_at",
-    "authorization.pages_service.Step.until", "operations.connections.WaitingRequest.expires_at",
-    "operations.dead_letters.DeadLetter.made",
-    "operations.overview.AuditEntries.since", "operations.overview.AuditEntries.until", "operations.overview.AppState.failure",
+    "authorization.pages_service.Step.until", "grants.connections.WaitingRequest.expires_at",
+    "events.dead_letters.DeadLetter.made",
+    "admin.overview.AuditEntries.since", "admin.overview.AuditEntries.until", "admin.overview.AppState.failure",
     "tokens.grant_uses.Uses._noted",
-    "records.grant_view.GrantView.until", "records.grant_summary.GrantSummary.created_at", "operations.import_lines.Incoming.expires_at",
-    "operations.import_lines.Incoming.granted_at", "protocol.messages.ProviderResponse.date",
+    "records.grant_view.GrantView.until", "records.grant_summary.GrantSummary.created_at", "grants.import_lines.Incoming.expires_at",
+    "grants.import_lines.Incoming.granted_at", "protocol.messages.ProviderResponse.date",
     "events.port.EventLease.until", "events.port.Depth.oldest", "events.port.QueueDepth.oldest", "records.event.AgentEvent.created_at",
     "records.grant.Grant.created_at", "records.use.GrantUse.first_at", "model.token_results.Ready.expires_at",
     "model.token_results.AuthorizationRequired.expires_at", "model.turn_token.BegunTurn.expires_at",
-    "web.api.streaming.EventStream._open", "web.connections_html.Desk.now",
- "web.consent_html.ConnectView.now",
+    "web.api.streaming.EventStream._open", "web.html.connections_html.Desk.now",
+ "web.html.consent_html.ConnectView.now",
 }  # fmt: skip
 
 
