@@ -19,7 +19,7 @@
 #   make proof   long tables and laws, kills, storm, interleavings and soak, one after another, and one page of figures
 #                (ARGS="--scale 0.1 --minutes 30")
 #   make prose   lower the count of hard words that are left (ARGS=docs lists them)
-#   make rooms   draw the rooms anew in docs/README.md
+#   make architecture   draw the folders anew in docs/README.md
 #   make providers   rewrite docs/providers.md from the presets
 #   make wheel   build the Python package into dist/
 #   make dist    build the packages twice, install and try each, list what is in them   make audit   known vulnerabilities
@@ -56,7 +56,7 @@ POSTGRES_STORIES := $(addprefix tests/story/,test_main_story.py test_resume.py t
 # compiled, also where the environment asks for no byte code.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-postgres test-fast test-slow test-e2e node conformance check fix bench peers frameworks performance soak kills storm hosts cases prose rooms providers wheel pins
+.PHONY: help demo test test-postgres test-fast test-slow test-e2e node conformance check fix bench peers frameworks performance soak kills storm hosts cases prose folders providers wheel pins
 .PHONY: $(FRAMEWORKS:%=.venv-%) dist audit image kept-store release clean
 .DEFAULT_GOAL := help
 
@@ -168,8 +168,8 @@ cases: $(DEV)
 prose: $(DEV)
 	$(BIN)/python -m tests.kit.prose $(or $(ARGS),--lower)
 
-rooms: $(DEV)
-	$(BIN)/python -m tests.kit.rooms
+architecture: $(DEV)
+	$(BIN)/python -m tests.kit.architecture
 
 providers: $(DEV)
 	$(BIN)/python -m tests.unit.providers.test_page

@@ -78,7 +78,7 @@ BUNDLE = """\
 apiVersion: agents.example.io/v1alpha1
 kind: Broker
 metadata: {name: broker}
-spec: {publicBaseUrl: "https://broker.example", rooms: [tools]}
+spec: {publicBaseUrl: "https://broker.example", plugins: [tools]}
 ---
 apiVersion: agents.example.io/v1alpha1
 kind: Swarm
@@ -203,7 +203,7 @@ class Agents:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._instances = Instances(broker.room_state("tools"))
+        self._instances = Instances(broker.plugin_state("tools"))
 
     async def queued(self) -> None:
         """Take an event as any runtime does, and do nothing with it."""

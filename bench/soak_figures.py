@@ -17,7 +17,7 @@ LASTING = (
     "queues",
     "apikeys",
     "secrets",
-    "rooms",
+    "plugins",
 )  # as many as pairs, agents, keys, secrets and values
 PASSING = tuple(kind for kind in KINDS if kind not in LASTING)
 

@@ -8,7 +8,7 @@ from oauthbroker.core.lazy import lazily
 from oauthbroker.core.version import VERSION
 
 if TYPE_CHECKING:
-    from oauthbroker.audit.plugin_entry import RoomEntry
+    from oauthbroker.audit.plugin_entry import PluginAuditEntry
     from oauthbroker.broker import Broker
     from oauthbroker.config.check import check_config
     from oauthbroker.config.plugin_files import read_resources
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from oauthbroker.core.strict_json import decode_json
     from oauthbroker.injection.bounded_answers import Allowance, AnswerTooLarge, bounded_answer
     from oauthbroker.injection.errors import AuthorizationNeeded, InjectionError, RequestRefused, told_to_model
-    from oauthbroker.model.plugin_resources import RoomResource, RoomResources
+    from oauthbroker.model.plugin_resources import PluginResource, PluginResources
     from oauthbroker.model.token_results import AuthorizationRequired, Failed, Ready, TokenResult
     from oauthbroker.model.turn import Turn, TurnAuth
     from oauthbroker.plugin_services.pinned_texts import ChangedText, PinnedTexts
-    from oauthbroker.plugin_services.plugin_state import RoomState
+    from oauthbroker.plugin_services.plugin_state import PluginState
     from oauthbroker.plugin_services.public_web import PublicWeb, WebAnswer
     from oauthbroker.plugins.declaration import (
+        Plugin,
+        PluginCommand,
         ResourceKind,
-        Room,
-        RoomCommand,
-        RoomTraces,
+        SubjectRecords,
         WrittenResource,
         WrittenResources,
     )
-    from oauthbroker.plugins.plugin_pages import RoomPage, RoomPages, RoomView, RoomVisit
-    from oauthbroker.plugins.running_plugin import Background, OpenRoom, RoomCall, RoomFinding, RoomRoute
+    from oauthbroker.plugins.plugin_pages import PluginPage, PluginPageRequest, PluginPages, PluginView
+    from oauthbroker.plugins.running_plugin import Background, PluginCall, PluginFinding, PluginRoute, RunningPlugin
     from oauthbroker.web.api.fields import RequestModel
     from oauthbroker.web.bounded_requests import BoundedRequests
     from oauthbroker.wiring import open_broker
@@ -62,31 +62,31 @@ __all__ = [
     "JsonLimits",
     "McpServerFacts",
     "NotPlainJson",
-    "OpenRoom",
     "PinnedTexts",
+    "Plugin",
+    "PluginAuditEntry",
+    "PluginCall",
+    "PluginCommand",
+    "PluginFinding",
+    "PluginPage",
+    "PluginPageRequest",
+    "PluginPages",
+    "PluginResource",
+    "PluginResources",
+    "PluginRoute",
+    "PluginState",
+    "PluginView",
     "PublicWeb",
     "Ready",
     "Ref",
     "RequestModel",
     "RequestRefused",
     "ResourceKind",
-    "Room",
-    "RoomCall",
-    "RoomCommand",
-    "RoomEntry",
-    "RoomFinding",
-    "RoomPage",
-    "RoomPages",
-    "RoomResource",
-    "RoomResources",
-    "RoomRoute",
-    "RoomState",
-    "RoomTraces",
-    "RoomView",
-    "RoomVisit",
+    "RunningPlugin",
     "Secret",
     "SecretSource",
     "Strict",
+    "SubjectRecords",
     "SystemClock",
     "TokenResult",
     "Tolerant",
@@ -115,7 +115,7 @@ __version__ = VERSION
 __getattr__ = lazily(
     __name__,
     {
-        "audit.plugin_entry": {"RoomEntry"},
+        "audit.plugin_entry": {"PluginAuditEntry"},
         "broker": {"Broker"},
         "config.check": {"check_config"},
         "config.written.client_spec": {"SecretSource"},
@@ -131,22 +131,22 @@ __getattr__ = lazily(
         "core.strict_json": {"decode_json"},
         "injection.bounded_answers": {"Allowance", "AnswerTooLarge", "bounded_answer"},
         "injection.errors": {"AuthorizationNeeded", "InjectionError", "RequestRefused", "told_to_model"},
-        "model.plugin_resources": {"RoomResource", "RoomResources"},
+        "model.plugin_resources": {"PluginResource", "PluginResources"},
         "model.token_results": {"AuthorizationRequired", "Failed", "Ready", "TokenResult"},
         "model.turn": {"Turn", "TurnAuth"},
         "plugin_services.pinned_texts": {"ChangedText", "PinnedTexts"},
         "plugin_services.public_web": {"PublicWeb", "WebAnswer"},
-        "plugin_services.plugin_state": {"RoomState"},
+        "plugin_services.plugin_state": {"PluginState"},
         "plugins.declaration": {
             "ResourceKind",
-            "Room",
-            "RoomCommand",
-            "RoomTraces",
+            "Plugin",
+            "PluginCommand",
+            "SubjectRecords",
             "WrittenResource",
             "WrittenResources",
         },
-        "plugins.running_plugin": {"Background", "OpenRoom", "RoomCall", "RoomFinding", "RoomRoute"},
-        "plugins.plugin_pages": {"RoomPage", "RoomPages", "RoomView", "RoomVisit"},
+        "plugins.running_plugin": {"Background", "RunningPlugin", "PluginCall", "PluginFinding", "PluginRoute"},
+        "plugins.plugin_pages": {"PluginPage", "PluginPages", "PluginView", "PluginPageRequest"},
         "web.bounded_requests": {"BoundedRequests"},
         "web.api.fields": {"RequestModel"},
         "wiring": {"open_broker"},

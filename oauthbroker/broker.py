@@ -12,7 +12,7 @@ from oauthbroker.access.turn_token_cache import Guest
 from oauthbroker.access.turns import Turns
 from oauthbroker.audit import StaticTokenIssued
 from oauthbroker.audit.lines import AuditTrail
-from oauthbroker.audit.plugin_entry import RoomEntry, RoomTypes
+from oauthbroker.audit.plugin_entry import PluginAuditEntry, PluginAuditTypes
 from oauthbroker.authorization.pending_blocks import Links
 from oauthbroker.config.reload import Reload
 from oauthbroker.core.errors import BrokerError, Code
@@ -31,7 +31,7 @@ from oauthbroker.model.token_results import SessionOutcome
 from oauthbroker.model.turn import TurnLike
 from oauthbroker.observability.metrics import Metrics
 from oauthbroker.observability.transcript_scrubber import Scrubber
-from oauthbroker.plugin_services.plugin_state import RoomState
+from oauthbroker.plugin_services.plugin_state import PluginState
 from oauthbroker.services import Services
 from oauthbroker.tokens.context import OAuthContext
 
@@ -84,8 +84,8 @@ class Broker:
         health_check: HealthCheck,
         reload: Reload,
         web: WebApps,
-        room_types: RoomTypes,
-        room_state: Callable[[str], RoomState],
+        plugin_types: PluginAuditTypes,
+        plugin_state: Callable[[str], PluginState],
     ) -> None:
         self.events = services.events
         self.grants = services.grants
@@ -104,8 +104,8 @@ class Broker:
         self._services = services
         self._health_check = health_check
         self._reload = reload
-        self._room_types = room_types
-        self._room_state = room_state
+        self._plugin_types = plugin_types
+        self._plugin_state = plugin_state
 
     @property
     def web(self) -> ASGIApp:
@@ -188,7 +188,7 @@ class Broker:
     async def erase(self, subject: str, *, patience: float = 0) -> Erased:
         """Revoke a subject's grants and remove all its records, once every provider knows; the audit log stays.
 
-        `done` is False while a provider has still to be told, a browser is connecting, or work of an add-on room for
+        `done` is False while a provider has still to be told, a browser is connecting, or work of a plug-in for
         the subject goes on: call again later. A busy provider is waited for up to `patience` seconds. `erasure.look`
         finds the records and changes nothing.
         """
@@ -202,18 +202,18 @@ class Broker:
         """
         return await self._reload(config)
 
-    def audit(self, entry: RoomEntry) -> None:
-        """Write an entry of an add-on room to the audit log. Raises `storeUnavailable`: then the action must not
-        happen. Raises `requestInvalid` for a type that no room in use declared, and for a member of another type."""
-        self._room_types.check(entry)
+    def audit(self, entry: PluginAuditEntry) -> None:
+        """Write an entry of a plug-in to the audit log. Raises `storeUnavailable`: then the action must not
+        happen. Raises `requestInvalid` for a type that no plug-in in use declared, and for a member of another type."""
+        self._plugin_types.check(entry)
         self._services.audit.write(entry, self._services.clock.now())
 
-    def room_state(self, room: str) -> RoomState:
-        """Return the durable values of an add-on room. Raises `requestInvalid` for a room that the configuration does
+    def plugin_state(self, plugin: str) -> PluginState:
+        """Return the durable values of a plug-in. Raises `requestInvalid` for a plug-in that the configuration does
         not name."""
-        if room not in self.bundle.settings.rooms:
-            raise BrokerError(Code.REQUEST_INVALID, note="a room that the configuration does not name")
-        return self._room_state(room)
+        if plugin not in self.bundle.settings.plugins:
+            raise BrokerError(Code.REQUEST_INVALID, note="a plug-in that the configuration does not name")
+        return self._plugin_state(plugin)
 
     def health(self) -> Health:
         """Return whether an operator is needed: `ok`, or `red` with the codes of the failures."""

@@ -1,4 +1,4 @@
-"""`ctx.oauth` as tools and add-on rooms take it: embedded or over HTTP, with and without `await`.
+"""`ctx.oauth` as tools and plug-ins take it: embedded or over HTTP, with and without `await`.
 
 `broker.oauth(...)` and `oauthbroker.client.OAuth` are an `OAuthCapability`; `.sync` of the first and
 `oauthbroker.client.SyncOAuth` are a `SyncOAuthCapability`. A failure is a result too, a `Failed`.

@@ -46,7 +46,7 @@ def test_no_module_imports_a_test_module():
 @pytest.mark.parametrize(
     "source",
     [
-        "from tests.test_layout import rooms",
+        "from tests.test_layout import folders",
         "from tests import test_layout",
         "import tests.test_layout as other",
         "def late():\n    from tests.test_layout import *",
@@ -55,7 +55,7 @@ def test_no_module_imports_a_test_module():
 )
 def test_every_form_of_such_an_import_is_found(source):
     assert ["tests.test_layout"] == [
-        name.removesuffix(".rooms").removesuffix(".*") for name in imports_of_tests(source)
+        name.removesuffix(".folders").removesuffix(".*") for name in imports_of_tests(source)
     ]
 
 
@@ -63,10 +63,10 @@ def test_an_import_from_a_kit_is_no_such_import():
     assert [] == imports_of_tests("from tests.kit.cli import test_of_a_kit\nfrom oauthbroker.testing import TestClock")
 
 
-def rooms(folder: Path) -> set[str]:
+def folders(folder: Path) -> set[str]:
     """Return the folders below this one that hold Python, as paths."""
     return {path.parent.relative_to(folder).as_posix() for path in folder.rglob("*.py")} - {"."}
 
 
-def test_each_folder_of_unit_tests_is_a_room_of_the_package():
-    assert set() == rooms(TESTS / "unit") - rooms(ROOT / "oauthbroker")
+def test_each_folder_of_unit_tests_is_a_folder_of_the_package():
+    assert set() == folders(TESTS / "unit") - folders(ROOT / "oauthbroker")

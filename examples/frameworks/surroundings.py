@@ -17,7 +17,7 @@ spec:
   publicBaseUrl: {base_url}
   store: {{root: ../data}}
   keys: {{file: ../keys/broker.kek}}
-  rooms: [integrations]
+  plugins: [integrations]
   limits: {{queueLeaseSeconds: {lease_seconds}}}
   weaken: [plainHttpProvider]  # the provider of the example has no https; loopback only
 """

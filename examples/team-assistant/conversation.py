@@ -29,7 +29,7 @@ class Conversation:
     questions: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._instances = Instances(self.broker.room_state("tools"))
+        self._instances = Instances(self.broker.plugin_state("tools"))
         auth = TurnAuth(actor={"type": "user", "id": self.user}, subjects={"user": self.user})
         self._turn = Turn(
             agent_name=AGENT, instance_key="chat-1", swarm_ref=SWARM, origin={"connector": "chat"}, auth=auth

@@ -21,7 +21,7 @@ class LineType:
 
     @classmethod
     def types(cls) -> list[type[Any]]:
-        """Return the types of this kind that stand beside it. Those of rooms are elsewhere."""
+        """Return the types of this kind that stand beside it. Those of plug-ins are elsewhere."""
         return [each for each in cls.__subclasses__() if each.__module__ == cls.__module__]
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Audit entries of add-on rooms. Their types are `<room>.<Type>` in the log, so none is taken for one of ours."""
+"""Audit entries of plug-ins. Their types are `<plugin>.<Type>` in the log, so none is taken for one of ours."""
 
 from __future__ import annotations
 
@@ -16,67 +16,69 @@ _TAKEN = frozenset({"seq", "at", "type", "mac", "genuine", "slot"})
 _WRITTEN = re.compile(r"[a-z][a-z0-9_-]*\.[A-Za-z][A-Za-z0-9_]*")
 
 
-class RoomEntry(AuditEntry):
-    """The base of a room's entries, public on `oauthbroker`: `class ToolCalled(RoomEntry, room="tools")`, with members
-    of type str, int, bool or None, passed by name.
+class PluginAuditEntry(AuditEntry):
+    """The base of a plug-in's entries, public on `oauthbroker`: `class ToolCalled(PluginAuditEntry, plugin="tools")`,
+    with members of type str, int, bool or None, passed by name.
 
     A member `grant` or `instance` is written as a pseudonym. Members hold no subject, no account and no secret.
     """
 
-    room: ClassVar[str] = ""
+    plugin: ClassVar[str] = ""
 
-    def __init_subclass__(cls, *, room: str) -> None:
-        cls.room = room
+    def __init_subclass__(cls, *, plugin: str) -> None:
+        cls.plugin = plugin
         super().__init_subclass__()
 
     @classmethod
     def type_name(cls) -> str:
-        return f"{cls.room}.{cls.__name__}"
+        return f"{cls.plugin}.{cls.__name__}"
 
     @classmethod
     def types(cls) -> list[type[Any]]:
-        """Return the types of the rooms that this process has imported."""
+        """Return the types of the plug-ins that this process has imported."""
         return cls.__subclasses__()
 
 
-def is_of_room(type_name: str) -> bool:
-    """Tell whether a type in the log is one of a room, which may not be installed any longer."""
+def is_of_plugin(type_name: str) -> bool:
+    """Tell whether a type in the log is one of a plug-in, which may not be installed any longer."""
     return _WRITTEN.fullmatch(type_name) is not None
 
 
 @dataclass(slots=True)
-class RoomTypes:
-    """The entries that the rooms in use may write."""
+class PluginAuditTypes:
+    """The entries that the plug-ins in use may write."""
 
     _members: dict[type, Members] = field(default_factory=dict)
 
-    def take(self, room: str, types: object) -> None:
-        """Add the types of a room. Raises `configInvalid`, with a note that names the flaw."""
+    def take(self, plugin: str, types: object) -> None:
+        """Add the types of a plug-in. Raises `configInvalid`, with a note that names the flaw."""
         for each in types if isinstance(types, tuple | list) else (types,):
-            if not (isinstance(each, type) and issubclass(each, RoomEntry) and each.room == room):
-                raise _refused(room, "audit_types names a tuple of subclasses of RoomEntry with this room's name")
-            self._members[each] = _members_of(room, each)
+            if not (isinstance(each, type) and issubclass(each, PluginAuditEntry) and each.plugin == plugin):
+                raise _refused(
+                    plugin, "audit_types names a tuple of subclasses of PluginAuditEntry with this plug-in's name"
+                )
+            self._members[each] = _members_of(plugin, each)
 
     def check(self, entry: AuditEntry) -> None:
-        """Raise `requestInvalid` for an entry of no room in use, or with a value of another type than declared."""
+        """Raise `requestInvalid` for an entry of no plug-in in use, or with a value of another type than declared."""
         declared = self._members.get(type(entry))
         if declared is None:
-            raise BrokerError(Code.REQUEST_INVALID, note="an audit entry of no room in use")
+            raise BrokerError(Code.REQUEST_INVALID, note="an audit entry of no plug-in in use")
         if any(type(value) not in declared[name] for name, value in vars(entry).items()):
             raise BrokerError(Code.REQUEST_INVALID, note=f"an audit entry {entry.type_name()} with a wrong member")
 
 
-def _members_of(room: str, entry: type[RoomEntry]) -> Members:
+def _members_of(plugin: str, entry: type[PluginAuditEntry]) -> Members:
     try:
         hints = get_type_hints(entry)
-    except Exception:  # noqa: BLE001  (a name that the room's module lacks)
+    except Exception:  # noqa: BLE001  (a name that the plug-in's module lacks)
         hints = {"": object}
-    if not is_of_room(entry.type_name()) or not all(map(str.isascii, hints)):
-        raise _refused(room, f"the audit entry {entry.__name__!a} and its members are named with A-Z, a-z, 0-9 and _")
+    if not is_of_plugin(entry.type_name()) or not all(map(str.isascii, hints)):
+        raise _refused(plugin, f"the audit entry {entry.__name__!a} and its members are named with A-Z, a-z, 0-9 and _")
     members = {name: _options(hint) for name, hint in hints.items() if get_origin(hint) is not ClassVar}
     for name, options in members.items():
         if name in _TAKEN or not options <= _LOGGABLE:
-            raise _refused(room, f"the member {name} of the audit entry {entry.__name__} may not stand in the log")
+            raise _refused(plugin, f"the member {name} of the audit entry {entry.__name__} may not stand in the log")
     return members
 
 
@@ -84,5 +86,5 @@ def _options(hint: Any) -> frozenset[type]:
     return frozenset(get_args(hint) if get_origin(hint) in {Union, UnionType} else {hint})
 
 
-def _refused(room: str, flaw: str) -> BrokerError:
-    return BrokerError(Code.CONFIG_INVALID, note=f"the room {room}: {flaw}")
+def _refused(plugin: str, flaw: str) -> BrokerError:
+    return BrokerError(Code.CONFIG_INVALID, note=f"the plug-in {plugin}: {flaw}")

@@ -117,7 +117,7 @@ class Opening:
             if found is not None:
                 return found
             alive = self._alive(waiting)
-            self._check_room(app, wish, alive)
+            self._check_capacity(app, wish, alive)
             wish = replace(wish, scopes=_with_scopes_of_others(app, wish, alive))
             device = await self.devices.authorize(app, wish.scopes)
             session = await self._open_checked(app, wish, still_needed, device)
@@ -141,7 +141,7 @@ class Opening:
             if found is not None:
                 return found
             alive = self._alive(waiting)
-            self._check_room(app, wish, alive)
+            self._check_capacity(app, wish, alive)
             session = self._new_session(app, wish, device)
             return await to_its_end(asyncio.ensure_future(self._stored(session, wish, alive)))
 
@@ -162,7 +162,7 @@ class Opening:
         now = self.clock.now()
         return [it for it in waiting if not has_passed(it.record.expires_at, it.record.created_at, now)]
 
-    def _check_room(self, app: OAuthApp, wish: Wish, alive: list[Versioned[AuthSession]]) -> None:
+    def _check_capacity(self, app: OAuthApp, wish: Wish, alive: list[Versioned[AuthSession]]) -> None:
         """Limit the open sessions of a pair. Otherwise a tool that varies its scopes could displace the links of
         others."""
         here = sum(held.record.resume.address == wish.resume.address for held in alive)

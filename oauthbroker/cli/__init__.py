@@ -23,7 +23,7 @@ from typer.core import TyperGroup
 
 from oauthbroker.cli.output import json_output
 from oauthbroker.cli.output.error_output import in_json, tell, tell_crash
-from oauthbroker.cli.plugin_commands import RoomCommands, plain_command, room_commands
+from oauthbroker.cli.plugin_commands import PluginCommands, plain_command, plugin_commands
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import CRASHED, STOPPED, Refused, described
 from oauthbroker.core.version import VERSION
@@ -61,31 +61,31 @@ def command_of(name: str) -> Any:
 
 class Commands(TyperGroup):
     """The group of all commands, each with one line of help. A command's module is imported when it is called, and the
-    declarations of add-on rooms when the commands are listed, or another command than ours is called."""
+    declarations of plug-ins when the commands are listed, or another command than ours is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *self._of_rooms.rooms]
+        return [*super().list_commands(ctx), *self._of_plugins.plugins]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  (the name is typer's)
-        """List our commands, and those of each room below its name."""
-        for title, lines in {"Commands": list(COMMANDS.items()), **self._of_rooms.sections()}.items():
+        """List our commands, and those of each plug-in below its name."""
+        for title, lines in {"Commands": list(COMMANDS.items()), **self._of_plugins.sections()}.items():
             with formatter.section(title):
                 formatter.write_dl(lines)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return super().get_command(ctx, cmd_name) or self._of_rooms.line(cmd_name)
+        return super().get_command(ctx, cmd_name) or self._of_plugins.line(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0] if args else ""
-        command = command_of(name) if name in COMMANDS else self._of_rooms.command(name)
+        command = command_of(name) if name in COMMANDS else self._of_plugins.command(name)
         if command is not None:
             self.commands[name] = command
         return super().resolve_command(ctx, args)
 
     @cached_property
-    def _of_rooms(self) -> RoomCommands:
-        """The commands of the installed rooms. Each that is left out is reported on stderr."""
-        found = room_commands(COMMANDS)
+    def _of_plugins(self) -> PluginCommands:
+        """The commands of the installed plug-ins. Each that is left out is reported on stderr."""
+        found = plugin_commands(COMMANDS)
         for flaw in () if COMPLETE in os.environ else found.flaws:
             typer.echo(flaw, err=True)
         return found
@@ -128,7 +128,7 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit status. With `--json` stdout then holds the one document, also after a
-    failure. A room's command that chose its status has printed the document itself."""
+    failure. A plug-in's command that chose its status has printed the document itself."""
     json_output.begin()
     status, refusal = _run(arguments)
     chosen = refusal is None and status != STOPPED and next(iter(arguments), "") not in COMMANDS

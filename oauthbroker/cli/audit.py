@@ -198,13 +198,13 @@ def _row(line: AuditLine, people: GrantNames) -> tuple[str, ...]:
 
 
 def _check_type(name: str | None) -> None:
-    """Raise Refused for an unknown type. A misspelt one would look like a log without such events. The type of a room
-    may be older than the rooms of today."""
-    from oauthbroker.audit.plugin_entry import is_of_room
+    """Raise Refused for an unknown type. A misspelt one would look like a log without such events. The type of a
+    plug-in may be older than the plug-ins of today."""
+    from oauthbroker.audit.plugin_entry import is_of_plugin
     from oauthbroker.config.problems.spelling import nearest
 
     known = entry_types()
-    if name is None or name in known or is_of_room(name):
+    if name is None or name in known or is_of_plugin(name):
         return
     close = nearest(name, known)
     instead = f"The nearest known one is {close}." if close else f"Known are {', '.join(known)}."

@@ -91,8 +91,10 @@ def _tell(path: Path, loaded: Loaded | None, problems: list[ConfigProblem], warn
         console.print(_describe_login(loaded.login), soft_wrap=True)
     if loaded.tools:
         table(("caller", "OAuthApp", "scopes"), _tools_rows(loaded))
-    if loaded.rooms:
-        table(("room", "resource"), [(room, each) for room, names in _of_rooms(loaded).items() for each in names])
+    if loaded.plugins:
+        table(
+            ("plugin", "resource"), [(plugin, each) for plugin, names in _of_plugins(loaded).items() for each in names]
+        )
     needed = sorted({source.described for source in loaded.sources} - {""})
     if needed:
         console.print(Text("\n  ".join(["\nRead at start:", *needed]) + "\n"), soft_wrap=True)
@@ -159,10 +161,10 @@ def _tools_rows(loaded: Loaded) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _of_rooms(loaded: Loaded) -> dict[str, list[str]]:
-    """Return the names of the resources that each named room reads."""
-    rooms = loaded.settings.rooms
-    return {room: [f"{each.kind}/{each.name}" for each in loaded.rooms.get(room, ())] for room in rooms}
+def _of_plugins(loaded: Loaded) -> dict[str, list[str]]:
+    """Return the names of the resources that each named plug-in reads."""
+    plugins = loaded.settings.plugins
+    return {plugin: [f"{each.kind}/{each.name}" for each in loaded.plugins.get(plugin, ())] for plugin in plugins}
 
 
 def _account(app: OAuthApp) -> str:
@@ -185,7 +187,7 @@ def _as_json(
         answer["apps"] = [_app_json(draft) for draft in loaded.apps.values()]
         answer["login"] = _login_json(loaded.login)
         answer["callers"] = _callers_json(loaded)
-        answer["rooms"] = _of_rooms(loaded)
+        answer["plugins"] = _of_plugins(loaded)
         answer["needs"] = sorted({source.described for source in loaded.sources} - {""})
         answer["leftAlone"] = [each.to_json() for each in loaded.left_alone]
         answer["notSet"] = [it.described for it in here.unset]

@@ -27,7 +27,7 @@ def health_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None
 
     It is asked at the address where this configuration has it listen. Prints what `/healthz` answers: `ok`, or `red`
     with the codes of what an operator must mend, and a
-    line for each finding of an add-on room. Both have exit status 0, because a restart mends neither. Exit
+    line for each finding of a plug-in. Both have exit status 0, because a restart mends neither. Exit
     status 1: no broker answered.
     """
     from oauthbroker.config import load
@@ -46,7 +46,7 @@ def health_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None
 
 
 def findings_in(said: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield what add-on rooms found: the code, a sentence, the remedy."""
+    """Yield what plug-ins found: the code, a sentence, the remedy."""
     for each in said.get("findings", []):
         yield str(each["code"]), str(each["text"]), str(each["todo"])
 

@@ -209,13 +209,13 @@ def _settings(config: Path) -> tuple[Settings, Log]:
 
 
 def _kept_apart(config: Path) -> list[str]:
-    """Return a sentence for each add-on room that keeps data outside of the store."""
+    """Return a sentence for each plug-in that keeps data outside of the store."""
     from oauthbroker.config import load
     from oauthbroker.plugins.discovery import declared
 
     loaded = load(config)
-    used = [declared(room) for room in loaded.settings.rooms if loaded.rooms.get(room)]
-    return [room.backup for room in used if room.backup]
+    used = [declared(plugin) for plugin in loaded.settings.plugins if loaded.plugins.get(plugin)]
+    return [plugin.backup for plugin in used if plugin.backup]
 
 
 def _lines_of(path: Path | None) -> list[str]:

@@ -10,7 +10,7 @@ from oauthbroker.config.problems.problems import ConfigRefused
 
 
 def check_config(path: str | Path) -> Sequence[str]:
-    """Return the problems of a configuration, the kinds of its rooms included, one line each; none if it is valid.
+    """Return the problems of a configuration, the kinds of its plug-ins included, one line each; none if it is valid.
 
     It reads files only: no environment, no store, no network. So a value that is missing there is found by `reload`.
     """

@@ -44,7 +44,7 @@ WRITTEN_AS: Final = {
     "audit_on_failure": "spec.audit.onFailure",
     "audit_max_bytes": "spec.audit.maxBytes",
     "branding": "spec.pages",
-    "rooms": "spec.rooms",
+    "plugins": "spec.plugins",
 }
 """The Broker resource is read at start only, because every part was built with it."""
 

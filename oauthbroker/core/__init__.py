@@ -1,1 +1,1 @@
-"""What every room may use: errors, secrets, time and chance, and small tools of asyncio. Imports no other room."""
+"""What every folder may use: errors, secrets, time and chance, and small tools of asyncio. Imports no other folder."""

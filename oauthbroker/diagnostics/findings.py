@@ -19,7 +19,7 @@ from oauthbroker.repository.repository import FEED_SECONDS, Leases
 Light = Literal["ok", "warning", "failure"]
 Check = Literal[
     "configuration", "keys", "permissions", "disk", "locks", "clock", "address", "providers", "audit", "apiKeys",
-    "secrets", "age", "database", "forwarders", "work", "grants", "forecast", "rooms",
+    "secrets", "age", "database", "forwarders", "work", "grants", "forecast", "plugins",
 ]  # fmt: skip
 LIGHTS: tuple[Light, ...] = ("ok", "warning", "failure")
 MOST_SKEW_SECONDS = 30

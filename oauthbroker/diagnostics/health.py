@@ -9,17 +9,17 @@ from typing import Any, Literal, Protocol
 from oauthbroker.audit.port import AuditWriter
 from oauthbroker.core.errors import Code
 from oauthbroker.model.current_config import CurrentConfig
-from oauthbroker.plugins.running_plugin import RoomFinding
+from oauthbroker.plugins.running_plugin import PluginFinding
 from oauthbroker.refresh.retry_store import RetryStore
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether an operator is needed. `problems` are codes of docs/errors.md, and `<room>.<code>` of what an add-on room
+    """Whether an operator is needed. `problems` are codes of docs/errors.md, and `<plugin>.<code>` of what a plug-in
     found, which `findings` explains; tokens are served all the same."""
 
     problems: tuple[str, ...] = ()
-    findings: Mapping[str, RoomFinding] = field(default_factory=dict)
+    findings: Mapping[str, PluginFinding] = field(default_factory=dict)
 
     @property
     def status(self) -> Literal["ok", "red"]:
@@ -32,24 +32,24 @@ class Health:
         return {"status": "red", "problems": [*self.problems]} | ({"findings": explained} if explained else {})
 
 
-class RoomsCheck(Protocol):
-    """Return the findings of all open rooms by `<room>.<code>`."""
+class PluginsCheck(Protocol):
+    """Return the findings of all open plug-ins by `<plugin>.<code>`."""
 
-    def __call__(self) -> Mapping[str, RoomFinding]: ...
+    def __call__(self) -> Mapping[str, PluginFinding]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthCheck:
-    """Find the problems of a broker: with its configuration, its store, its audit log, its rooms."""
+    """Find the problems of a broker: with its configuration, its store, its audit log, its plug-ins."""
 
     config: CurrentConfig
     retry_store: RetryStore
     audit: AuditWriter
-    rooms: RoomsCheck
+    plugins: PluginsCheck
 
     def now(self) -> Health:
         unstored = Code.STORE_UNAVAILABLE if self.retry_store.unstored else None
         codes = (self.config.trouble, unstored, self.audit.trouble)
-        findings = self.rooms()
+        findings = self.plugins()
         ours = (code.value for code in codes if code is not None)
         return Health((*ours, *findings), findings)

@@ -96,7 +96,7 @@ class DeadEvent:
 
 
 class QueueFull(BrokerError):
-    """`storeUnavailable`: an agent's queue has no room for the event."""
+    """`storeUnavailable`: an agent's queue has no space for the event."""
 
     def __init__(self, event_id: str) -> None:
         super().__init__(Code.STORE_UNAVAILABLE, note="the queue is full: no consumer")

@@ -47,17 +47,17 @@ class PostgresQueues:
         gives the time in place of the database."""
         self._rows, self._clock, self._limits, self._metrics = QueueRows(repository), clock, limits, metrics
         self._bell, self._entries = bell or Bell(), EntryQueues(repository)
-        self._room: dict[str, int] = {}  # events that an agent's queue certainly took when it was last counted
+        self._capacity: dict[str, int] = {}  # events that an agent's queue certainly took when it was last counted
         self._settlements = 0
 
     async def enqueue(self, event: AgentEvent) -> bool:
         agent = event.target.agent_name
-        if self._room.get(agent, 0) <= 0:
-            await self._count_room(event)
+        if self._capacity.get(agent, 0) <= 0:
+            await self._count_capacity(event)
         place = self._rows.place(agent, event.id)
         if not await self._added("enqueue", place, partial(self._rows.sealed, event), again=self._catch_up):
             return False
-        self._room[agent] -= 1
+        self._capacity[agent] -= 1
         self._metrics.add(Metric.EVENTS_QUEUED, event.metric_type)
         return True
 
@@ -83,14 +83,14 @@ class PostgresQueues:
         await self._rows.take_new_epoch()
         await self._took_over()
 
-    async def _count_room(self, event: AgentEvent) -> None:
-        """Count the queue, and count on an eighth of the room: other processes take some, too."""
+    async def _count_capacity(self, event: AgentEvent) -> None:
+        """Count the queue, and count on an eighth of the space: other processes take some, too."""
         agent = event.target.agent_name
         place = self._rows.place(agent, event.id)
         left = queue_index.MOST_BYTES // EVENT_WEIGHT - (await self._rows.read("waiting", place))[0][0]
         if left <= 0 and not await self._rows.read("known", place):
             raise QueueFull(event.id)
-        self._room[agent] = max(1, left // 8)
+        self._capacity[agent] = max(1, left // 8)
 
     async def lease(self, agent: str) -> EventLease | None:
         attempt = asyncio.ensure_future(self._lease(agent))

@@ -51,12 +51,12 @@ class StoreQueues:
         """Add an event. The event of a full queue stays in its outbox for the next attempt."""
         agent, item = event.target.agent_name, Item(id=event.id, address=address_of(event))
         if agent in self._full:
-            _check_room(await self._storage.read(agent), item)
+            _check_capacity(await self._storage.read(agent), item)
         async with self._storage.changing(agent) as index:
             new = not index.knows(event.id)
             if new:
                 self._full.add(agent)
-                _check_room(index, item)
+                _check_capacity(index, item)
                 self._full.discard(agent)
                 index.append(item)
                 index.bodies.append(event)
@@ -235,6 +235,6 @@ class StoreQueues:
         await self._bell.wait(min(seconds, POLL_SECONDS), signal)
 
 
-def _check_room(index: Index, item: Item) -> None:
-    if not index.knows(item.id) and not index.has_room_for(item):
+def _check_capacity(index: Index, item: Item) -> None:
+    if not index.knows(item.id) and not index.has_space_for(item):
         raise QueueFull(item.id)

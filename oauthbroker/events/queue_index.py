@@ -106,7 +106,7 @@ class Index:
         """Return the ids of all events whose bodies are still needed."""
         return {item.id for item in (*self.waiting, *self.head.dead)}
 
-    def has_room_for(self, item: Item) -> bool:
+    def has_space_for(self, item: Item) -> bool:
         return sum(each.weight for each in self.segments.values()) + item.weight <= MOST_BYTES
 
     def next_free(self, now: datetime) -> Item | None:
@@ -127,7 +127,7 @@ class Index:
     def append(self, item: Item) -> None:
         """Add an item at the end, in a new segment if the last one is full."""
         number = self.head.segments[-1] if self.head.segments else 0
-        if not number or not self.segments[number].has_room_for(item):
+        if not number or not self.segments[number].has_space_for(item):
             number = self.head.next
             self.head = replace(self.head, segments=(*self.head.segments, number), next=number + 1)
             self.segments[number] = Segment(agent=self.head.agent, number=number)

@@ -1,10 +1,10 @@
-"""Flow tools, an add-on room: tools written as data, checked before anything is deployed. See README.md."""
+"""Flow tools, a plug-in: tools written as data, checked before anything is deployed. See README.md."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from oauthbroker import Room, RoomCommand
+from oauthbroker import Plugin, PluginCommand
 
 if TYPE_CHECKING:
     from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from oauthbroker.flowtools.specification.spec import load_tool, refuse_changed
 
 __all__ = [
-    "ROOM",
+    "PLUGIN",
     "DeployedFlow",
     "FlowRefused",
     "FlowVerdict",
@@ -25,13 +25,15 @@ __all__ = [
     "refuse_changed",
 ]
 
-ROOM = Room(
+PLUGIN = Plugin(
     name="flowtools",
     commands={
-        "flow": RoomCommand(help="Flow tools: check, deploy, draw, run.", app="oauthbroker.flowtools.cli.commands:app")
+        "flow": PluginCommand(
+            help="Flow tools: check, deploy, draw, run.", app="oauthbroker.flowtools.cli.commands:app"
+        )
     },
     kinds="oauthbroker.flowtools.serving.kinds:KINDS",
-    open="oauthbroker.flowtools.serving.room:open_room",
+    open="oauthbroker.flowtools.serving.plugin:open_plugin",
     erase="oauthbroker.flowtools.serving.data:erase_subject",
     backup="The database of flows is apart: oauthbroker flow backup FILE copies it, or says what to dump.",
     secret_places="oauthbroker.flowtools.serving.data:secret_places",

@@ -1,21 +1,21 @@
-"""The action gateway, an add-on room: it judges actions that a model proposes, before they run. See README.md."""
+"""The action gateway, a plug-in: it judges actions that a model proposes, before they run. See README.md."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from oauthbroker import Room, RoomCommand
+from oauthbroker import Plugin, PluginCommand
 
 if TYPE_CHECKING:
     from oauthbroker.gateway.validation import GateVerdict, gate, rulebook, validate
 
-__all__ = ["ROOM", "GateVerdict", "gate", "rulebook", "validate"]
+__all__ = ["PLUGIN", "GateVerdict", "gate", "rulebook", "validate"]
 
-ROOM = Room(
+PLUGIN = Plugin(
     name="actions",
-    commands={"actions": RoomCommand(help="Proposed actions: validate.", app="oauthbroker.gateway.commands:app")},
+    commands={"actions": PluginCommand(help="Proposed actions: validate.", app="oauthbroker.gateway.commands:app")},
     kinds="oauthbroker.gateway.spec:KINDS",
-    open="oauthbroker.gateway.running:open_room",
+    open="oauthbroker.gateway.running:open_plugin",
 )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from oauthbroker import Broker, BrokerError, Code, OpenRoom, RequestModel, RoomCall, RoomResources, RoomRoute
+from oauthbroker import Broker, BrokerError, Code, PluginCall, PluginResources, PluginRoute, RequestModel, RunningPlugin
 from oauthbroker.gateway.validation import rulebook, validate
 
 
@@ -26,10 +26,10 @@ class ValidateRequest(RequestModel):
 class Gateway:
     """The rulebooks of a configuration, by reference."""
 
-    async def follow(self, resources: RoomResources) -> None:
+    async def follow(self, resources: PluginResources) -> None:
         self._books = {f"ActionSchema/{name}": rulebook(it.spec) for name, it in resources.of("ActionSchema").items()}
 
-    async def validate(self, call: RoomCall) -> dict[str, Any]:
+    async def validate(self, call: PluginCall) -> dict[str, Any]:
         inputs = dict(call.body)
         if not isinstance(wanted := inputs["action_schema"], dict):
             if wanted is not None and wanted not in self._books:
@@ -39,8 +39,10 @@ class Gateway:
 
 
 @asynccontextmanager
-async def open_room(_broker: Broker, resources: RoomResources) -> AsyncIterator[OpenRoom]:
+async def open_plugin(_broker: Broker, resources: PluginResources) -> AsyncIterator[RunningPlugin]:
     gateway, path = Gateway(), "/v1/actions/validate"
     await gateway.follow(resources)
-    route = RoomRoute(method="POST", path=path, handler=gateway.validate, who=("turn", "runtime"), body=ValidateRequest)
-    yield OpenRoom(routes=[route], on_reload=gateway.follow)
+    route = PluginRoute(
+        method="POST", path=path, handler=gateway.validate, who=("turn", "runtime"), body=ValidateRequest
+    )
+    yield RunningPlugin(routes=[route], on_reload=gateway.follow)

@@ -24,9 +24,9 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Round
 from oauthbroker.events.port import Queues
-from oauthbroker.grants.plugin_erasure import RoomErasure
+from oauthbroker.grants.plugin_erasure import PluginErasure
 from oauthbroker.model.subject import is_subject
-from oauthbroker.plugins.declaration import RoomTraces
+from oauthbroker.plugins.declaration import SubjectRecords
 from oauthbroker.records import AgentEvent, AuthSession, Grant
 from oauthbroker.repository.repository import KINDS, Conflict, Repository, Versioned
 from oauthbroker.repository.versioned import readable
@@ -43,7 +43,7 @@ R = TypeVar("R")
 @dataclass(slots=True, kw_only=True)
 class Traces:
     """Records of one subject. `named_in` are grants of other subjects that this one agreed to, or asked for: they stay.
-    `of_rooms` are records that rooms keep elsewhere.
+    `of_plugins` are records that plug-ins keep elsewhere.
 
     `to_tell` counts grants whose provider has still to be told, `connecting` authorizations that are being finished.
     """
@@ -56,8 +56,8 @@ class Traces:
     turns: list[str] = field(default_factory=list)
     visits: list[str] = field(default_factory=list)
     uses: list[str] = field(default_factory=list)
-    room_values: list[tuple[str, str]] = field(default_factory=list)
-    of_rooms: RoomTraces = field(default_factory=RoomTraces)
+    plugin_values: list[tuple[str, str]] = field(default_factory=list)
+    of_plugins: SubjectRecords = field(default_factory=SubjectRecords)
 
     @property
     def to_tell(self) -> int:
@@ -75,7 +75,7 @@ class Traces:
     @property
     def ready(self) -> bool:
         """Whether everything may be removed."""
-        return not (self.to_tell or self.living or self.connecting or self.of_rooms.ending)
+        return not (self.to_tell or self.living or self.connecting or self.of_plugins.ending)
 
     @property
     def empty(self) -> bool:
@@ -84,10 +84,10 @@ class Traces:
     def counts(self) -> dict[str, int]:
         kinds = ("grants", "sessions", "events", "turns", "visits", "uses")
         counted = {kind: len(getattr(self, kind)) for kind in kinds}
-        return {**counted, "roomValues": len(self.room_values), "roomRecords": self.of_rooms.records}
+        return {**counted, "pluginValues": len(self.plugin_values), "pluginRecords": self.of_plugins.records}
 
     def to_json(self) -> dict[str, Any]:
-        waits = {"toTell": self.to_tell, "connecting": self.connecting, "ending": self.of_rooms.ending}
+        waits = {"toTell": self.to_tell, "connecting": self.connecting, "ending": self.of_plugins.ending}
         return {**self.counts(), **waits, "namedIn": sorted(self.named_in)}
 
 
@@ -115,7 +115,7 @@ class Erasure:
     turns: Turns
     visits: BrowserSessions
     uses: Uses
-    rooms: RoomErasure
+    plugins: PluginErasure
     clock: Clock
     audit: AuditWriter
     _running: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
@@ -125,7 +125,7 @@ class Erasure:
         subject."""
         found = await self._begun(subject)
         await self._add_the_rest(found)
-        found.of_rooms = await self.rooms.erase(subject, dry_run=True)
+        found.of_plugins = await self.plugins.erase(subject, dry_run=True)
         return found
 
     async def erase(self, subject: str, *, patience: float = 0) -> Erased:
@@ -138,7 +138,7 @@ class Erasure:
         async with one_at_a_time:
             seen = await self._begun(subject)
             await self._stop(seen)
-            seen.of_rooms = await self.rooms.erase(subject, dry_run=False)
+            seen.of_plugins = await self.plugins.erase(subject, dry_run=False)
         figures = await self.revocations.end([(it.app, it.subject) for it in seen.grants], patience=patience)
         for code in figures.failed.values():
             raise BrokerError(code)
@@ -181,8 +181,8 @@ class Erasure:
         now = Traces(subject=seen.subject, named_in=seen.named_in, uses=seen.uses)
         await self._add_requests(now)
         await self._stop(now)
-        left = await self.rooms.erase(seen.subject, dry_run=False)  # also of what began meanwhile
-        now.of_rooms = RoomTraces(records=max(seen.of_rooms.records, left.records), ending=left.ending)
+        left = await self.plugins.erase(seen.subject, dry_run=False)  # also of what began meanwhile
+        now.of_plugins = SubjectRecords(records=max(seen.of_plugins.records, left.records), ending=left.ending)
         now.turns = sorted({*seen.turns, *now.turns})
         sessions = [await readable(self.repository.session(held.record.locator)) for held in now.sessions]
         now.sessions = [held for held in sessions if held is not None]
@@ -196,14 +196,14 @@ class Erasure:
         return now
 
     async def _add_the_rest(self, found: Traces) -> None:
-        """Find the events, browser sessions and values of rooms. Revocations send events: they are looked for after
+        """Find the events, browser sessions and values of plug-ins. Revocations send events: they are looked for after
         these."""
         subject = found.subject
         async for event in self.queues.events():
             if event.payload.get("subject") == subject or event.target.is_of(subject):
                 found.events.append(event)
         found.visits = [it.locator async for it in self.visits.shelf.all() if subject in dict(it.subjects).values()]
-        found.room_values = [(it.room, it.key) async for it in self.repository.room_values.about(subject)]
+        found.plugin_values = [(it.plugin, it.key) async for it in self.repository.plugin_values.about(subject)]
 
     async def _stop(self, found: Traces) -> None:
         """Keep new grants from coming: end the subject's turns, and withdraw its open authorizations."""
@@ -225,7 +225,7 @@ class Erasure:
 
     async def _remove(self, found: Traces) -> bool:
         await _each(self.visits.shelf.end, found.visits)
-        await _each(lambda place: self.repository.room_values.remove(*place), found.room_values)
+        await _each(lambda place: self.repository.plugin_values.remove(*place), found.plugin_values)
         own = {grant.id for grant in found.grants}
         await _each(self.uses.forget, sorted(set(found.uses) - own))
         await _each(self._remove_sessions, _by_pair(found.sessions))

@@ -1,4 +1,4 @@
-"""Adapters for agent frameworks, an add-on room: a run pauses for the user's consent and resumes by itself. See
+"""Adapters for agent frameworks, a plug-in: a run pauses for the user's consent and resumes by itself. See
 README.md. The public names are imported when they are first used."""
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from oauthbroker import Room
+from oauthbroker import Plugin
 
 if TYPE_CHECKING:
     from oauthbroker.integrations.consent import consent_for
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from oauthbroker.integrations.versions import UnfitFramework
 
 __all__ = [
-    "ROOM", "OAuthMcp", "OAuthMcpMiddleware", "OAuthMcpServer", "OAuthMcpTools", "OAuthMcpToolset", "OAuthMiddleware",
+    "PLUGIN", "OAuthMcp", "OAuthMcpMiddleware", "OAuthMcpServer", "OAuthMcpTools", "OAuthMcpToolset", "OAuthMiddleware",
     "OAuthProvider", "OAuthToolset", "PauseEnd", "PausedRun", "RunAnswer", "UnfitFramework", "consent_first",
     "consent_for", "pause", "resume", "resume_google_adk", "resume_langgraph", "resume_openai_agents",
     "resume_pydantic_ai", "run_google_adk", "run_openai_agents", "run_pydantic_ai", "say_refusal",
 ]  # fmt: skip
 
-ROOM = Room(name="integrations", open="oauthbroker.integrations.paused_runs:open_room")
+PLUGIN = Plugin(name="integrations", open="oauthbroker.integrations.paused_runs:open_plugin")
 _PLACES: Final = {  # the file, which without `_mcp` is also the extra of an adapter: its names
     "consent": {"consent_for"},
     "kept_answers": {"RunAnswer"},

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from oauthbroker import AuthorizationRequired, Background, Broker, OpenRoom, RoomResources, Turn
+from oauthbroker import AuthorizationRequired, Background, Broker, PluginResources, RunningPlugin, Turn
 
 ENDED: Final = "integrations.ended"  # our own event: an authorization ended for which no other event comes
 LOOK_SECONDS: Final = 30.0
@@ -30,7 +30,7 @@ class PausedRuns:
     """The paused runs of a broker's conversations."""
 
     def __init__(self, broker: Broker) -> None:
-        self._broker, self._values = broker, broker.room_state("integrations")
+        self._broker, self._values = broker, broker.plugin_state("integrations")
 
     async def add(self, turn: Turn, run: str, session_ids: Collection[str], state: Any) -> None:
         """Keep a run durably: it waits for these sessions, too. Its state is replaced."""
@@ -108,9 +108,9 @@ def shown(asked: AuthorizationRequired) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def open_room(broker: Broker, _resources: RoomResources) -> AsyncIterator[OpenRoom]:
+async def open_plugin(broker: Broker, _resources: PluginResources) -> AsyncIterator[RunningPlugin]:
     """Look for ends without an event while the broker runs."""
-    yield OpenRoom(background=[Background(name="ends", seconds=LOOK_SECONDS, work=PausedRuns(broker).tell_ends)])
+    yield RunningPlugin(background=[Background(name="ends", seconds=LOOK_SECONDS, work=PausedRuns(broker).tell_ends)])
 
 
 def _key(turn: Turn) -> str:

@@ -1,11 +1,11 @@
-"""MCP, an add-on room: tokens for MCP clients and servers. See README.md."""
+"""MCP, a plug-in: tokens for MCP clients and servers. See README.md."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from oauthbroker import Room, RoomCommand
+from oauthbroker import Plugin, PluginCommand
 
 if TYPE_CHECKING:
     from oauthbroker.mcp.client_transport import McpTransport
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from oauthbroker.mcp.server import McpOAuth
     from oauthbroker.mcp.turn_tokens import TurnTokenVerifier
 
-__all__ = ["ROOM", "McpOAuth", "McpTransport", "TurnTokenVerifier", "UnfitSdk", "httpx_client"]
+__all__ = ["PLUGIN", "McpOAuth", "McpTransport", "TurnTokenVerifier", "UnfitSdk", "httpx_client"]
 
 _HOMES = {
     "httpx_client": "httpx_transport",
@@ -24,9 +24,11 @@ _HOMES = {
     "UnfitSdk": "sdk_version",
 }
 
-ROOM = Room(
+PLUGIN = Plugin(
     name="mcp",
-    commands={"mcp": RoomCommand(help="MCP servers: add, approve, serve, forget.", app="oauthbroker.mcp.commands:app")},
+    commands={
+        "mcp": PluginCommand(help="MCP servers: add, approve, serve, forget.", app="oauthbroker.mcp.commands:app")
+    },
     kinds="oauthbroker.mcp.spec:KINDS",
 )
 

@@ -13,9 +13,9 @@ from oauthbroker import BrokerError, ChangedText, Code, PinnedTexts, harmless_te
 async def approve(config: Path, server: str, tool: str, *, yes: bool) -> None:
     """Show the tools that wait, and pin those that the operator approves."""
     async with open_broker(config) as broker:
-        if server and not any(server in room.of("McpServer") for room in broker.bundle.rooms.values()):
+        if server and not any(server in plugin.of("McpServer") for plugin in broker.bundle.plugins.values()):
             raise BrokerError(Code.REQUEST_INVALID, note="the configuration has no McpServer of this name")
-        pins = PinnedTexts(broker.room_state("mcp"))
+        pins = PinnedTexts(broker.plugin_state("mcp"))
         found = sorted([each async for each in pins.waiting() if _is_of(each, server, tool)], key=lambda it: it.place)
         last = "Nothing is approved." if found else "No tool waits for approval."
         for each in found:

@@ -26,7 +26,7 @@ _NOTES: Final = {
 app = typer.Typer(add_completion=False, help="MCP servers: add, approve, serve, forget.", callback=lambda: None)
 
 
-class _UnfitRoom(typer.TyperException):
+class _UnfitPlugin(typer.TyperException):
     """A command that cannot begin. Its sentence is printed."""
 
     exit_code = 2
@@ -104,7 +104,7 @@ def _check_sdk() -> None:
     try:
         check_sdk()
     except UnfitSdk as error:
-        raise _UnfitRoom(str(error)) from None
+        raise _UnfitPlugin(str(error)) from None
 
 
 @app.command("forget")

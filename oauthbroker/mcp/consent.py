@@ -1,4 +1,4 @@
-"""The end of an authorization that a call waits for, as both halves of the room tell it."""
+"""The end of an authorization that a call waits for, as both halves of the plug-in tell it."""
 
 from __future__ import annotations
 

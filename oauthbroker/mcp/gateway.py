@@ -101,7 +101,7 @@ class McpGateway(McpOAuth):
     @property
     def servers(self) -> Mapping[str, McpServerSpec]:
         """Return the configured servers. They follow a reload."""
-        return {name: it.spec for name, it in self._broker.bundle.rooms["mcp"].of("McpServer").items()}
+        return {name: it.spec for name, it in self._broker.bundle.plugins["mcp"].of("McpServer").items()}
 
     def _subject_of(self, token: AccessToken | None) -> str | None:
         del token

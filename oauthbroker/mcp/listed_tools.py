@@ -27,7 +27,7 @@ class ListedTools:
     """The tools of all servers, as of their last lists."""
 
     def __init__(self, broker: Broker) -> None:
-        self._pins = PinnedTexts(broker.room_state("mcp"))
+        self._pins = PinnedTexts(broker.plugin_state("mcp"))
         self._shown: dict[str, dict[str, bool]] = {}  # by server and tool
         self._told: dict[str, list[str]] = {}
 

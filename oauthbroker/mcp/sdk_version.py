@@ -1,4 +1,4 @@
-"""The versions of the SDK `mcp` that the room is written for. pyproject.toml has the same ones in its extra."""
+"""The versions of the SDK `mcp` that the plug-in is written for. pyproject.toml has the same ones in its extra."""
 
 from __future__ import annotations
 

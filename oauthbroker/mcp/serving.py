@@ -65,8 +65,8 @@ async def serve(config: Path, subject: str, http: tuple[str, int] | None) -> Non
     if http is None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # at once: a read of stdin cannot be interrupted
     async with open_broker(config) as broker:
-        if "mcp" not in broker.bundle.rooms:
-            raise BrokerError(Code.REQUEST_INVALID, note="write `rooms: [mcp]` into the Broker resource")
+        if "mcp" not in broker.bundle.plugins:
+            raise BrokerError(Code.REQUEST_INVALID, note="write `plugins: [mcp]` into the Broker resource")
         gateway, pages = McpGateway(broker, subject), _server(broker.doors.pages)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_serve_pages, broker, pages)

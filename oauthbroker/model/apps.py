@@ -1,4 +1,4 @@
-"""OAuthApp and Broker as the rooms use them: complete, checked, with every value resolved. No I/O here.
+"""OAuthApp and Broker as the plug-ins use them: complete, checked, with every value resolved. No I/O here.
 
 What people write (YAML, presets, value sources) becomes these in `config`; they can also be built in code.
 """
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.forwarders import Forwarder
 from oauthbroker.model.mcp_server import McpServer
-from oauthbroker.model.plugin_resources import RoomResources
+from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.model.provider_api import ApiAccess
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.settings import Settings
@@ -275,8 +275,8 @@ class Bundle:
     """Everything a configuration says. Keys are resource names.
 
     `tools` keys are `Tool/name`, `Tool/name:export`, `Extension/name`, `Connection/name` or, for a connector with an
-    app, `Connector/name`. `rooms` are the resources of each named room, `room_places` the files and folders that the
-    rooms keep secret.
+    app, `Connector/name`. `plugins` are the resources of each named plug-in, `plugin_places` the files and folders that
+    the plug-ins keep secret.
     """
 
     settings: Settings
@@ -285,15 +285,15 @@ class Bundle:
     _: KW_ONLY
     connectors: Mapping[str, ConnectorAuth] = field(default_factory=dict)
     login: BrokerLogin | None = None
-    rooms: Mapping[str, RoomResources] = field(default_factory=dict)
+    plugins: Mapping[str, PluginResources] = field(default_factory=dict)
     forwarders: tuple[Forwarder, ...] = ()
-    room_places: tuple[str, ...] = ()
+    plugin_places: tuple[str, ...] = ()
 
     @property
     def secret_places(self) -> tuple[str, ...]:
         """Return the files and folders that no tool is to read and no copy may hold: the broker's and those of its
-        rooms. Every wall around tools asks this list."""
-        return tuple(dict.fromkeys((*self.settings.secret_places, *self.room_places)))
+        plug-ins. Every wall around tools asks this list."""
+        return tuple(dict.fromkeys((*self.settings.secret_places, *self.plugin_places)))
 
     def forwards(self, agent: str) -> bool:
         """Return whether the events of an agent are forwarded, so that they cannot be polled."""

@@ -1,4 +1,4 @@
-"""The configuration in use, for every room that looks an app up.
+"""The configuration in use, for every folder that looks an app up.
 
 `apps` is one object for the life of a broker and changes in place, between two steps of the event loop: a lookup gets
 the newest app, and work under way finishes with the app that it began with.

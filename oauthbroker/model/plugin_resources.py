@@ -1,4 +1,4 @@
-"""The resources of an add-on room, with their values resolved."""
+"""The resources of a plug-in, with their values resolved."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SpecPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class RoomResource:
-    """One resource of a kind that a room declared. `spec` is an object of that kind's model, `secrets` holds the values
-    of its `SecretSource` fields by their path in `spec`, in the spelling of the YAML."""
+class PluginResource:
+    """One resource of a kind that a plug-in declared. `spec` is an object of that kind's model, `secrets` holds the
+    values of its `SecretSource` fields by their path in `spec`, in the spelling of the YAML."""
 
     kind: str
     name: str
@@ -25,12 +25,12 @@ class RoomResource:
 
 
 @dataclass(frozen=True, slots=True)
-class RoomResources:
-    """All resources of one room. `folder` is the folder of the bundle; None for a bundle that was built in code."""
+class PluginResources:
+    """All resources of one plug-in. `folder` is the folder of the bundle; None for a bundle that was built in code."""
 
-    resources: tuple[RoomResource, ...] = ()
+    resources: tuple[PluginResource, ...] = ()
     folder: Path | None = None
 
-    def of(self, kind: str) -> dict[str, RoomResource]:
+    def of(self, kind: str) -> dict[str, PluginResource]:
         """Return the resources of a kind by name."""
         return {each.name: each for each in self.resources if each.kind == kind}

@@ -144,7 +144,7 @@ class Settings:
     audit_on_failure: Literal["refuse", "continue"] = "refuse"
     audit_max_bytes: int = 64 * 1024 * 1024
     branding: Branding = Branding()
-    rooms: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
 
     @property
     def api_apart(self) -> bool:

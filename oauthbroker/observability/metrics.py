@@ -1,7 +1,8 @@
 """A closed set of counters and timings. Labels are our own words (an app's name, a code, a route's template), never
 data of a person, and there is a bound on how many of them there can be.
 
-Here they are only kept: `web/pages/metrics_page.py` prints them, `shared_metrics.py` adds up those of several processes.
+Here they are only kept: `web/pages/metrics_page.py` prints them, `shared_metrics.py` adds up those of several
+processes.
 """
 
 from __future__ import annotations

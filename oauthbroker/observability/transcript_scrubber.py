@@ -84,8 +84,8 @@ class Scrubber:
 
     The end of a token finds it: tokens of one issuer begin alike (a JWT's header), and end in random text. Where
     many end alike all the same and differ in length, everything goes from the first place on where a token may begin.
-    A text in which tokens seem to end more often than there is room for them is made to be slow: the rest of each piece
-    without spaces goes, up to the last place where a token may end in it.
+    A text in which tokens seem to end more often than there is space for them is made to be slow: the rest of each
+    piece without spaces goes, up to the last place where a token may end in it.
     """
 
     def __init__(self, most: int = MOST_TOKENS) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from oauthbroker.plugin_services.plugin_state import RoomState
+from oauthbroker.plugin_services.plugin_state import PluginState
 
 MOST_PINNED: Final = 1_000  # of one group
 _DIGESTS: Final = "pins/"
@@ -24,9 +24,9 @@ class ChangedText:
 
 
 class PinnedTexts:
-    """The pins of one add-on room, in its durable values. Groups and names have no `/`."""
+    """The pins of one plug-in, in its durable values. Groups and names have no `/`."""
 
-    def __init__(self, state: RoomState) -> None:
+    def __init__(self, state: PluginState) -> None:
         self._state = state
 
     async def judge(self, group: str, texts: Mapping[str, str]) -> dict[str, bool]:

@@ -1,4 +1,4 @@
-"""Durable values for add-on rooms: JSON by key, sealed like every record."""
+"""Durable values for plug-ins: JSON by key, sealed like every record."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.records.plugin_value import RoomValue
-from oauthbroker.repository.plugin_values import RoomValues
+from oauthbroker.records.plugin_value import PluginValue
+from oauthbroker.repository.plugin_values import PluginValues
 from oauthbroker.repository.repository import Conflict, Key, Lease
 
 MOST_KEY = 256  # characters
@@ -18,16 +18,16 @@ Change = Callable[[Any], Any]
 Subjects = Callable[[Any], Collection[str]]
 
 
-class RoomState:
-    """The durable values of one add-on room: JSON, sealed, shared by all processes of the store.
+class PluginState:
+    """The durable values of one plug-in: JSON, sealed, shared by all processes of the store.
 
     Keys are texts of 1 to 256 characters, values JSON of at most 1 MiB. Every method may raise `BrokerError`:
     `storeUnavailable`, `storeLocked` and other store codes, and `recordCorrupt` for a value that does not open.
     """
 
-    def __init__(self, values: RoomValues, room: str) -> None:
+    def __init__(self, values: PluginValues, plugin: str) -> None:
         self._values = values
-        self._room = room
+        self._plugin = plugin
 
     async def get(self, key: str) -> Any:
         """Return the newest value; None if there is none. Takes no lock."""
@@ -55,27 +55,29 @@ class RoomState:
             if subjects is not None and value is not None:
                 about = tuple(sorted(set(subjects(value))))
             with suppress(Conflict):
-                await self._values.write(RoomValue(room=self._room, key=key, value=value, subjects=about), over=entry)
+                await self._values.write(
+                    PluginValue(plugin=self._plugin, key=key, value=value, subjects=about), over=entry
+                )
                 return value
         raise BrokerError(Code.STORE_LOCKED)
 
     async def remove(self, key: str) -> bool:
         """Remove a value durably, a damaged one too. False if there was none."""
         self._place(key)
-        return await self._values.remove(self._room, key)
+        return await self._values.remove(self._plugin, key)
 
     async def all(self) -> AsyncIterator[tuple[str, Any]]:
-        """Yield the keys and values of this room, in no order. A damaged value hides no other."""
-        async for found in self._values.of(self._room):
+        """Yield the keys and values of this plug-in, in no order. A damaged value hides no other."""
+        async for found in self._values.of(self._plugin):
             yield found.key, found.value
 
     def lease(self, name: str, *, wait: float = LEASE_SECONDS) -> AbstractAsyncContextManager[Lease]:
-        """Hold a lock of this room against all tasks and processes. Waits at most `wait` seconds, then raises
+        """Hold a lock of this plug-in against all tasks and processes. Waits at most `wait` seconds, then raises
         `storeLocked`. It blocks no `change`: ask `lost` right before an effect that must happen once. Each name is an
         empty file that stays, so use few."""
-        return self._values.store.lease(self._values.store.key("room", self._room, name), wait=wait)
+        return self._values.store.lease(self._values.store.key("plugin", self._plugin, name), wait=wait)
 
     def _place(self, key: str) -> Key:
         if not isinstance(key, str) or not 0 < len(key) <= MOST_KEY:
-            raise BrokerError(Code.REQUEST_INVALID, note=f"a key of a room's value has 1 to {MOST_KEY} characters")
-        return self._values.key(self._room, key)
+            raise BrokerError(Code.REQUEST_INVALID, note=f"a key of a plug-in's value has 1 to {MOST_KEY} characters")
+        return self._values.key(self._plugin, key)

@@ -1,7 +1,7 @@
-"""What an add-on room declares (docs/plugins.md). These names are public on `oauthbroker`.
+"""What a plug-in declares (docs/plugins.md). These names are public on `oauthbroker`.
 
-Values of the form `module:object` name what the broker imports when it first needs it. So listing the installed rooms
-imports one small module of each.
+Values of the form `module:object` name what the broker imports when it first needs it. So listing the installed
+plug-ins imports one small module of each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomCommand:
+class PluginCommand:
     """A command beside those of `oauthbroker`. `help` is its line in `--help`; `app` names a `typer.Typer`."""
 
     help: str
@@ -28,35 +28,35 @@ class RoomCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomTraces:
-    """What a room keeps about a subject outside of the broker's store: so many records. `ending` of them are work under
-    way that has to end first, such as runs."""
+class SubjectRecords:
+    """What a plug-in keeps about a subject outside of the broker's store: so many records. `ending` of them are work
+    under way that has to end first, such as runs."""
 
     records: int = 0
     ending: int = 0
 
 
 class ErasesSubject(Protocol):
-    """End and remove what a room keeps about a subject outside of the broker's store, and return what there was. With
-    `dry_run`, change nothing. Idempotent: what one call leaves, the next one removes. `bundle` is that of `Broker`.
-    Raises `BrokerError`."""
+    """End and remove what a plug-in keeps about a subject outside of the broker's store, and return what there was.
+    With `dry_run`, change nothing. Idempotent: what one call leaves, the next one removes. `bundle` is that of
+    `Broker`. Raises `BrokerError`."""
 
-    def __call__(self, bundle: Any, subject: str, /, *, dry_run: bool) -> Awaitable[RoomTraces]: ...
+    def __call__(self, bundle: Any, subject: str, /, *, dry_run: bool) -> Awaitable[SubjectRecords]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """An add-on room. Its entry point in the group `oauthbroker.plugins` has the same name.
+class Plugin:
+    """A plug-in. Its entry point in the group `oauthbroker.plugins` has the same name.
 
-    `kinds` names a tuple of `ResourceKind`, `audit_types` a tuple of `RoomEntry` classes, `open` an `OpensRoom`,
-    `secret_places` a function of the store's path and the room's `RoomResources` that returns the files and folders
-    that no tool is to read. A room that keeps data outside of the broker's store names an `ErasesSubject` in `erase`,
-    and its `backup` is a sentence that says how to back that data up. An empty text means none. They count only where
-    `Broker.spec.rooms` names the room; its commands always do.
+    `kinds` names a tuple of `ResourceKind`, `audit_types` a tuple of `PluginAuditEntry` classes, `open` an
+    `OpensPlugin`, `secret_places` a function of the store's path and the plug-in's `PluginResources` that returns the
+    files and folders that no tool is to read. A plug-in that keeps data outside of the broker's store names an
+    `ErasesSubject` in `erase`, and its `backup` is a sentence that says how to back that data up. An empty text means
+    none. They count only where `Broker.spec.plugins` names the plug-in; its commands always do.
     """
 
     name: str
-    commands: Mapping[str, RoomCommand] = field(default_factory=dict)
+    commands: Mapping[str, PluginCommand] = field(default_factory=dict)
     kinds: str = ""
     audit_types: str = ""
     open: str = ""
@@ -67,9 +67,9 @@ class Room:
     def __post_init__(self) -> None:
         for name in (self.name, *self.commands):
             if not _NAME.fullmatch(name):
-                raise ValueError("a room or its command is named with small letters, digits and -, at most 32")
-        if not all(isinstance(each, RoomCommand) for each in self.commands.values()):
-            raise TypeError("`commands` has a RoomCommand for each name")
+                raise ValueError("a plug-in or its command is named with small letters, digits and -, at most 32")
+        if not all(isinstance(each, PluginCommand) for each in self.commands.values()):
+            raise TypeError("`commands` has a PluginCommand for each name")
 
 
 class WrittenResource(Protocol):
@@ -93,7 +93,7 @@ class WrittenResource(Protocol):
 
 
 class WrittenResources(Protocol):
-    """All resources of the bundle that the broker or a room reads. `folder` is the folder of the bundle."""
+    """All resources of the bundle that the broker or a plug-in reads. `folder` is the folder of the bundle."""
 
     @property
     def folder(self) -> Path: ...

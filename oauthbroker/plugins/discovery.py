@@ -1,4 +1,4 @@
-"""Find the installed add-on rooms by their entry points. Nothing of a room is imported but its declaration."""
+"""Find the installed plug-ins by their entry points. Nothing of a plug-in is imported but its declaration."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.plugins.declaration import ResourceKind, Room
+from oauthbroker.plugins.declaration import Plugin, ResourceKind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from oauthbroker.model.plugin_resources import RoomResources
+    from oauthbroker.model.plugin_resources import PluginResources
 
 GROUP: Final = "oauthbroker.plugins"
 
 
 def installed() -> tuple[metadata.EntryPoint, ...]:
-    """Return the entry points of the installed rooms, by name. The environment is searched once a process."""
+    """Return the entry points of the installed plug-ins, by name. The environment is searched once a process."""
     return _installed(tuple(sys.path))
 
 
@@ -28,21 +28,21 @@ def _installed(_path: tuple[str, ...]) -> tuple[metadata.EntryPoint, ...]:
     return tuple(sorted(metadata.entry_points(group=GROUP), key=lambda it: it.name))
 
 
-def declared(name: str) -> Room:
-    """Return the declaration of an installed room. Raises `configInvalid` with a note that names the room."""
+def declared(name: str) -> Plugin:
+    """Return the declaration of an installed plug-in. Raises `configInvalid` with a note that names the plug-in."""
     found = [each for each in installed() if each.name == name]
     if not found:
-        raise _refused(f"no room {name} is installed")
+        raise _refused(f"no plug-in {name} is installed")
     if len(found) > 1:
-        raise _refused(f"{' and '.join(sorted(map(package_of, found)))} both have a room {name}")
+        raise _refused(f"{' and '.join(sorted(map(package_of, found)))} both have a plug-in {name}")
     try:
-        room = found[0].load()
+        plugin = found[0].load()
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)
-        broken = _refused(f"the room {name} of {package_of(found[0])} cannot be imported: {type(error).__name__}")
+        broken = _refused(f"the plug-in {name} of {package_of(found[0])} cannot be imported: {type(error).__name__}")
     else:
-        if isinstance(room, Room) and room.name == name:
-            return room
-        broken = _refused(f"the entry point {name} of {package_of(found[0])} is not a Room of this name")
+        if isinstance(plugin, Plugin) and plugin.name == name:
+            return plugin
+        broken = _refused(f"the entry point {name} of {package_of(found[0])} is not a Plug-in of this name")
     raise broken
 
 
@@ -51,35 +51,36 @@ def package_of(point: metadata.EntryPoint) -> str:
     return point.dist.name if point.dist is not None else "a package"
 
 
-def named(room: Room, target: str) -> Any:
-    """Import what a declaration names as `module:object`. Raises `configInvalid` with a note that names the room."""
+def named(plugin: Plugin, target: str) -> Any:
+    """Import what a declaration names as `module:object`. Raises `configInvalid` with a note that names the plug-in."""
     module, _, name = target.partition(":")
     try:
         return getattr(import_module(module), name)
     except (Exception, SystemExit) as error:  # noqa: BLE001  (code of another package: anything may happen)
-        broken = _refused(f"the room {room.name} cannot import {target}: {type(error).__name__}")
+        broken = _refused(f"the plug-in {plugin.name} cannot import {target}: {type(error).__name__}")
     raise broken
 
 
-def kinds_of(room: Room) -> tuple[ResourceKind, ...]:
-    """Return the kinds of resources that a room declares. Raises `configInvalid` with a note that names the room."""
-    kinds = named(room, room.kinds) if room.kinds else ()
+def kinds_of(plugin: Plugin) -> tuple[ResourceKind, ...]:
+    """Return the kinds of resources that a plug-in declares. Raises `configInvalid` with a note that names the
+    plug-in."""
+    kinds = named(plugin, plugin.kinds) if plugin.kinds else ()
     if isinstance(kinds, tuple) and all(isinstance(each, ResourceKind) for each in kinds):
         return kinds
-    raise _refused(f"{room.kinds} of the room {room.name} is not a tuple of ResourceKind")
+    raise _refused(f"{plugin.kinds} of the plug-in {plugin.name} is not a tuple of ResourceKind")
 
 
-def secret_places_of(room: Room, store: Path, resources: RoomResources) -> tuple[str, ...]:
-    """Return the files and folders of a room that no tool is to read. Raises `configInvalid` with a note that names the
-    room."""
-    if not room.secret_places:
+def secret_places_of(plugin: Plugin, store: Path, resources: PluginResources) -> tuple[str, ...]:
+    """Return the files and folders of a plug-in that no tool is to read. Raises `configInvalid` with a note that names
+    the plug-in."""
+    if not plugin.secret_places:
         return ()
     try:
-        return tuple(str(each) for each in named(room, room.secret_places)(store, resources))
+        return tuple(str(each) for each in named(plugin, plugin.secret_places)(store, resources))
     except BrokerError:
         raise
     except Exception as error:  # noqa: BLE001  (code of another package: anything may happen)
-        broken = _refused(f"{room.secret_places} of the room {room.name} raised {type(error).__name__}")
+        broken = _refused(f"{plugin.secret_places} of the plug-in {plugin.name} raised {type(error).__name__}")
     raise broken
 
 

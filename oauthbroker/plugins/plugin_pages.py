@@ -1,4 +1,4 @@
-"""Operators' pages of an add-on room, below `/admin/rooms/<room>`. These names are public on `oauthbroker`."""
+"""Operators' pages of a plug-in, below `/admin/plugins/<plugin>`. These names are public on `oauthbroker`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomVisit:
+class PluginPageRequest:
     """One request of a signed-in operator. `path` has the variables of the page's path, `query` the last value of each
-    name, and `words` the room's words in the operator's language, each an attribute."""
+    name, and `words` the plug-in's words in the operator's language, each an attribute."""
 
     path: Mapping[str, str]
     query: Mapping[str, str]
@@ -19,8 +19,8 @@ class RoomVisit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomView:
-    """A page to render: `<template>.html` of the room's folder, which has the values as `view`."""
+class PluginView:
+    """A page to render: `<template>.html` of the plug-in's folder, which has the values as `view`."""
 
     template: str
     title: str
@@ -30,12 +30,12 @@ class RoomView:
 class ShowsPage(Protocol):
     """Return the page for a visit. Raises `BrokerError`, such as `notFound`."""
 
-    def __call__(self, visit: RoomVisit, /) -> Awaitable[RoomView]: ...
+    def __call__(self, visit: PluginPageRequest, /) -> Awaitable[PluginView]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomPage:
-    """A path below `/admin/rooms/<room>`, such as `/shelves/{shelf}`. The empty one is the page that the navigation
+class PluginPage:
+    """A path below `/admin/plugins/<plugin>`, such as `/shelves/{shelf}`. The empty one is the page that the navigation
     leads to."""
 
     path: str
@@ -43,9 +43,9 @@ class RoomPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomPages:
-    """The pages of a room. `folder` has its templates, and `words/en.json`; the word `nav` is its link in the
+class PluginPages:
+    """The pages of a plug-in. `folder` has its templates, and `words/en.json`; the word `nav` is its link in the
     navigation. The broker signs operators in, and gives each page its layout and its headers."""
 
     folder: Path
-    pages: Sequence[RoomPage]
+    pages: Sequence[PluginPage]

@@ -1,4 +1,4 @@
-"""What an open add-on room adds to a running broker: routes, background work, findings. These names are public on
+"""What an open plug-in adds to a running broker: routes, background work, findings. These names are public on
 `oauthbroker`."""
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from oauthbroker.capability import OAuthCapability
 from oauthbroker.core.errors import Code
-from oauthbroker.model.plugin_resources import RoomResources
+from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.model.settings import Who
 from oauthbroker.model.turn import Turn
-from oauthbroker.plugins.plugin_pages import RoomPage, RoomPages
+from oauthbroker.plugins.plugin_pages import PluginPage, PluginPages
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -26,8 +26,8 @@ MOST_TEXT = 300  # characters of a sentence of a finding
 _CODE = re.compile(r"[a-z][A-Za-z0-9]{0,63}")
 
 
-class RoomCall(Protocol):
-    """One call of a room's route. Its caller has the rights that the route asks for, and the request is valid."""
+class PluginCall(Protocol):
+    """One call of a plug-in's route. Its caller has the rights that the route asks for, and the request is valid."""
 
     @property
     def request(self) -> Request:
@@ -90,8 +90,8 @@ class Authenticates(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomRoute:
-    """One method of a path below `/v1/<room>` or `/.well-known`, served as the broker's own calls are. `who` may call
+class PluginRoute:
+    """One method of a path below `/v1/<plugin>` or `/.well-known`, served as the broker's own calls are. `who` may call
     it: turn tokens (`wholeTurn`: only the runtime's own), or API keys by their role. An empty `who`: no authentication,
     or that of `authenticate`.
 
@@ -130,7 +130,7 @@ class Background:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomFinding:
+class PluginFinding:
     """A failure that an operator must mend: `text` states it, `todo` the remedy. `/healthz` shows them to any
     caller, so they name no person and no secret."""
 
@@ -157,34 +157,34 @@ def _is_unicode(text: str) -> bool:
 
 
 class Finds(Protocol):
-    """Return the findings of a room, at once and without waiting."""
+    """Return the findings of a plug-in, at once and without waiting."""
 
-    def __call__(self) -> Collection[RoomFinding]: ...
+    def __call__(self) -> Collection[PluginFinding]: ...
 
 
 class Follows(Protocol):
     """Take the resources of a new configuration."""
 
-    def __call__(self, resources: RoomResources, /) -> Awaitable[object]: ...
+    def __call__(self, resources: PluginResources, /) -> Awaitable[object]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenRoom:
-    """What a room adds to a running broker."""
+class RunningPlugin:
+    """What a plug-in adds to a running broker."""
 
-    routes: Sequence[RoomRoute] = ()
+    routes: Sequence[PluginRoute] = ()
     background: Sequence[Background] = ()
     findings: Finds | None = None
     on_reload: Follows | None = None
-    pages: RoomPages | None = None
+    pages: PluginPages | None = None
 
 
 def flaw_of(opened: object) -> str | None:
-    """Tell which part of what a room yielded has a wrong type. The code that uses it later would name no room."""
-    if not isinstance(opened, OpenRoom):
-        return f"it yields no OpenRoom, but an object of the type {type(opened).__name__}"
-    if not _are(opened.routes, RoomRoute):
-        return "`routes` is a list of RoomRoute"
+    """Tell which part of what a plug-in yielded has a wrong type. The code that uses it later would name no plug-in."""
+    if not isinstance(opened, RunningPlugin):
+        return f"it yields no RunningPlugin, but an object of the type {type(opened).__name__}"
+    if not _are(opened.routes, PluginRoute):
+        return "`routes` is a list of PluginRoute"
     if not _are(opened.background, Background):
         return "`background` is a list of Background"
     for route in opened.routes:
@@ -200,12 +200,12 @@ def flaw_of(opened: object) -> str | None:
     if not all(each is None or callable(each) for each in (opened.findings, opened.on_reload)):
         return "`findings` and `on_reload` are functions"
     if opened.pages is not None and not _are_pages(opened.pages):
-        return "`pages` is a RoomPages, with a folder and a list of RoomPage"
+        return "`pages` is a PluginPages, with a folder and a list of PluginPage"
     return None
 
 
 def _are_pages(given: object) -> bool:
-    if not isinstance(given, RoomPages) or not isinstance(given.folder, Path) or not _are(given.pages, RoomPage):
+    if not isinstance(given, PluginPages) or not isinstance(given.folder, Path) or not _are(given.pages, PluginPage):
         return False
     return all(isinstance(each.path, str) and callable(each.handler) for each in given.pages)
 
@@ -215,7 +215,7 @@ def _are(given: Any, kind: type, many: type = Sequence) -> bool:
     return is_such and all(isinstance(each, kind) for each in given)
 
 
-class OpensRoom(Protocol):
-    """Open a room for a `Broker` that is about to serve. The block ends before the broker closes."""
+class OpensPlugin(Protocol):
+    """Open a plug-in for a `Broker` that is about to serve. The block ends before the broker closes."""
 
-    def __call__(self, broker: Any, resources: RoomResources, /) -> AbstractAsyncContextManager[OpenRoom]: ...
+    def __call__(self, broker: Any, resources: PluginResources, /) -> AbstractAsyncContextManager[RunningPlugin]: ...

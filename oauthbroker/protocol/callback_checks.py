@@ -15,7 +15,7 @@ from oauthbroker.records import Attempt, AuthSession
 
 LOCATOR_LENGTH = 22
 LOCATED = re.compile(r"[A-Za-z0-9_-]{65}")  # a session's locator and 256 bits: a state, a ticket, a handle
-MAX_QUERY = 32 * 1024  # room for a long error_description, whose text is never read (case 8)
+MAX_QUERY = 32 * 1024  # space for a long error_description, whose text is never read (case 8)
 MAX_CODE = 4 * 1024
 MAX_ERROR = 128
 _READ = frozenset({"state", "code", "error", "iss", "admin_consent", "setup_action"})

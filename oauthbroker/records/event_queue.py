@@ -87,7 +87,7 @@ class Segment:
     def _derive(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
-    def has_room_for(self, item: Item) -> bool:
+    def has_space_for(self, item: Item) -> bool:
         if not self.items:
             return True
         return len(self.items) < SEGMENT_ITEMS and self.weight + item.weight <= SEGMENT_WEIGHT

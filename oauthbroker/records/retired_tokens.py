@@ -85,13 +85,13 @@ def _is_one_set(one: Retired, other: Retired) -> bool:
 
 
 def _each_once(secrets: Iterable[Secret]) -> tuple[Secret, ...]:
-    kept, room = dict[str, Secret](), MOST_BYTES
+    kept, reservation = dict[str, Secret](), MOST_BYTES
     for secret in secrets:
         text = secret.reveal()
         if text in kept:
             continue
-        room -= len(text)
-        if kept and (room < 0 or len(kept) == MOST):
+        reservation -= len(text)
+        if kept and (reservation < 0 or len(kept) == MOST):
             break
         kept[text] = secret
     return tuple(kept.values())

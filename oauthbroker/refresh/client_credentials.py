@@ -36,15 +36,15 @@ class ClientCredentials:
     async def __call__(self, job: RefreshJob, held: Versioned[Grant] | None) -> Grant | None:
         """Replace the grant that is `held` and return the new one; the newer one if another writer was first.
 
-        (1) Reserve room on the disk, so that no token is fetched in vain. (2) Count a forced refresh, also if it fails.
-        (3) Ask the provider. (4) Store the new grant.
+        (1) Reserve space on the disk, so that no token is fetched in vain. (2) Count a forced refresh, also if it
+        fails. (3) Ask the provider. (4) Store the new grant.
 
         Raises the codes of `client_credentials_response`, `scopeExceeded`, `tokenUnchanged`, and store codes.
         """
         app, repository = job.app, self.repository
         endpoints = await self.discovery.endpoints(app)
-        reserved = repository.room_for_first(*job.pair) if held is None else repository.room_for(held)
-        async with reserved as room:  # (1)
+        reserved = repository.reserve_for_first(*job.pair) if held is None else repository.reserve_for(held)
+        async with reserved as reservation:  # (1)
             if job.forced and held is not None:
                 counted = await self._counted(held)  # (2)
                 if counted is None:
@@ -52,7 +52,7 @@ class ClientCredentials:
                     return there.record if there is not None else None
                 held = counted
             grant = await self._ask(job, endpoints, held.record if held is not None else None)  # (3)
-            stored = await self._store(app, grant, held, room)  # (4)
+            stored = await self._store(app, grant, held, reservation)  # (4)
         if grant.token is not None and (stored is None or awaits(stored, app.registration)):
             await self.late(app, job.subject, refresh=None, access=grant.token.access_token)
         return stored
@@ -95,7 +95,7 @@ class ClientCredentials:
         return passed_on(old, replace(grant, outbox=old.outbox), app)
 
     async def _store(
-        self, app: OAuthApp, grant: Grant, held: Versioned[Grant] | None, room: Reservation
+        self, app: OAuthApp, grant: Grant, held: Versioned[Grant] | None, reservation: Reservation
     ) -> Grant | None:
         async with self.repository.pair(grant.app, grant.subject):
             there = await self.repository.grant(grant.app, grant.subject)
@@ -104,4 +104,4 @@ class ClientCredentials:
                 return there.record if there is not None else None
             if forgotten(held.record if held is not None else None, grant, app):
                 self.audit.write(GrantRevoked(app=grant.app, grant=grant.id, provider="none"), self.clock.now())
-            return (await self.repository.save_grant(grant, expect=before, room=room)).record
+            return (await self.repository.save_grant(grant, expect=before, reservation=reservation)).record

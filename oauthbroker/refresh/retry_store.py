@@ -43,14 +43,14 @@ class RetryStore:
         self._closing.set()
 
     async def keep(
-        self, after: Grant, room: Reservation, write: Write, meanwhile: Callable[[Code], None]
+        self, after: Grant, reservation: Reservation, write: Write, meanwhile: Callable[[Code], None]
     ) -> tuple[Grant | None, Code | None]:
         """Return (the stored grant, None), or (`after`, the code) if the broker closed before it was stored.
 
-        `write` gets the reserved room once. `meanwhile` is called with the code of each failure: until `after` is
+        `write` gets the reserved space once. `meanwhile` is called with the code of each failure: until `after` is
         stored, it has to be served from memory, and the caller keeps the lease, so that no process sends the old token.
         """
-        left: Reservation | None = room
+        left: Reservation | None = reservation
         for number, pause in zip(count(), chain(FIRST_PAUSES, repeat(LONGEST_PAUSE))):
             rung, is_last = self.back.listen(), self._closing.is_set()
             try:

@@ -105,9 +105,9 @@ class RefreshTransaction:
         self.failures.check_pause(held.record, forced=job.forced)
         async with self._turn(job):  # (10) the app's circuit lets us ask
             endpoints = await self._endpoints(job.app)
-            async with self.repository.room_for(held, now=False) as room:
-                # (4) room on the disk, (5) the intent is sealed
-                begun = await self.writeback.begin(held, room, forced=job.forced)
+            async with self.repository.reserve_for(held, now=False) as reservation:
+                # (4) space on the disk, (5) the intent is sealed
+                begun = await self.writeback.begin(held, reservation, forced=job.forced)
                 if begun is None:  # a revocation or a new consent came since step 3
                     return Refreshed(_record(await self._newest(job)))
                 try:
@@ -124,9 +124,11 @@ class RefreshTransaction:
                         await self.writeback.withdraw(begun)
                         return await self._without_lease(job)
                     self.failures.worked(begun, redeemed.token)
-                    return await self.writeback.commit(job, flight, begun, redeemed, room)  # (8) store, (9) then answer
+                    return await self.writeback.commit(
+                        job, flight, begun, redeemed, reservation
+                    )  # (8) store, (9) then answer
                 verdict = self.failures.refused(begun, refused)
-                return await self.writeback.refuse(job, flight, begun, verdict, room)
+                return await self.writeback.refuse(job, flight, begun, verdict, reservation)
 
     async def _may_send(self, job: RefreshJob, begun: Grant, lease: Lease, secret: Secret) -> bool:
         """Read the grant again, right before a refresh token is sent: it is still the grant's, and so is the intent. A

@@ -71,7 +71,7 @@ class Writeback:
     log: Log
 
     async def begin(self, looked: Versioned[Grant], ahead: Reservation, *, forced: bool) -> Grant | None:
-        """Take the room for the answer, seal the intent, and return the grant with it. None if the tokens have changed
+        """Take the space for the answer, seal the intent, and return the grant with it. None if the tokens have changed
         since the caller looked."""
         app, subject = looked.record.app, looked.record.subject
         async with self.repository.pair(app, subject):
@@ -89,38 +89,47 @@ class Writeback:
             return (await self.repository.save_grant(begun, expect=held.generation, ahead=ahead)).record
 
     async def commit(
-        self, job: RefreshJob, flight: Flight[Refreshed], begun: Grant, redeemed: Redeemed, room: Reservation
+        self, job: RefreshJob, flight: Flight[Refreshed], begun: Grant, redeemed: Redeemed, reservation: Reservation
     ) -> Refreshed:
         """Store the token of the answer. A revocation or a login that came meanwhile wins."""
         write = partial(self._store, job, begun, redeemed)
-        return await self._keep(flight, self._with(redeemed, begun), None, room, write)
+        return await self._keep(flight, self._with(redeemed, begun), None, reservation, write)
 
     async def _keep(
-        self, flight: Flight[Refreshed], after: Grant, trouble: BrokerError | None, room: Reservation, write: Write
+        self,
+        flight: Flight[Refreshed],
+        after: Grant,
+        trouble: BrokerError | None,
+        reservation: Reservation,
+        write: Write,
     ) -> Refreshed:
         """Store a grant. Until that works, serve it from memory."""
 
         def meanwhile(code: Code) -> None:
             flight.land(Refreshed(after, trouble or BrokerError(code)))
 
-        grant, why_not = await self.keeper.keep(after, room, write, meanwhile)
+        grant, why_not = await self.keeper.keep(after, reservation, write, meanwhile)
         return Refreshed(grant, trouble or (BrokerError(why_not) if why_not is not None else None))
 
-    async def _store(self, job: RefreshJob, begun: Grant, redeemed: Redeemed, room: Reservation | None) -> Grant | None:
+    async def _store(
+        self, job: RefreshJob, begun: Grant, redeemed: Redeemed, reservation: Reservation | None
+    ) -> Grant | None:
         async with self.repository.pair(begun.app, begun.subject):
             held = await self.repository.grant(begun.app, begun.subject)
             if held is not None and held.record.awaits_answer_of(begun):
                 grant = self._with(redeemed, held.record)
                 if not held.record.is_attempted_as(begun):
                     grant = grant.beside(held.record.refresh_state, begun)
-                held = await self.repository.save_grant(grant, expect=held.generation, room=room)
+                held = await self.repository.save_grant(grant, expect=held.generation, reservation=reservation)
                 entry = TokenRenewed(app=begun.app, grant=begun.id, forced=job.forced)
                 await self.note(entry, Metric.RENEWALS, begun.app)
                 return held.record
             if held is not None and (adopted := held.record.adopting(begun, redeemed.token)) is not None:
                 access = Retired.of(None, redeemed.token.access_token, self.clock.now())
                 adopted = with_late(adopted, replace(access, registration=job.app.registration), job.app, begun)
-                return (await self.repository.save_grant(adopted, expect=held.generation, room=room)).record
+                return (
+                    await self.repository.save_grant(adopted, expect=held.generation, reservation=reservation)
+                ).record
             await self.repository.sync("grants")  # it may be the one that a failed write has put there
         is_over = held is None or awaits(held.record, job.app.registration)
         refresh, access_token, instead_of = (
@@ -135,7 +144,12 @@ class Writeback:
         return grant.refreshed(redeemed.token, redeemed.scopes, self.clock.now(), redeemed.provider_data)
 
     async def refuse(
-        self, job: RefreshJob, flight: Flight[Refreshed], begun: Grant, verdict: RefusalVerdict, room: Reservation
+        self,
+        job: RefreshJob,
+        flight: Flight[Refreshed],
+        begun: Grant,
+        verdict: RefusalVerdict,
+        reservation: Reservation,
     ) -> Refreshed:
         """Store the meaning of a refusal for the grant. A revocation or a login that came meanwhile wins."""
         refused, refresh_state, trouble = verdict.refused, verdict.state, verdict.trouble
@@ -146,11 +160,11 @@ class Writeback:
         after = begun.refused(refresh_state, self.clock.now(), rejected=job.rejected is not None)
         write = partial(self._write_down, begun, after)
         if refused.spare is not None and not refresh_state.ended:  # perhaps the only one that lives: kept like a token
-            refreshed = await self._keep(flight, after, trouble, room, write)
+            refreshed = await self._keep(flight, after, trouble, reservation, write)
         else:
             refreshed = Refreshed(after, trouble)  # an intent that stays says no more than that the token may be spent
             with suppress(BrokerError):
-                grant = await write(room)
+                grant = await write(reservation)
                 if refresh_state.is_over and grant is not None and not grant.refresh_state.is_over:
                     trouble = BrokerError(Code.REFRESH_IN_PROGRESS, retry_after_seconds=1)  # of another attempt
                 refreshed = Refreshed(grant, trouble)
@@ -170,14 +184,14 @@ class Writeback:
         with suppress(BrokerError):
             await self._write_down(begun, replace(begun, refresh_state=begun.refresh_state.unsent()), None)
 
-    async def _write_down(self, begun: Grant, after: Grant, room: Reservation | None) -> Grant | None:
+    async def _write_down(self, begun: Grant, after: Grant, reservation: Reservation | None) -> Grant | None:
         async with self.repository.pair(begun.app, begun.subject):
             held = await self.repository.grant(begun.app, begun.subject)
             changed = held.record.after_refusal(begun, after) if held is not None else None
             if held is None or changed is None:
                 await self.repository.sync("grants")
                 return held.record if held is not None else None
-            return (await self.repository.save_grant(changed, expect=held.generation, room=room)).record
+            return (await self.repository.save_grant(changed, expect=held.generation, reservation=reservation)).record
 
     async def _drop_unwanted(
         self, app: OAuthApp, begun: Grant, refused: RefreshRefused, refresh_state: RefreshState, grant: Grant | None

@@ -9,7 +9,7 @@ from oauthbroker.core.errors import BrokerError
 from oauthbroker.records import AgentEvent, AuthSession, Grant, codec
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.records.browser_session import BrowserSession
-from oauthbroker.records.plugin_value import RoomValue
+from oauthbroker.records.plugin_value import PluginValue
 from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.records.turn_record import TurnRecord
 from oauthbroker.records.use import GrantUse
@@ -27,8 +27,8 @@ def _of_grant(body: bytes) -> tuple[_Parts, _Tags]:
 
 
 def _of_value(body: bytes) -> tuple[_Parts, _Tags]:
-    value = RoomValue.from_plaintext(body)
-    return (value.room, value.key), [("room", value.room)]
+    value = PluginValue.from_plaintext(body)
+    return (value.plugin, value.key), [("plugin", value.plugin)]
 
 
 def _of_waiting(body: bytes) -> tuple[_Parts, _Tags]:
@@ -42,7 +42,7 @@ def _at(read: Callable[[bytes], Any], member: str = "locator") -> Callable[[byte
 
 _READ: Final[Mapping[str, Callable[[bytes], tuple[_Parts, _Tags]]]] = {
     "grants": _of_grant,
-    "rooms": _of_value,
+    "plugins": _of_value,
     "waiting": _of_waiting,
     "sessions": _at(AuthSession.from_plaintext),
     "events": _at(AgentEvent.from_plaintext, "id"),

@@ -1,4 +1,4 @@
-"""Store what add-on rooms keep: JSON values by room and key."""
+"""Store what plug-ins keep: JSON values by plug-in and key."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from weakref import WeakValueDictionary
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json
 from oauthbroker.model.subject import is_subject
-from oauthbroker.records.plugin_value import RoomValue
+from oauthbroker.records.plugin_value import PluginValue
 from oauthbroker.repository.versioned import in_place, opened, readable_records, stored
 from oauthbroker.store.format.port import Conflict, Damage, Entry, Key, Store, Tag
 
-KIND = "rooms"
+KIND = "plugins"
 MOST_BYTES = 1024 * 1024  # of one value, as JSON
 LIMITS: Final = JsonLimits(MOST_BYTES, 128, 100_000)  # `codec.decode` reads 200 levels, the record's own included
 TRIES = 16  # of a change that other processes overtake
 
 
-class RoomValues:
-    """The values of all rooms. Every method may raise `BrokerError` with a store code."""
+class PluginValues:
+    """The values of all plug-ins. Every method may raise `BrokerError` with a store code."""
 
     def __init__(self, store: Store, on_damage: Damage) -> None:
         self.store = store
@@ -34,43 +34,43 @@ class RoomValues:
         """Return the lock of this process for changes of one value. Other processes are met by `Conflict`."""
         return self._changing.setdefault(place, asyncio.Lock())
 
-    def key(self, room: str, key: str) -> Key:
-        return self.store.key(KIND, room, key)
+    def key(self, plugin: str, key: str) -> Key:
+        return self.store.key(KIND, plugin, key)
 
-    def tag(self, room: str) -> Tag:
-        """Return the tag by which the values of one room are found. A value never loses it."""
-        return self.store.tag(KIND, "room", room)
+    def tag(self, plugin: str) -> Tag:
+        """Return the tag by which the values of one plug-in are found. A value never loses it."""
+        return self.store.tag(KIND, "plugin", plugin)
 
-    def open(self, entry: Entry) -> RoomValue:
-        found = opened(RoomValue.from_plaintext, entry)
-        in_place(entry, self.key(found.room, found.key))
+    def open(self, entry: Entry) -> PluginValue:
+        found = opened(PluginValue.from_plaintext, entry)
+        in_place(entry, self.key(found.plugin, found.key))
         return found
 
-    async def of(self, room: str) -> AsyncIterator[RoomValue]:
-        """Yield the readable values of a room, in no order."""
-        async for found in readable_records(self.store.find(self.tag(room)), self.open, self._on_damage):
-            if found.room == room:
+    async def of(self, plugin: str) -> AsyncIterator[PluginValue]:
+        """Yield the readable values of a plug-in, in no order."""
+        async for found in readable_records(self.store.find(self.tag(plugin)), self.open, self._on_damage):
+            if found.plugin == plugin:
                 yield found
 
-    async def about(self, subject: str) -> AsyncIterator[RoomValue]:
-        """Yield the readable values of all rooms that are about a subject. Reads every value."""
+    async def about(self, subject: str) -> AsyncIterator[PluginValue]:
+        """Yield the readable values of all plug-ins that are about a subject. Reads every value."""
         async for found in readable_records(self.store.scan(KIND), self.open, self._on_damage):
             if subject in found.subjects:
                 yield found
 
-    async def write(self, value: RoomValue, *, over: Entry | None) -> None:
+    async def write(self, value: PluginValue, *, over: Entry | None) -> None:
         """Replace the version `over`; the value None removes it. Raises `Conflict` if it is not the newest."""
         if value.value is not None:
-            tags = [self.tag(value.room)] if over is None else None
+            tags = [self.tag(value.plugin)] if over is None else None
             expect = 0 if over is None else over.generation
-            await self.store.put(self.key(value.room, value.key), _body(value), expect=expect, tags=tags)
+            await self.store.put(self.key(value.plugin, value.key), _body(value), expect=expect, tags=tags)
         elif over is not None:
             await self.store.delete(over.key, expect=over.generation)
-            await self.store.untag(over, [self.tag(value.room)])
+            await self.store.untag(over, [self.tag(value.plugin)])
 
-    async def remove(self, room: str, key: str) -> bool:
+    async def remove(self, plugin: str, key: str) -> bool:
         """Remove a value durably, a damaged one too. False if there was none."""
-        place = self.key(room, key)
+        place = self.key(plugin, key)
         for _ in range(TRIES):
             entry, generation = await stored(self.store, place, self._on_damage)
             if generation is None:
@@ -79,12 +79,12 @@ class RoomValues:
             with suppress(Conflict):
                 await self.store.delete(place, expect=generation)
                 if entry is not None:
-                    await self.store.untag(entry, [self.tag(room)])
+                    await self.store.untag(entry, [self.tag(plugin)])
                 return True
         raise BrokerError(Code.STORE_LOCKED)
 
 
-def _body(value: RoomValue) -> bytes:
+def _body(value: PluginValue) -> bytes:
     if not all(map(is_subject, value.subjects)):
         raise BrokerError(Code.REQUEST_INVALID, note="not a subject")
     try:
@@ -96,7 +96,7 @@ def _body(value: RoomValue) -> bytes:
     except Exception:  # noqa: BLE001  (a method of the value)
         problem = "it cannot be compared with its copy"
     if problem:
-        raise BrokerError(Code.REQUEST_INVALID, note=f"a value of a room is refused: {problem}")
+        raise BrokerError(Code.REQUEST_INVALID, note=f"a value of a plug-in is refused: {problem}")
     if len(body) > MOST_BYTES:
-        raise BrokerError(Code.REQUEST_INVALID, note=f"a value of a room has at most {MOST_BYTES // 1024} KiB")
+        raise BrokerError(Code.REQUEST_INVALID, note=f"a value of a plug-in has at most {MOST_BYTES // 1024} KiB")
     return body

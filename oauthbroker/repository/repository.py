@@ -22,7 +22,7 @@ from oauthbroker.repository.event_order import EventOrder
 from oauthbroker.repository.event_records import EventRecords
 from oauthbroker.repository.grant_tags import GrantTags, people_of
 from oauthbroker.repository.newest_seen import NewestSeen
-from oauthbroker.repository.plugin_values import RoomValues
+from oauthbroker.repository.plugin_values import PluginValues
 from oauthbroker.repository.queue_parts import QueueParts
 from oauthbroker.repository.record_store import RecordStore, Shelved
 from oauthbroker.repository.stored_secrets import StoredSecrets
@@ -64,9 +64,9 @@ __all__ = [
 
 KINDS = (
     "grants", "sessions", "waiting", "events", "queues", "secrets", "due", "turns", "apikeys", "visits", "uses",
-    "rooms", "clients", TOMBSTONES,
+    "plugins", "clients", TOMBSTONES,
 )  # fmt: skip
-LEASES = ("pair", "flight", "queue", "room", "registration", "forwarding")
+LEASES = ("pair", "flight", "queue", "plugin", "registration", "forwarding")
 PAIR_WAIT_SECONDS = 20.0
 WRITABLE_SECONDS = 10.0  # before a provider call, when nothing is lost yet
 ANSWER_BYTES = 64 * 1024
@@ -101,7 +101,7 @@ class Repository:
         self.events = EventRecords(store, on_damage)
         self.secrets = StoredSecrets(store, on_damage)
         self.waiting_lists = WaitingLists(store, on_damage)
-        self.room_values = RoomValues(store, on_damage)
+        self.plugin_values = PluginValues(store, on_damage)
         self.clients = self.shelf("clients", RegisteredClient.from_plaintext)
         self.event_order = EventOrder(store, on_damage, self._newest_in_outboxes)
         self._cache = Bounded[tuple[str, str], Versioned[Grant]](
@@ -186,17 +186,17 @@ class Repository:
         """Tell whether the store may have lost a newer version of this grant."""
         return await self._store.outlived(held.entry)
 
-    def room_for(self, held: Versioned[Grant], *, now: bool = True) -> AbstractAsyncContextManager[Reservation]:
+    def reserve_for(self, held: Versioned[Grant], *, now: bool = True) -> AbstractAsyncContextManager[Reservation]:
         """Reserve disk space for the grant's next version, with the largest provider response added. Without `now`,
         `save_grant` takes it as its `ahead`."""
         return self._store.reserve(held.entry.key, len(held.entry.body) + ANSWER_BYTES, now=now)
 
-    def room_for_first(self, app: str, subject: str) -> AbstractAsyncContextManager[Reservation]:
+    def reserve_for_first(self, app: str, subject: str) -> AbstractAsyncContextManager[Reservation]:
         """Do the same for a pair without a grant."""
         return self._store.reserve(self.grant_key(app, subject), ANSWER_BYTES)
 
     async def save_grant(
-        self, grant: Grant, *, expect: int, room: Reservation | None = None, ahead: Reservation | None = None
+        self, grant: Grant, *, expect: int, reservation: Reservation | None = None, ahead: Reservation | None = None
     ) -> Versioned[Grant]:
         """Write a grant durably, under the pair's lease. New events are numbered, and one with pending work is marked
         as due first. Tags are written only if they may differ from those of the version before: never by a refresh."""
@@ -209,7 +209,9 @@ class Repository:
         if grant.unfinished:
             await self.markers.mark(key, grant.app, grant.subject)
         try:
-            entry = await self._store.put(key, grant.to_plaintext(), expect=expect, room=room, ahead=ahead, tags=tags)
+            entry = await self._store.put(
+                key, grant.to_plaintext(), expect=expect, reservation=reservation, ahead=ahead, tags=tags
+            )
         except Conflict:
             self._cache.pop((grant.app, grant.subject))  # the cached version is outdated
             raise

@@ -15,7 +15,7 @@ from typing import Final
 from oauthbroker.core.clock import Clock, to_iso
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import on_thread
-from oauthbroker.records.plugin_value import RoomValue
+from oauthbroker.records.plugin_value import PluginValue
 from oauthbroker.repository.plugin_values import KIND
 from oauthbroker.store.file.seen_file import Age, read_seen, write_seen
 from oauthbroker.store.format.port import Conflict, Store
@@ -24,7 +24,7 @@ from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.moving.copying import body_of
 from oauthbroker.store.moving.raw import RawStore
 
-PLACE: Final = ("oauthbroker", "age")  # no add-on room has this name
+PLACE: Final = ("oauthbroker", "age")  # no plug-in has this name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +49,9 @@ class StoreAge:
         check_age(age, seen)
         newest = (age or seen or Age()).number + 1
         grown = Age(newest, to_iso(self.clock.now()))
-        room, key = PLACE
-        body = RoomValue(room=room, key=key, value=grown._asdict()).to_plaintext()
-        tags = [self.store.tag(KIND, "room", room)] if not generation else None
+        plugin, key = PLACE
+        body = PluginValue(plugin=plugin, key=key, value=grown._asdict()).to_plaintext()
+        tags = [self.store.tag(KIND, "plugin", plugin)] if not generation else None
         with suppress(Conflict):
             place = self.store.key(KIND, *PLACE)
             await self.store.put(place, body, expect=generation, tags=tags)
@@ -80,7 +80,7 @@ def age_in(store: RawStore, ring: Keyring) -> Age | None:
 
 def _age(body: bytes) -> Age | None:
     with suppress(BrokerError, ValueError, TypeError, LookupError):
-        return Age.of(RoomValue.from_plaintext(body).value)
+        return Age.of(PluginValue.from_plaintext(body).value)
     return None
 
 

@@ -12,7 +12,7 @@ END_SECONDS = 5.0
 
 
 def run_serving(main: Coroutine[Any, Any, T]) -> T:
-    """Run as `asyncio.run`, on the fastest loop. A task that ignores its cancellation, of an add-on room, does not keep
+    """Run as `asyncio.run`, on the fastest loop. A task that ignores its cancellation, of a plug-in, does not keep
     the process: then the loop is left as it is."""
     runner = asyncio.Runner(loop_factory=fastest_loop())
     try:

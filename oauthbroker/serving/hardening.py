@@ -24,7 +24,7 @@ def harden() -> None:
         prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def make_room(descriptors: int) -> int:
+def raise_descriptor_limit(descriptors: int) -> int:
     """Raise the limit of open files to `descriptors`, or as far as allowed; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY

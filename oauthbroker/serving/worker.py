@@ -14,7 +14,7 @@ from oauthbroker.core.errors import BrokerError
 from oauthbroker.observability.library_log import calm_libraries
 from oauthbroker.observability.logging import Log
 from oauthbroker.serving.connection_seats import SPARE
-from oauthbroker.serving.hardening import end_with_parent, make_room
+from oauthbroker.serving.hardening import end_with_parent, raise_descriptor_limit
 from oauthbroker.serving.http1.connection import LINGERING
 from oauthbroker.serving.listeners import Listeners
 from oauthbroker.serving.post import Post
@@ -63,7 +63,7 @@ async def serve(
             broker_served(broker, doors, log) as servers,
             _reloading(broker, again),
         ):
-            _make_room(broker, len(servers), log)
+            _raise_descriptor_limit(broker, len(servers), log)
             _say_serving(broker, log)
             on_serving()
             if post is not None:
@@ -76,10 +76,10 @@ async def serve(
     log.info("stopped")
 
 
-def _make_room(broker: Broker, doors: int, log: Log) -> None:
+def _raise_descriptor_limit(broker: Broker, doors: int, log: Log) -> None:
     """Raise the limit of open files. Without a free descriptor, connections would wait unaccepted."""
     wanted = doors * (broker.bundle.settings.limits.connections + SPARE + LINGERING) + OTHER_FILES
-    may = make_room(wanted)
+    may = raise_descriptor_limit(wanted)
     if may < wanted:
         log.warning("too few file descriptors", limit=may, wanted=wanted)
 

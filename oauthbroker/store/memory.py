@@ -71,14 +71,14 @@ class MemoryStore:
         body: bytes,
         *,
         expect: int,
-        room: Reservation | None = None,
+        reservation: Reservation | None = None,
         ahead: Reservation | None = None,
         tags: Collection[Tag] | None = None,
     ) -> Entry:
         kind = self._kind(key)
         check_tags(key, tags or ())
-        if room is not None:
-            room.held = None
+        if reservation is not None:
+            reservation.held = None
         if len(body) > MAX_BODY:
             raise ValueError(f"a body has at most {MAX_BODY} bytes")
         current = kind.get(key.name)

@@ -1,4 +1,4 @@
-"""The tool runtime, an add-on room: it declares tools, shows them to a model, calls them and runs agents' turns.
+"""The tool runtime, a plug-in: it declares tools, shows them to a model, calls them and runs agents' turns.
 See README.md. The public names are imported when they are first used."""
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from oauthbroker import Room, RoomCommand
+from oauthbroker import Plugin, PluginCommand
 
 if TYPE_CHECKING:
     from oauthbroker.tools.bundle.loading import register_tools
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from oauthbroker.tools.types.results import GoesOn, Submitted, ToolCall, ToolCallResult
 
 __all__ = [
-    "ROOM",
+    "PLUGIN",
     "Activation",
     "AllowedFiles",
     "CallLimits",
@@ -72,9 +72,9 @@ __all__ = [
     "register_tools",
 ]
 
-ROOM = Room(
+PLUGIN = Plugin(
     name="tools",
-    commands={"tools": RoomCommand(help="Tools of agents: check, run.", app="oauthbroker.tools.commands:app")},
+    commands={"tools": PluginCommand(help="Tools of agents: check, run.", app="oauthbroker.tools.commands:app")},
     kinds="oauthbroker.tools.bundle.spec:KINDS",
     audit_types="oauthbroker.tools.changesets.audit_types:TYPES",
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from oauthbroker.plugins.running_plugin import OpenRoom
+from oauthbroker.plugins.running_plugin import RunningPlugin
 from oauthbroker.wiring.parts import Parts
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ class DeferredWeb:
     def both(self) -> Starlette:
         return self._web.both
 
-    def open(self, rooms: Mapping[str, OpenRoom]) -> None:
-        """Serve the routes and pages of the open rooms. Raises `configInvalid`."""
-        if any(each.routes or each.pages for each in rooms.values()):
-            self._apps.open(rooms)
+    def open(self, plugins: Mapping[str, RunningPlugin]) -> None:
+        """Serve the routes and pages of the open plug-ins. Raises `configInvalid`."""
+        if any(each.routes or each.pages for each in plugins.values()):
+            self._apps.open(plugins)
             self.follow()
 
     def follow(self) -> None:

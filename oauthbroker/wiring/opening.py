@@ -56,7 +56,7 @@ async def open_broker(  # noqa: PLR0913  (each has a default that is right for m
 
     `store`, `clock`, `audit` and `log` default to the file store of the settings, the system's clock, a file of JSON
     lines in the store, and JSON on stderr. `background=False` runs no relay and no sweeper, and does not say which
-    checks are off (for short commands); `only` are then the apps and rooms it knows, so that no other values are
+    checks are off (for short commands); `only` are then the apps and plug-ins it knows, so that no other values are
     needed, and events that are due are queued at its end. Several processes that share a `metrics_folder` answer
     `/metrics` for all of them; each of `workers` processes of one store takes its part of the limits that hold for all.
     Raises ConfigRefused with every problem, or a store code; nothing has been changed then. Leaving the block waits
@@ -128,7 +128,7 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
             stack.push_async_callback(running.hand_over)
         await running.start(background=background)
         if background and only is None:
-            await running.open_rooms()
+            await running.open_plugins()
         yield running
 
 

@@ -30,7 +30,7 @@ from oauthbroker.grants.connections import Connections
 from oauthbroker.grants.erasure import Erasure
 from oauthbroker.grants.grants import Grants, Secrets, SessionList
 from oauthbroker.grants.importing import Importing
-from oauthbroker.grants.plugin_erasure import RoomErasure
+from oauthbroker.grants.plugin_erasure import PluginErasure
 from oauthbroker.injection.injector import Injector
 from oauthbroker.observability.shared_metrics import Sharing
 from oauthbroker.protocol.network.api_transport import ApiLimits
@@ -44,7 +44,7 @@ from oauthbroker.tokens.manager import OAuthManager
 from oauthbroker.tokens.token_call import Calls
 from oauthbroker.tokens.token_issuer import TokenIssuer
 from oauthbroker.wiring.flows import Flows
-from oauthbroker.wiring.plugin_lifecycle import OpenRooms
+from oauthbroker.wiring.plugin_lifecycle import RunningPlugins
 from oauthbroker.wiring.storage import api_keys
 
 
@@ -227,7 +227,7 @@ class Parts(Flows):
             turns=self.turns,
             visits=self.browser_sessions,
             uses=self.uses,
-            rooms=RoomErasure(self.config),
+            plugins=PluginErasure(self.config),
             clock=self.clock,
             audit=self.audit,
         )
@@ -278,12 +278,12 @@ class Parts(Flows):
     @cached_property
     def health_check(self) -> HealthCheck:
         return HealthCheck(
-            config=self.config, retry_store=self.retry_store, audit=self.audit, rooms=self.rooms.findings
+            config=self.config, retry_store=self.retry_store, audit=self.audit, plugins=self.plugins.findings
         )
 
     @cached_property
-    def rooms(self) -> OpenRooms:
-        return OpenRooms(config=self.config, scrubber=self.scrubber, log=self.log, clock=self.clock)
+    def plugins(self) -> RunningPlugins:
+        return RunningPlugins(config=self.config, scrubber=self.scrubber, log=self.log, clock=self.clock)
 
     @cached_property
     def gauges(self) -> Gauges:

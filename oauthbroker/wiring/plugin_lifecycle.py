@@ -1,4 +1,4 @@
-"""Open the add-on rooms of a broker, run their background work, and close them. A fault in their code is logged."""
+"""Open the plug-ins of a broker, run their background work, and close them. A fault in their code is logged."""
 
 from __future__ import annotations
 
@@ -9,44 +9,47 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from oauthbroker.audit.plugin_entry import RoomTypes
+from oauthbroker.audit.plugin_entry import PluginAuditTypes
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.lifecycle import Round
 from oauthbroker.core.refused import described
 from oauthbroker.model.current_config import CurrentConfig
-from oauthbroker.model.plugin_resources import RoomResources
+from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.observability.held_locks import HeldLocks
 from oauthbroker.observability.logging import Log
 from oauthbroker.observability.transcript_scrubber import Scrubber
-from oauthbroker.plugins.declaration import Room
+from oauthbroker.plugins.declaration import Plugin
 from oauthbroker.plugins.discovery import declared, named
-from oauthbroker.plugins.running_plugin import Background, OpenRoom, OpensRoom, RoomFinding, flaw_of
+from oauthbroker.plugins.running_plugin import Background, OpensPlugin, PluginFinding, RunningPlugin, flaw_of
 
-OPEN_SECONDS, RELOAD_SECONDS, CLOSE_SECONDS = 30.0, 10.0, 5.0  # the last for all rooms together
+OPEN_SECONDS, RELOAD_SECONDS, CLOSE_SECONDS = 30.0, 10.0, 5.0  # the last for all plug-ins together
 CANCEL_SECONDS = 2.0
 MOST_FINDINGS = 16
-_SEE = "Look at the log of the broker and at the documentation of the room."
-_ENDED = RoomFinding(code="ended", text="The room has ended by itself.", todo=f"Restart the broker. {_SEE}")
-_BEHIND = RoomFinding(code="reloadFailed", text="The room has not taken the new configuration.", todo=f"Reload. {_SEE}")
-_BROKEN = RoomFinding(code="findingsFailed", text="The room's own check fails.", todo=_SEE)
+_SEE = "Look at the log of the broker and at the documentation of the plug-in."
+_ENDED = PluginFinding(code="ended", text="The plug-in has ended by itself.", todo=f"Restart the broker. {_SEE}")
+_BEHIND = PluginFinding(
+    code="reloadFailed", text="The plug-in has not taken the new configuration.", todo=f"Reload. {_SEE}"
+)
+_BROKEN = PluginFinding(code="findingsFailed", text="The plug-in's own check fails.", todo=_SEE)
 
 
 class Seat:
-    """One room. It is opened and closed in one task of its own, as task groups demand."""
+    """One plug-in. It is opened and closed in one task of its own, as task groups demand."""
 
     def __init__(self, name: str, log: Log, clock: Clock) -> None:
         self.name = name
-        self.opened = OpenRoom()
-        self._log = log.bind(room=name)
+        self.opened = RunningPlugin()
+        self._log = log.bind(plugin=name)
         self._held_locks = HeldLocks(clock, self._log)
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_behind = False
 
-    async def open(self, opens: OpensRoom, broker: object, resources: RoomResources) -> None:
-        """Open the room. Raises a code, with a note that names the room and holds no text of a foreign exception."""
-        ready: asyncio.Future[OpenRoom] = asyncio.get_running_loop().create_future()
+    async def open(self, opens: OpensPlugin, broker: object, resources: PluginResources) -> None:
+        """Open the plug-in. Raises a code, with a note that names the plug-in and holds no text of a foreign
+        exception."""
+        ready: asyncio.Future[RunningPlugin] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._stay(opens, broker, resources, ready))
         self._task.add_done_callback(partial(self._note_end, ready))
         either: set[asyncio.Future[Any]] = {self._task, ready}
@@ -57,26 +60,26 @@ class Seat:
         self.opened = ready.result()
 
     def end(self) -> set[asyncio.Task[None]]:
-        """Tell the room to close. Return its task, if it has one."""
+        """Tell the plug-in to close. Return its task, if it has one."""
         self._closing.set()
         return set() if self._task is None else {self._task}
 
     def note_open(self) -> None:
-        """Log that the room has not closed."""
-        self._log.error("a room does not close")
+        """Log that the plug-in has not closed."""
+        self._log.error("a plug-in does not close")
 
-    async def follow(self, resources: RoomResources) -> None:
-        """Tell the room of a new configuration."""
+    async def follow(self, resources: PluginResources) -> None:
+        """Tell the plug-in of a new configuration."""
         if (follow := self.opened.on_reload) is not None:
             task = asyncio.create_task(_flaw(lambda: follow(resources)))
             late = await _still_running({task}, RELOAD_SECONDS)
             flaw = "TimeoutError" if late or task.cancelled() else task.result()
             self._is_behind = flaw is not None
             if flaw is not None:
-                self._log.error("a room has not taken the new configuration", error=flaw)
+                self._log.error("a plug-in has not taken the new configuration", error=flaw)
 
-    def findings(self, scrubber: Scrubber) -> list[RoomFinding]:
-        """Return the findings of the room, and whether it works at all. They are without any token that the broker
+    def findings(self, scrubber: Scrubber) -> list[PluginFinding]:
+        """Return the findings of the plug-in, and whether it works at all. They are without any token that the broker
         handed out."""
         found = [_BEHIND] if self._is_behind else []
         if self._task is not None and self._task.done():
@@ -95,7 +98,7 @@ class Seat:
             with Round().hurried():
                 flaw = await _flaw(partial(self._round, background))
             if flaw is not None:
-                self._log.error("background work of a room failed", task=background.name, error=flaw)
+                self._log.error("background work of a plug-in failed", task=background.name, error=flaw)
             await asyncio.sleep(background.seconds)
 
     async def _round(self, background: Background) -> None:
@@ -108,7 +111,7 @@ class Seat:
             self._held_locks.worked(background.name)
 
     async def _stay(
-        self, opens: OpensRoom, broker: object, resources: RoomResources, ready: asyncio.Future[OpenRoom]
+        self, opens: OpensPlugin, broker: object, resources: PluginResources, ready: asyncio.Future[RunningPlugin]
     ) -> None:
         try:
             async with opens(broker, resources) as opened:
@@ -117,13 +120,14 @@ class Seat:
                 ready.set_result(opened)
                 await self._closing.wait()
         except SystemExit:
-            raise RuntimeError("a room wants to end the process") from None
+            raise RuntimeError("a plug-in wants to end the process") from None
 
-    def _note_end(self, ready: asyncio.Future[OpenRoom], task: asyncio.Task[None]) -> None:
-        """Log the end of a room that was open, and retrieve its exception, which asyncio would print with its text."""
+    def _note_end(self, ready: asyncio.Future[RunningPlugin], task: asyncio.Task[None]) -> None:
+        """Log the end of a plug-in that was open, and retrieve its exception, which asyncio would print with its
+        text."""
         error = None if task.cancelled() else task.exception()
         if ready.done() and (error is not None or not self._closing.is_set()):
-            event = "a room fails to close" if self._closing.is_set() else "a room has ended"
+            event = "a plug-in fails to close" if self._closing.is_set() else "a plug-in has ended"
             self._log.error(event, error=None if error is None else described(error))
 
     def _refused(self, task: asyncio.Task[None]) -> BrokerError:
@@ -133,28 +137,28 @@ class Seat:
             why, code = error.note or error.code.value, error.code
         elif task.done():
             why = "cancelled" if error is None else described(error)
-        return BrokerError(code, note=f"the room {self.name} does not open: {why}")
+        return BrokerError(code, note=f"the plug-in {self.name} does not open: {why}")
 
 
 @dataclass(slots=True, kw_only=True)
-class OpenRooms:
-    """The add-on rooms of one broker."""
+class RunningPlugins:
+    """The plug-ins of one broker."""
 
     config: CurrentConfig
     scrubber: Scrubber
     log: Log
     clock: Clock
-    types: RoomTypes = field(default_factory=RoomTypes)
+    types: PluginAuditTypes = field(default_factory=PluginAuditTypes)
     _seats: list[Seat] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def open(self, broker: object) -> Mapping[str, OpenRoom]:
-        """Open the rooms in their order. Return what each adds. Raises a code with a note that names the room."""
-        for room in map(declared, self.config.bundle.settings.rooms):
-            if room.audit_types:
-                self.types.take(room.name, named(room, room.audit_types))
-            if room.open:
-                await self._open(room, broker)
+    async def open(self, broker: object) -> Mapping[str, RunningPlugin]:
+        """Open the plug-ins in their order. Return what each adds. Raises a code with a note that names the plug-in."""
+        for plugin in map(declared, self.config.bundle.settings.plugins):
+            if plugin.audit_types:
+                self.types.take(plugin.name, named(plugin, plugin.audit_types))
+            if plugin.open:
+                await self._open(plugin, broker)
         return {seat.name: seat.opened for seat in self._seats}
 
     def begin(self) -> None:
@@ -162,22 +166,23 @@ class OpenRooms:
         works = [seat.repeat(each) for seat in self._seats for each in seat.opened.background]
         self._tasks = {asyncio.create_task(work) for work in works}
 
-    def findings(self) -> dict[str, RoomFinding]:
-        """Return the findings of all rooms by `<room>.<code>`."""
+    def findings(self) -> dict[str, PluginFinding]:
+        """Return the findings of all plug-ins by `<plugin>.<code>`."""
         return {f"{seat.name}.{each.code}": each for seat in self._seats for each in seat.findings(self.scrubber)}
 
     async def reload(self) -> None:
-        """Tell the rooms of the configuration that is now in use. Never raises: health and log name a room that
+        """Tell the plug-ins of the configuration that is now in use. Never raises: health and log name a plug-in that
         failed."""
         for seat in self._seats:
             await seat.follow(self._resources(seat.name))
 
     async def close(self) -> None:
-        """End the background work, then the rooms, the last one first. Together they are waited for as long as one."""
+        """End the background work, then the plug-ins, the last one first. Together they are waited for as long as
+        one."""
         for task in self._tasks:
             task.cancel()
         for _ in await _still_running(self._tasks, CANCEL_SECONDS):
-            self.log.error("background work of a room does not end")
+            self.log.error("background work of a plug-in does not end")
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 for seat in reversed(self._seats):
@@ -186,23 +191,23 @@ class OpenRooms:
         for task in await _still_running(ends.keys(), CANCEL_SECONDS):
             ends[task].note_open()
 
-    async def _open(self, room: Room, broker: object) -> None:
-        seat = Seat(room.name, self.log, self.clock)
+    async def _open(self, plugin: Plugin, broker: object) -> None:
+        seat = Seat(plugin.name, self.log, self.clock)
         self._seats.append(seat)
-        await seat.open(named(room, room.open), broker, self._resources(room.name))
+        await seat.open(named(plugin, plugin.open), broker, self._resources(plugin.name))
 
-    def _resources(self, room: str) -> RoomResources:
-        return self.config.bundle.rooms.get(room, RoomResources())
+    def _resources(self, plugin: str) -> PluginResources:
+        return self.config.bundle.plugins.get(plugin, PluginResources())
 
 
-def _scrubbed(found: object, scrubber: Scrubber) -> RoomFinding:
-    if not isinstance(found, RoomFinding):
+def _scrubbed(found: object, scrubber: Scrubber) -> PluginFinding:
+    if not isinstance(found, PluginFinding):
         return _BROKEN
     return replace(found, text=scrubber.text(found.text), todo=scrubber.text(found.todo))
 
 
 async def _still_running(tasks: Collection[asyncio.Task[Any]], patience: float) -> set[asyncio.Task[Any]]:
-    """Wait for all tasks at once, then cancel them. Return those that have not ended: a room may ignore both."""
+    """Wait for all tasks at once, then cancel them. Return those that have not ended: a plug-in may ignore both."""
     try:
         await _wait(tasks, patience)
     finally:
@@ -218,7 +223,7 @@ async def _wait(tasks: Collection[asyncio.Task[Any]], patience: float | None = N
 
 
 async def _flaw(work: Callable[[], Awaitable[object]]) -> str | None:
-    """Run code of a room. Return what went wrong: a code or the type of an exception, never its text."""
+    """Run code of a plug-in. Return what went wrong: a code or the type of an exception, never its text."""
     try:
         await work()
     except BrokerError as error:
@@ -233,6 +238,6 @@ async def _flaw(work: Callable[[], Awaitable[object]]) -> str | None:
 
 
 def _is_cancelled() -> bool:
-    """Tell whether the current task was cancelled. Code of a room may raise CancelledError itself, or catch ours."""
+    """Tell whether the current task was cancelled. Code of a plug-in may raise CancelledError itself, or catch ours."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

@@ -13,7 +13,7 @@ from oauthbroker.config.reload import Read, Reload, Source
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.apps import Bundle
 from oauthbroker.observability.held_locks import HeldLocks
-from oauthbroker.plugin_services.plugin_state import RoomState
+from oauthbroker.plugin_services.plugin_state import PluginState
 from oauthbroker.repository.store_age import StoreAge
 from oauthbroker.store.keys.rotation import KeyRotation
 from oauthbroker.wiring.deferred_web import DeferredWeb
@@ -56,8 +56,8 @@ class Running:
             health_check=parts.health_check,
             web=self._web,
             reload=Reload(in_use=parts.config, read=read, follow=self._follow, settle=self._settle, log=parts.log),
-            room_types=parts.rooms.types,
-            room_state=partial(RoomState, parts.repository.room_values),
+            plugin_types=parts.plugins.types,
+            plugin_state=partial(PluginState, parts.repository.plugin_values),
         )
 
     async def start(self, *, background: bool) -> None:
@@ -73,11 +73,11 @@ class Running:
             self.tasks += [asyncio.create_task(loop) for loop in loops]
             self.parts.forwarding.begin()
 
-    async def open_rooms(self) -> None:
-        """Open the add-on rooms of the configuration, and serve their routes. Raises a code with a note that names the
-        room."""
-        self._web.open(await self.parts.rooms.open(self.broker))
-        self.parts.rooms.begin()
+    async def open_plugins(self) -> None:
+        """Open the plug-ins of the configuration, and serve their routes. Raises a code with a note that names the
+        plug-in."""
+        self._web.open(await self.parts.plugins.open(self.broker))
+        self.parts.plugins.begin()
 
     async def _wait_for(self, recovered: asyncio.Event) -> None:
         try:
@@ -95,7 +95,7 @@ class Running:
         """End long waits and leave new provider requests to the next broker. Let commits under way finish and their
         events reach the queue. Then close the network."""
         self.parts.life.stop()
-        await self.parts.rooms.close()
+        await self.parts.plugins.close()
         await self.parts.forwarding.close()
         for task in self.tasks:
             task.cancel()
@@ -120,7 +120,7 @@ class Running:
 
     async def _settle(self) -> None:
         await self.parts.mcp_clients.sync()
-        await self.parts.rooms.reload()
+        await self.parts.plugins.reload()
         await self.parts.sweep.end_outdated(self.parts.apps)
 
     async def _tend(self) -> None:

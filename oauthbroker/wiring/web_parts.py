@@ -7,7 +7,7 @@ from functools import partial
 
 from starlette.routing import BaseRoute
 
-from oauthbroker.plugins.running_plugin import OpenRoom
+from oauthbroker.plugins.running_plugin import RunningPlugin
 from oauthbroker.web.api.authentication import Callers
 from oauthbroker.web.api.router import ApiRoutes
 from oauthbroker.web.api.warm_tokens import WarmTokens
@@ -37,10 +37,10 @@ class WebParts:
         self._mac: Mac = lambda message: parts.mac("csrf", message.hex())
         self._admin = AdminPages(admin=parts.admin, settings=parts.settings, mac=self._mac, clock=parts.clock)
 
-    def open(self, rooms: Mapping[str, OpenRoom]) -> None:
-        """Add the routes and pages of the open rooms. Raises `configInvalid`."""
-        self._routes.open({name: room.routes for name, room in rooms.items()})
-        self._admin.open({name: room.pages for name, room in rooms.items()})
+    def open(self, plugins: Mapping[str, RunningPlugin]) -> None:
+        """Add the routes and pages of the open plug-ins. Raises `configInvalid`."""
+        self._routes.open({name: plugin.routes for name, plugin in plugins.items()})
+        self._admin.open({name: plugin.pages for name, plugin in plugins.items()})
 
     def web(self) -> Web:
         parts, routes = self._parts, self._routes

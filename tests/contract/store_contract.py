@@ -95,48 +95,48 @@ class StoreContract:
         assert (2, b"two") == ((await store.get(key)).generation, (await store.get(key)).body)
 
     @pytest.mark.parametrize("size", [0, 10, 5_000, 100_000], ids=["none", "too little", "just so", "plenty"])
-    async def test_a_body_put_into_reserved_room_is_read_as_it_was(self, store, other, key, size):
+    async def test_a_body_put_into_reserved_reservation_is_read_as_it_was(self, store, other, key, size):
         body = b"z" * 5_000
-        async with store.reserve(key, size) as room:
-            written = await store.put(key, body, expect=0, room=room)
-            assert None is room.held
+        async with store.reserve(key, size) as reservation:
+            written = await store.put(key, body, expect=0, reservation=reservation)
+            assert None is reservation.held
         assert (1, body) == (written.generation, (await other.get(key)).body)
         assert 1 == await store.count("grants")
 
-    async def test_unused_room_leaves_nothing_behind(self, store, other, key):
+    async def test_unused_reservation_leaves_nothing_behind(self, store, other, key):
         async with store.reserve(key, 5_000):
             assert None is await other.get(key)
         assert (None, 0) == (await store.get(key), await store.count("grants"))
 
-    async def test_room_is_used_up_by_a_put_that_lost(self, store, key):
+    async def test_reservation_is_used_up_by_a_put_that_lost(self, store, key):
         await store.put(key, b"one", expect=0)
-        async with store.reserve(key, 100) as room:
-            assert "conflict" == await outcome(store.put(key, b"two", expect=0, room=room))
-            assert 2 == (await store.put(key, b"three", expect=1, room=room)).generation
+        async with store.reserve(key, 100) as reservation:
+            assert "conflict" == await outcome(store.put(key, b"two", expect=0, reservation=reservation))
+            assert 2 == (await store.put(key, b"three", expect=1, reservation=reservation)).generation
         assert b"three" == (await store.get(key)).body
 
-    async def test_room_for_one_entry_is_no_room_for_another(self, store, key):
+    async def test_reserve_for_one_entry_is_no_reserve_for_another(self, store, key):
         other_key = store.key("grants", "another")
-        async with store.reserve(key, 100) as room:
-            await store.put(other_key, b"elsewhere", expect=0, room=room)
+        async with store.reserve(key, 100) as reservation:
+            await store.put(other_key, b"elsewhere", expect=0, reservation=reservation)
         assert (b"elsewhere", None) == ((await store.get(other_key)).body, await store.get(key))
 
-    async def test_room_ahead_is_taken_by_a_put_and_used_by_the_next(self, store, other, key):
-        async with store.reserve(key, 5_000, now=False) as room:
-            assert None is room.held
-            await store.put(key, b"one", expect=0, ahead=room)
-            assert None is not room.held
-            await store.put(key, b"z" * 5_000, expect=1, room=room)
-            assert None is room.held
+    async def test_reservation_ahead_is_taken_by_a_put_and_used_by_the_next(self, store, other, key):
+        async with store.reserve(key, 5_000, now=False) as reservation:
+            assert None is reservation.held
+            await store.put(key, b"one", expect=0, ahead=reservation)
+            assert None is not reservation.held
+            await store.put(key, b"z" * 5_000, expect=1, reservation=reservation)
+            assert None is reservation.held
         assert (2, b"z" * 5_000) == ((await other.get(key)).generation, (await other.get(key)).body)
 
-    async def test_room_ahead_of_a_put_that_lost_leaves_nothing_behind(self, store, other, key):
+    async def test_reservation_ahead_of_a_put_that_lost_leaves_nothing_behind(self, store, other, key):
         await store.put(key, b"one", expect=0)
-        async with store.reserve(key, 5_000, now=False) as room:
-            assert "conflict" == await outcome(store.put(key, b"two", expect=0, ahead=room))
+        async with store.reserve(key, 5_000, now=False) as reservation:
+            assert "conflict" == await outcome(store.put(key, b"two", expect=0, ahead=reservation))
         assert (b"one", 1) == ((await other.get(key)).body, await store.count("grants"))
 
-    async def test_more_room_than_a_body_may_have_is_refused(self, store, key):
+    async def test_more_reservation_than_a_body_may_have_is_refused(self, store, key):
         with pytest.raises(ValueError, match="at most"):
             async with store.reserve(key, MAX_BODY + 1):
                 raise AssertionError

@@ -148,24 +148,26 @@ class LeavesReservations(MemoryStore):
         yield Reservation(key, held=size)
 
 
-class WritesIntoTheRoom(MemoryStore):
+class WritesIntoTheReservation(MemoryStore):
     """A reservation decides where an entry is written."""
 
-    async def put(self, key: Key, body: bytes, *, room: Reservation | None = None, **more: Any) -> Entry:
-        return await super().put(room.key if room is not None else key, body, room=room, **more)
+    async def put(self, key: Key, body: bytes, *, reservation: Reservation | None = None, **more: Any) -> Entry:
+        return await super().put(
+            reservation.key if reservation is not None else key, body, reservation=reservation, **more
+        )
 
 
-class TakesNoRoomAhead(MemoryStore):
+class TakesNoPluginAhead(MemoryStore):
     async def put(self, key: Key, body: bytes, *, ahead: Reservation | None = None, **more: Any) -> Entry:
         return await super().put(key, body, **more)
 
 
-class LeavesRoomAhead(MemoryStore):
-    """Room for the next version is an entry, also if this one is not written."""
+class LeavesPluginAhead(MemoryStore):
+    """Space for the next version is an entry, also if this one is not written."""
 
     async def put(self, key: Key, body: bytes, *, ahead: Reservation | None = None, **more: Any) -> Entry:
         if ahead is not None:
-            await super().put(self.key(key.kind, "room"), bytes(ahead.size), expect=0)
+            await super().put(self.key(key.kind, "plugin"), bytes(ahead.size), expect=0)
         return await super().put(key, body, ahead=ahead, **more)
 
 

@@ -40,7 +40,7 @@ async def office(
     home = f"http://127.0.0.1:{door.getsockname()[1]}"
     more: dict[str, Any] = {
         "settings": public(home),
-        "rooms": {"flowtools": resources_of(tmp_path)},
+        "plugins": {"flowtools": resources_of(tmp_path)},
         "clock": test_clock,
     }
     with door:
@@ -62,9 +62,9 @@ async def test_an_operator_goes_from_the_tools_to_the_reason_why_a_run_failed(of
         seen += await page.content()
         await pictures.take(page, name + ("-korean" if locale == "ko-KR" else ""))
 
-    await page.locator("nav a[href$='/rooms/flowtools']").click()
-    await page.wait_for_url("**/admin/rooms/flowtools")
-    assert "page" == await page.locator("nav a[href$='/rooms/flowtools']").get_attribute("aria-current")
+    await page.locator("nav a[href$='/plugins/flowtools']").click()
+    await page.wait_for_url("**/admin/plugins/flowtools")
+    assert "page" == await page.locator("nav a[href$='/plugins/flowtools']").get_attribute("aria-current")
     await photographed("flows-tools")
     await page.get_by_role("rowheader", name="note").get_by_role("link").click()
     await page.wait_for_url("**/tools/note@2")

@@ -52,7 +52,7 @@ class Stage:
 
     def __init__(self, folder: Path, broker: Broker, dice: random.Random) -> None:
         self.folder, self.broker, self.dice = folder, broker, dice
-        self.instances = Instances(broker.room_state("tools"))
+        self.instances = Instances(broker.plugin_state("tools"))
         self.report = KillReport()
         self.process: asyncio.subprocess.Process | None = None
         self.log = (folder / "log").open("ab")
@@ -157,7 +157,7 @@ async def _judge(stage: Stage, turns: int) -> None:
     if missing > stage.report.interrupted:
         problems.append(f"{missing} calls were not made, and {stage.report.interrupted} told so")
     problems += [f"dead letter: {each['eventId']}" for each in await stage.broker.events.dead("planner")]
-    kept = [json.dumps(value) async for _, value in stage.broker.room_state("tools").all()]
+    kept = [json.dumps(value) async for _, value in stage.broker.plugin_state("tools").all()]
     problems += [f"a token is in a record: {text[:80]}" for text in kept if TOKEN in text]
     files = [path for path in stage.folder.rglob("*") if path.is_file() and path.name != "leaked"]
     problems += [f"a token is in {path.name}" for path in files if TOKEN.encode() in path.read_bytes()]

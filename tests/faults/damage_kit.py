@@ -16,7 +16,7 @@ from oauthbroker.grants.grant_pages import GrantFilter
 from oauthbroker.model.settings import Limits
 from oauthbroker.model.token_results import AuthorizationRequired
 from oauthbroker.model.turn_token import BegunTurn
-from oauthbroker.plugin_services.plugin_state import RoomState
+from oauthbroker.plugin_services.plugin_state import PluginState
 from oauthbroker.records import AgentEvent, grant_id
 from oauthbroker.records.registered_client import RegisteredClient
 from oauthbroker.repository.repository import KINDS, Repository
@@ -62,8 +62,8 @@ class World:
         return self.data / key.kind / key.name
 
     @property
-    def notes(self) -> RoomState:
-        return RoomState(self.parts.repository.room_values, "notes")
+    def notes(self) -> PluginState:
+        return PluginState(self.parts.repository.plugin_values, "notes")
 
     def advance(self, seconds: float) -> None:
         self.process.clock.advance(seconds)
@@ -107,7 +107,7 @@ async def world(folder: Path, idp: IdentityProvider) -> World:
     of("apikeys", lambda who: (here.keyed[who].reveal().split(".")[1],))
     of("visits", lambda who: (here.tickets[who].reveal()[:22],))
     of("uses", lambda who: (grant_id("files", who),))
-    of("rooms", lambda who: ("notes", who))
+    of("plugins", lambda who: ("notes", who))
     of("clients", lambda who: (who,))
     due, ended = (store.key("grants", "files", who).name for who in PEOPLE), _ended_turns(here)
     here.keys["due"] = _pair("due", due)
@@ -307,8 +307,8 @@ def operations(here: World) -> dict[str, Callable[[], Awaitable[Any]]]:
         "secrets": broker.secrets.names,
         "secret": lambda: broker.secrets.put(ALICE, "value", here.idp.canaries.mint("client secret")),
         "lists": listed,
-        "room value": lambda: here.notes.change(ALICE, lambda there: there),
-        "room values": noted,
+        "plug-in value": lambda: here.notes.change(ALICE, lambda there: there),
+        "plug-in values": noted,
         "client at a server": learnt,
         "a page": lambda: broker.grants.page(GrantFilter(), 10),
         "queues": broker.dead_letters.states,

@@ -20,7 +20,7 @@ from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import Bundle, OAuthApp, Owner
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.token_results import TokenResult
-from oauthbroker.plugin_services.plugin_state import RoomState
+from oauthbroker.plugin_services.plugin_state import PluginState
 from oauthbroker.records.refresh_state import Intent
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, leave
@@ -277,8 +277,8 @@ async def a_secret(kept: Kept) -> None:
 
 
 @act
-async def values_of_a_room(kept: Kept) -> None:
-    state = RoomState(kept.parts.repository.room_values, "library")
+async def values_of_a_reservation(kept: Kept) -> None:
+    state = PluginState(kept.parts.repository.plugin_values, "library")
     await state.change("count", lambda there: (there or 0) + 1)
     await state.change("loan", lambda _: 1)
     await state.change("loan", lambda _: None)

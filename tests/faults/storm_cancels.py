@@ -25,7 +25,7 @@ AT_ONCE = 16
 SHARE = 0.85  # of the actions is meant to be cancelled
 PATIENCE = 120.0  # real seconds for what runs side by side
 MOST_PROBLEMS = 20
-ROOMS = (cancel_actions, cancel_actions_web)  # which fill the table
+PLUGINS = (cancel_actions, cancel_actions_web)  # which fill the table
 
 
 @dataclass

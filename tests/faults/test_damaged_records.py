@@ -31,7 +31,7 @@ REFUSED: dict[str, set[str]] = {
     "apikeys": {"API key"},
     "visits": {"visit"},
     "uses": set(),
-    "rooms": {"room value"},
+    "plugins": {"plug-in value"},
     "clients": set(),
     "tombstones": set(),
 }

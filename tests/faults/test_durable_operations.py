@@ -78,7 +78,7 @@ NOTHING_PROMISED = {
     "Life.over": "keeps nothing",
     "McpClients.answered": "gives up a client that its server has forgotten; a later refusal does it again",
     "McpClients.doubt": "probes the client again before the next link, in this process or its successor",
-    "RoomErasure.erase": "a part of an erasure, which can be repeated",
+    "PluginErasure.erase": "a part of an erasure, which can be repeated",
     "Turns.sweep": "an expired turn is refused with or without its record",
     "Uses.forget": "a part of an erasure",
     "Uses.write": "figures for people, of which minutes may be lost",
@@ -154,7 +154,7 @@ PARTS = frozenset({
     "AuthorizationUrls", "Callback", "ClientRegistrations", "Clock", "Connect", "Discovery", "Finish", "LoginClaims", "Logins", "Opening", "ParkedCodes", "ProtectedResources", "Transport", "Queues", "RefreshTransaction", "Repository", "SharedGrants", "BulkRevocation", "RecordStore", "Survey",
     "Sweep", "Troubles",
 })  # fmt: skip
-"""Rooms below the surface that its objects hold; no caller outside reaches them."""
+"""Reservations below the surface that its objects hold; no caller outside reaches them."""
 
 
 def surface(found: type, seen: set[type], depth: int = 2) -> Iterator[str]:

@@ -134,7 +134,9 @@ ROWS = {
     "pair": Row(lambda world: world.pairs("pair")),
     "flight": Row(lambda world: world.pairs("flight")),
     "queue": Row(lambda world: [f"locks/queue-{world.process.store.key('queue', AGENTS[ALICE]).name}"]),
-    "room": Row(lambda world: [f"locks/room-{world.process.store.key('room', 'library', 'send').name}"]),
+    "plugin": Row(
+        lambda world: [f"locks/reservation-{world.process.store.key('reservation', 'library', 'send').name}"]
+    ),
     "registration": Row(
         lambda world: [f"locks/registration-{world.process.store.key('registration', app).name}" for app in APPS]
     ),

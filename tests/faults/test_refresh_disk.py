@@ -147,7 +147,7 @@ async def test_a_disk_that_fails_after_the_answer_does_not_lose_the_token(
 
 
 class FullFromNowOn(HookedFs):
-    """The disk is full: no new file can be made; reserved room can still be written to."""
+    """The disk is full: no new file can be made; reserved space can still be written to."""
 
     is_full = False
 
@@ -158,7 +158,7 @@ class FullFromNowOn(HookedFs):
 
 
 @pytest.mark.case("49")
-async def test_a_disk_that_fills_up_while_the_provider_thinks_has_room_for_its_answer(
+async def test_a_disk_that_fills_up_while_the_provider_thinks_fits_its_answer(
     identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path
 ):
     story, fs = await Expired.prepare(tmp_path, identity_provider, test_clock), FullFromNowOn()
@@ -223,7 +223,7 @@ async def until(claim, clock: TestClock | None = None) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with room for little."""
+    """A file system of its own with space for little."""
     folder = tmp_path / "disk"
     folder.mkdir()
     options = "size=256k,mode=0700"

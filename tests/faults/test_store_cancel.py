@@ -55,8 +55,8 @@ async def delete(store: FileStore, key: Key) -> None:
 
 
 async def reserve_and_put(store: FileStore, key: Key) -> None:
-    async with store.reserve(key, 4096) as room:
-        await store.put(key, b"new", expect=1, room=room)
+    async with store.reserve(key, 4096) as reservation:
+        await store.put(key, b"new", expect=1, reservation=reservation)
 
 
 async def reserve_only(store: FileStore, key: Key) -> None:
@@ -65,8 +65,8 @@ async def reserve_only(store: FileStore, key: Key) -> None:
 
 
 async def put_and_reserve(store: FileStore, key: Key) -> None:
-    async with store.reserve(key, 4096, now=False) as room:
-        await store.put(key, b"new", expect=1, ahead=room)
+    async with store.reserve(key, 4096, now=False) as reservation:
+        await store.put(key, b"new", expect=1, ahead=reservation)
 
 
 OPERATIONS: list[Callable[[FileStore, Key], Awaitable[None]]] = [

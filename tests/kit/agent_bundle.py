@@ -30,7 +30,7 @@ kind: Broker
 metadata: {name: broker}
 spec:
   publicBaseUrl: https://broker.example
-  rooms: [tools]
+  plugins: [tools]
   limits: {queueLeaseSeconds: LEASE, queueAttempts: ATTEMPTS}
 """
 AGENTS = """\

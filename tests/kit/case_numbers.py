@@ -179,7 +179,7 @@ OPEN = {
     "judged against something that is not restored along, an anchor of epochs and generations outside the store, and "
     "there is none for single records. Until then the provider is the judge: a revocation is "
     "told to it, and the token in an old record is dead there.",
-    "70": "Neither the key file nor the seeds of a keyring can be rotated yet. The format has room for both (several wraps, "
+    "70": "Neither the key file nor the seeds of a keyring can be rotated yet. The format has space for both (several wraps, "
     "seeds that only open, an epoch), and a reader opens what an older seed sealed. Open: the commands, sealing records "
     "anew under load, and the end of the old seed. Why: a seed may only end when every broker of the store is known to "
     "have the new one, and brokers do not tell one another their epoch yet. A key that leaked means a new store and new "

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from oauthbroker import RoomResource, RoomResources, Secret
+from oauthbroker import PluginResource, PluginResources, Secret
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.serving.service import FlowService
@@ -45,10 +45,10 @@ def pages_bundle(folder: Path) -> None:
     deploy(folder, steps_tool("hostile", middle=refuses, description=HOSTILE))
 
 
-def resources_of(folder: Path) -> RoomResources:
+def resources_of(folder: Path) -> PluginResources:
     spec = FlowServiceSpec.model_validate(SERVICE)
     secrets: dict[Any, Secret] = {("database",): Secret(f"sqlite:///{folder / 'flows.db'}")}
-    return RoomResources((RoomResource("FlowService", "flows", spec, secrets=secrets),), folder)
+    return PluginResources((PluginResource("FlowService", "flows", spec, secrets=secrets),), folder)
 
 
 @asynccontextmanager

@@ -40,7 +40,7 @@ COSTLY = {"asyncio", "ssl", "logging", "http", "email", "inspect", "pathlib", "m
 
 
 def loaded(start: str) -> tuple[set[str], int]:
-    """Return the packages, rooms of ours and costly parts of Python that a start loads, and its number of modules."""
+    """Return the packages, folders of ours and costly parts of Python that a start loads, and its number of modules."""
     program = f"{start}\nimport sys\nprint()\nprint(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     modules = ran.stdout.splitlines()[-1].split()

@@ -14,7 +14,7 @@ TYPESCRIPT_HOME = Path(__file__).parents[2] / "clients" / "typescript"
 
 SKIPPED = "skipped, this machine lacks: "
 
-_ROOM = 2 << 30  # bytes; a whole run needs less
+_PLUGIN = 2 << 30  # bytes; a whole run needs less
 
 
 def node() -> str | None:
@@ -38,12 +38,12 @@ def nginx() -> str | None:
 
 
 def memory() -> Path | None:
-    """A disk in memory with room for a run's folders, where programs may be run too; None without one."""
+    """A disk in memory with space for a run's folders, where programs may be run too; None without one."""
     place = Path("/dev/shm")
     if not sys.platform.startswith("linux") or not os.access(place, os.W_OK):
         return None
     found = os.statvfs(place)
-    return None if found.f_flag & os.ST_NOEXEC or found.f_bavail * found.f_frsize < _ROOM else place
+    return None if found.f_flag & os.ST_NOEXEC or found.f_bavail * found.f_frsize < _PLUGIN else place
 
 
 def missing() -> list[str]:

@@ -34,7 +34,7 @@ LONGEST = (
     "tests/unit/flowtools/running/test_erasing.py",
     "tests/story/test_postgres.py",
     "tests/story/cli/test_serve_workers.py",
-    "tests/story/cli/test_serve_rooms.py",
+    "tests/story/cli/test_serve_plugins.py",
 )
 
 

@@ -1,4 +1,4 @@
-"""Record which rooms of the package a piece of work enters, and by which functions."""
+"""Record which folders of the package a piece of work enters, and by which functions."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tests.kit.rooms import PACKAGE
+from tests.kit.architecture import PACKAGE
 
 _PREFIX = f"{PACKAGE}/"
 NOT_OURS = frozenset({"testing"})  # the provider and the browser of the test
 Entered = dict[str, set[str]]
 
 
-def room_of(file: str) -> str:
-    """Return the room of a source file, empty if it is outside of the package."""
+def folder_of(file: str) -> str:
+    """Return the folder of a source file, empty if it is outside of the package."""
     return Path(file[len(_PREFIX) :]).parts[0].removesuffix(".py") if file.startswith(_PREFIX) else ""
 
 
 @contextmanager
 def entering() -> Iterator[Entered]:
-    """Yield a table that fills while the block runs: each room, and the functions of it that were called."""
+    """Yield a table that fills while the block runs: each folder, and the functions of it that were called."""
     entered: Entered = defaultdict(set)
-    rooms: dict[str, str] = {}
+    folders: dict[str, str] = {}
 
     def on_call(frame: FrameType, event: str, _: Any) -> None:
         if event != "call":
             return
         file = frame.f_code.co_filename
-        room = rooms.get(file)
-        if room is None:
-            room = rooms[file] = room_of(file)
-        if room and room not in NOT_OURS:
-            entered[room].add(f"{Path(file).stem}.{frame.f_code.co_qualname}")
+        folder = folders.get(file)
+        if folder is None:
+            folder = folders[file] = folder_of(file)
+        if folder and folder not in NOT_OURS:
+            entered[folder].add(f"{Path(file).stem}.{frame.f_code.co_qualname}")
 
     before = sys.getprofile()
     threading.setprofile(on_call)

@@ -117,8 +117,8 @@ def files() -> Iterator[Path]:
         "clients/*/src/*.ts",
     ):
         yield from sorted(path for path in ROOT.glob(pattern) if path.name != "CHANGELOG.md")
-    for room in ("oauthbroker", "tests", "bench", "examples"):
-        found = (path for kind in ("py", "html", "yaml", "md") for path in ROOT.glob(f"{room}/**/*.{kind}"))
+    for folder in ("oauthbroker", "tests", "bench", "examples"):
+        found = (path for kind in ("py", "html", "yaml", "md") for path in ROOT.glob(f"{folder}/**/*.{kind}"))
         yield from sorted(path for path in found if path not in OWN and "node_modules" not in path.parts)
 
 

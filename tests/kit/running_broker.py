@@ -30,7 +30,7 @@ from oauthbroker.model.apps import (
 from oauthbroker.model.connect_links import locator_of
 from oauthbroker.model.forwarders import Forwarder
 from oauthbroker.model.mcp_server import McpServer
-from oauthbroker.model.plugin_resources import RoomResources
+from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.model.provider_habits import Habits, Revocation
 from oauthbroker.model.settings import Limits, Settings
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
@@ -273,17 +273,22 @@ async def running(
     login: BrokerLogin | None = None,
     corp: IdentityProvider | None = None,
     metrics_folder: Path | None = None,
-    rooms: Mapping[str, RoomResources] | None = None,
+    plugins: Mapping[str, PluginResources] | None = None,
     forwarders: tuple[Forwarder, ...] = (),
 ) -> AsyncIterator[Harness]:
-    """`rooms` are the add-on rooms in use, with their resources."""
+    """`plugins` are the plug-ins in use, with their resources."""
     clock = clock or TestClock()
     settings = settings or Settings(
         public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), limits=limits or Limits()
     )
-    settings = replace(settings, rooms=tuple(rooms or ()))
+    settings = replace(settings, plugins=tuple(plugins or ()))
     bundle = Bundle(
-        settings, {app.name: app for app in apps}, tools or {}, login=login, rooms=rooms or {}, forwarders=forwarders
+        settings,
+        {app.name: app for app in apps},
+        tools or {},
+        login=login,
+        plugins=plugins or {},
+        forwarders=forwarders,
     )
     store = store or default_store(clock)
     audit, log = AuditList(), io.StringIO()
@@ -315,7 +320,7 @@ async def to_the_end(browser: Browser, url: str) -> Page:
 
 
 class UnwellStore(MemoryStore):
-    """A memory store whose disk takes nothing: the next `refuses` changes, or their reservations of room, fail."""
+    """A memory store whose disk takes nothing: the next `refuses` changes, or their reservations of space, fail."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(kinds=KINDS, lease_kinds=LEASES, clock=clock)
@@ -328,8 +333,8 @@ class UnwellStore(MemoryStore):
     @asynccontextmanager
     async def reserve(self, key: Key, size: int, **more: Any) -> AsyncIterator[Reservation]:
         self._ask_the_disk()
-        async with super().reserve(key, size, **more) as room:
-            yield room
+        async with super().reserve(key, size, **more) as reservation:
+            yield reservation
 
     def _ask_the_disk(self) -> None:
         if self.refuses:

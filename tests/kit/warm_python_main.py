@@ -18,13 +18,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-ROOMS = ("cli", "serving", "web", "store", "broker", "client", "testing", "wiring", "key_services", "providers")
+FOLDERS = ("cli", "serving", "web", "store", "broker", "client", "testing", "wiring", "key_services", "providers")
 
 
 def warm_up() -> None:
     """Import what the commands import when they are called."""
-    for room in ROOMS:
-        package = import_module(f"oauthbroker.{room}")
+    for folder in FOLDERS:
+        package = import_module(f"oauthbroker.{folder}")
         for module in pkgutil.walk_packages(getattr(package, "__path__", []), f"{package.__name__}."):
             with suppress(ImportError):  # of an extra that this machine does without
                 import_module(module.name)

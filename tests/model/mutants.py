@@ -41,18 +41,20 @@ async def _no(*_: Any) -> bool:
 
 
 def _early(commit: Any) -> Any:
-    async def answered_first(self: Any, job: Any, flight: Any, begun: Any, redeemed: Any, room: Any) -> Refreshed:
+    async def answered_first(
+        self: Any, job: Any, flight: Any, begun: Any, redeemed: Any, reservation: Any
+    ) -> Refreshed:
         flight.land(Refreshed(self._with(redeemed, begun)))
-        stored: Refreshed = await commit(self, job, flight, begun, redeemed, room)
+        stored: Refreshed = await commit(self, job, flight, begun, redeemed, reservation)
         return stored
 
     return answered_first
 
 
 def _once(_: Any) -> Any:
-    async def keep(self: Any, after: Grant, room: Any, write: Any, meanwhile: Any) -> Any:
+    async def keep(self: Any, after: Grant, reservation: Any, write: Any, meanwhile: Any) -> Any:
         try:
-            return await write(room), None
+            return await write(reservation), None
         except Exception as error:  # noqa: BLE001
             return after, getattr(error, "code", None)
 

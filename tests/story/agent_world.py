@@ -80,7 +80,7 @@ class AgentWorld:
 
     async def history(self) -> str:
         """Return the recorded messages of all turns."""
-        kept = [json.dumps(value) async for key, value in self.broker.room_state("tools").all() if "message/" in key]
+        kept = [json.dumps(value) async for key, value in self.broker.plugin_state("tools").all() if "message/" in key]
         return "\n".join(kept)
 
     def workdir(self, agent: str = "planner", instance: str = "thread-1") -> Path:
@@ -115,7 +115,7 @@ async def agent_world(
         activation = Activation(broker, changesets, opened) if changesets and opened else None
         orchestrator = Orchestrator(broker, plans_from(broker), shared, activation=activation, user=USER)
         running = asyncio.create_task(orchestrator.run())
-        world = AgentWorld(broker, orchestrator, Instances(broker.room_state("tools")), shared, running, store)
+        world = AgentWorld(broker, orchestrator, Instances(broker.plugin_state("tools")), shared, running, store)
         try:
             yield world
         finally:

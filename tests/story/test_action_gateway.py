@@ -1,4 +1,4 @@
-"""The gateway's faces beside Python: the route of a running broker and the command. pyproject.toml installs its room."""
+"""The gateway's faces beside Python: the route of a running broker and the command. pyproject.toml installs its plug-in."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from oauthbroker import RoomResource, RoomResources
+from oauthbroker import PluginResource, PluginResources
 from oauthbroker.cli import run
-from oauthbroker.gateway import ROOM, commands, rulebook
+from oauthbroker.gateway import PLUGIN, commands, rulebook
 from oauthbroker.gateway.spec import KINDS
 from oauthbroker.plugins.discovery import declared
 from oauthbroker.testing import IdentityProvider, TestClock
@@ -29,27 +29,27 @@ PATH = "/v1/actions/validate"
 CART = {"action_type": "ADD_TO_CART", "product_id": "prod_1", "quantity": 2}
 
 
-def resources(**specs: Any) -> RoomResources:
-    return RoomResources(
-        tuple(RoomResource("ActionSchema", name, KINDS[0].model.model_validate(spec)) for name, spec in specs.items())
+def resources(**specs: Any) -> PluginResources:
+    return PluginResources(
+        tuple(PluginResource("ActionSchema", name, KINDS[0].model.model_validate(spec)) for name, spec in specs.items())
     )
 
 
-HOTEL = {"actions": {"BOOK_ROOM": {"requiredFields": ["room"]}}}
+HOTEL = {"actions": {"BOOK_ROOM": {"requiredFields": ["plugin"]}}}
 SHOP = {"actions": {"PAY": {"jsonSchema": {"required": ["total"]}}}}
 
 
 @pytest.fixture
 async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
-    rooms = {"actions": resources(hotel=HOTEL)}
-    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, rooms=rooms) as harness:
+    plugins = {"actions": resources(hotel=HOTEL)}
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, plugins=plugins) as harness:
         yield harness
 
 
-def test_the_project_declares_the_room() -> None:
+def test_the_project_declares_the_plugin() -> None:
     project = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text("utf-8"))["project"]
-    assert "oauthbroker.gateway:ROOM" == project["entry-points"]["oauthbroker.plugins"]["actions"]
-    assert declared("actions") is ROOM
+    assert "oauthbroker.gateway:PLUGIN" == project["entry-points"]["oauthbroker.plugins"]["actions"]
+    assert declared("actions") is PLUGIN
 
 
 # the route
@@ -87,12 +87,12 @@ async def test_the_route_takes_the_schemas_of_the_configuration_by_name(harness:
 
 
 async def test_a_schema_of_the_name_default_replaces_the_nine_actions_and_follows_a_reload(harness: Harness) -> None:
-    room = harness.broker.bundle.rooms["actions"]
-    assert room.of("ActionSchema").keys() == {"hotel"}
+    plugin = harness.broker.bundle.plugins["actions"]
+    assert plugin.of("ActionSchema").keys() == {"hotel"}
     api = await Callers.of(harness)
     payment = {"action_requests": [{"action_type": "PAY"}]}
     assert "UNKNOWN_ACTION_TYPE" == (await api.runtime.post(PATH, payment)).json()["details"][0]["tag"]
-    await harness.broker.reload(replace(harness.broker.bundle, rooms={"actions": resources(default=SHOP)}))
+    await harness.broker.reload(replace(harness.broker.bundle, plugins={"actions": resources(default=SHOP)}))
     assert "MISSING_REQUIRED_FIELD" == (await api.runtime.post(PATH, payment)).json()["details"][0]["tag"]
 
 
@@ -151,7 +151,7 @@ def test_the_command_takes_an_action_schema(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "hotel.yaml").write_text(yaml.safe_dump(HEADER | {"spec": HOTEL}), "utf-8")
-    booking = {"action_type": "BOOK_ROOM", "room": 7}
+    booking = {"action_type": "BOOK_ROOM", "plugin": 7}
     assert 0 == typed(monkeypatch, "--schema", str(tmp_path / "hotel.yaml"), "--json", stdin=json.dumps([booking]))
     assert [booking] == json.loads(capsys.readouterr().out)["valid_actions"]
 

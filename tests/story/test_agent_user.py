@@ -170,7 +170,7 @@ async def test_without_a_sandbox_isolated_tools_are_refused_unless_the_operator_
     config = written(tmp_path / "config", files=CONTAINED)
     broker_file = config / "broker.yaml"
     loopback = broker_file.read_text().replace("https://broker.example", "http://127.0.0.1:8420")
-    broker_file.write_text(loopback.replace("rooms:", "weaken: [toolIsolation]\n  rooms:") if weaken else loopback)
+    broker_file.write_text(loopback.replace("plugins:", "weaken: [toolIsolation]\n  plugins:") if weaken else loopback)
     store = default_store(SystemClock())
     async with open_broker(config, env={}, store=store, audit=AuditList()) as broker:
         plans = plans_from(broker)

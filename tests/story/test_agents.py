@@ -142,7 +142,7 @@ async def test_an_output_too_large_for_an_event_is_told_with_it_and_kept_once(wo
             await asyncio.sleep(0.1)
     assert told in history
     async with asyncio.timeout(60):
-        while any([key.startswith("result/") async for key, _ in world.broker.room_state("tools").all()]):
+        while any([key.startswith("result/") async for key, _ in world.broker.plugin_state("tools").all()]):
             await asyncio.sleep(0.1)
 
 
@@ -316,7 +316,7 @@ async def test_a_configuration_that_the_runtime_follows_is_used_from_the_next_st
     event_id = await world.say(plan(("notes__sleep", {"seconds": 2}), prompt=True))
     while len(await world.instances._messages(event_id)) < 2:
         await asyncio.sleep(0.05)
-    agents = Path(world.broker.bundle.rooms["tools"].folder) / "agents.yaml"
+    agents = Path(world.broker.bundle.plugins["tools"].folder) / "agents.yaml"
     agents.write_text(agents.read_text("utf-8").replace("systemPrompt: planner", "systemPrompt: changed"), "utf-8")
     await world.broker.reload()
     world.orchestrator.follow(plans_from(world.broker))

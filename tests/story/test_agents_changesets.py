@@ -134,5 +134,5 @@ async def test_secret_places_and_the_configuration_are_hidden_from_isolated_tool
     bundle = world.broker.bundle
     (plan,) = plans_from(world.broker).values()
     assert {bundle.settings.store_root, bundle.settings.key_file} == set(plan.agents["planner"]["hidden"])
-    files = {each.name for each in bundle.rooms["tools"].folder.glob("*.yaml")}
+    files = {each.name for each in bundle.plugins["tools"].folder.glob("*.yaml")}
     assert files == {Path(each).name for each in plan.agents["planner"]["configuration"]}

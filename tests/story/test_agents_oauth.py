@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import RoomResource, RoomResources
+from oauthbroker import PluginResource, PluginResources
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.testing import IdentityProvider
@@ -34,7 +34,7 @@ handlers = {"read": read}
 """
 
 
-def resources(folder: Path) -> RoomResources:
+def resources(folder: Path) -> PluginResources:
     folder.joinpath("mail.py").write_text(MAIL)
     specs = {
         ("Swarm", "default"): SwarmSpec.model_validate({"entryAgent": "Agent/planner", "agents": ["Agent/planner"]}),
@@ -42,7 +42,7 @@ def resources(folder: Path) -> RoomResources:
         ("Model", "told"): ModelSpec.model_validate({"provider": "python", "name": "./model.py"}),
         ("Tool", "mail"): ToolResourceSpec.model_validate({"entry": "./mail.py", "exports": [{"name": "read"}]}),
     }
-    return RoomResources(tuple(RoomResource(kind, name, spec) for (kind, name), spec in specs.items()), folder)
+    return PluginResources(tuple(PluginResource(kind, name, spec) for (kind, name), spec in specs.items()), folder)
 
 
 @pytest.mark.rule("turns.ours-12", "turns.ours-25")
@@ -50,17 +50,17 @@ async def test_consent_ends_a_turn_and_the_grant_starts_the_next_one(
     tmp_path: Path, identity_provider: IdentityProvider
 ):
     tools = dict.fromkeys(("Tool/mail", "Tool/mail:read"), (ToolAuth("mail", ("read",)),))
-    rooms = {"tools": resources(written(tmp_path / "config"))}
+    plugins = {"tools": resources(written(tmp_path / "config"))}
     clock: Any = SystemClock()  # processes keep the time of the machine
     with socket.create_server(("127.0.0.1", 0)) as door:
         base = f"http://127.0.0.1:{door.getsockname()[1]}"
         app = at(identity_provider, base, user_app(identity_provider))
-        more: dict[str, Any] = {"settings": public(base), "clock": clock, "tools": tools, "rooms": rooms}
+        more: dict[str, Any] = {"settings": public(base), "clock": clock, "tools": tools, "plugins": plugins}
         async with running(identity_provider, [app], **more) as harness, listening(harness.broker.web, door) as address:
             plans = plans_from(harness.broker)
             orchestrator = Orchestrator(harness.broker, plans, tmp_path / "workspaces", address=address, user=USER)
             task = asyncio.create_task(orchestrator.run())
-            instances = Instances(harness.broker.room_state("tools"))
+            instances = Instances(harness.broker.plugin_state("tools"))
             world = AgentWorld(harness.broker, orchestrator, instances, tmp_path / "workspaces", task)
             try:
                 assert "E_AUTHORIZATION_REQUIRED" == await world.called("mail__read", {}, turn())

@@ -72,7 +72,7 @@ class Desk:
         return ready
 
     @contextmanager
-    def disk_without_room_for_the_log(self, number: int = errno.ENOSPC) -> Iterator[None]:
+    def disk_without_plugin_for_the_log(self, number: int = errno.ENOSPC) -> Iterator[None]:
         """Every write to the audit log fails; the store's go on."""
         kept = self.running.parts.audit_log
         assert isinstance(kept, AuditFile)
@@ -155,7 +155,7 @@ async def test_neither_a_secret_nor_a_person_is_in_the_log_on_disk(desk: Desk, c
 async def test_no_entry_no_token_unless_the_operator_wants_it_otherwise(desk: Desk, number: int) -> None:
     async with desk.open("refuse") as broker:
         await desk.connected()
-        with desk.disk_without_room_for_the_log(number):
+        with desk.disk_without_plugin_for_the_log(number):
             refused = await broker.oauth(turn()).get_access_token("mail")
             assert isinstance(refused, Failed)
             assert (Code.STORE_UNAVAILABLE, True) == (refused.code, refused.retryable)
@@ -171,7 +171,7 @@ async def test_with_continue_tokens_leave_and_the_log_reports_its_gap_afterwards
     async with desk.open("continue") as broker:
         await desk.connected()
         since = to_iso(desk.clock.now())
-        with desk.disk_without_room_for_the_log(number):
+        with desk.disk_without_plugin_for_the_log(number):
             for _ in range(5):
                 assert isinstance(await broker.oauth(turn()).get_access_token("mail"), Ready)
             assert ("red", ("auditUnavailable",)) == (broker.health().status, broker.health().problems)
@@ -193,7 +193,7 @@ async def test_with_continue_tokens_leave_and_the_log_reports_its_gap_afterwards
 async def test_a_gap_at_the_end_is_told_of_when_the_broker_is_left(desk: Desk) -> None:
     async with desk.open("continue") as broker:
         await desk.connected()
-        with desk.disk_without_room_for_the_log():
+        with desk.disk_without_plugin_for_the_log():
             assert isinstance(await broker.oauth(turn()).get_access_token("mail"), Ready)
     async with desk.open():
         assert [1] == [line.fields["missing"] for line in await desk.lines(type="AuditGap")]

@@ -460,7 +460,7 @@ async def test_a_running_broker_does_not_forget_that_its_store_was_set_back(vaul
     await age.check()
     await age.grow()
     await age.grow()
-    first = store.key("rooms", *PLACE)
+    first = store.key("plugins", *PLACE)
     await store.delete(first, expect=2)  # as in a copy from before the first of them
     for _ in range(2):
         with pytest.raises(BrokerError) as found:
@@ -499,8 +499,8 @@ async def test_an_age_that_does_not_open_is_no_older_one(vault: Vault) -> None:
     age = StoreAge(store=store, store_id=vault.world.ring.store_id, data=data, clock=SystemClock())
     for _ in range(3):
         await age.grow()
-    name = store.key("rooms", *PLACE).name
-    (data / "rooms" / name).write_bytes(b"OAB1 damaged")
+    name = store.key("plugins", *PLACE).name
+    (data / "plugins" / name).write_bytes(b"OAB1 damaged")
     await age.check()
     await age.grow()
     assert 4 == json.loads((data / "audit.seen").read_text())["number"]

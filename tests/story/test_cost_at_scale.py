@@ -145,7 +145,7 @@ ENDINGS = (
 
 @pytest.mark.case("99")
 @pytest.mark.parametrize("end", ENDINGS, ids=lambda end: end.__name__)
-async def test_a_session_that_ended_leaves_its_room_to_the_next(
+async def test_a_session_that_ended_leaves_its_plugin_to_the_next(
     identity_provider: IdentityProvider, test_clock: TestClock, end: Any
 ) -> None:
     limits, of_bob = Limits(sessions_total=1), turn(BOB, instance="another")
@@ -158,7 +158,7 @@ async def test_a_session_that_ended_leaves_its_room_to_the_next(
 
 
 @pytest.mark.case("99")
-async def test_a_session_that_could_not_be_written_takes_no_room(
+async def test_a_session_that_could_not_be_written_takes_no_plugin(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     store, limits = UnwellStore(test_clock), Limits(sessions_total=1)

@@ -18,7 +18,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.events.port import Depth, EventLease
 from oauthbroker.model.token_results import AuthorizationRequired, Ready
-from oauthbroker.plugin_services.plugin_state import RoomState
+from oauthbroker.plugin_services.plugin_state import PluginState
 from oauthbroker.records import AgentEvent, Retired
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.revocation.bulk import BulkRevocation, Pair, RevocationFigures
@@ -71,7 +71,7 @@ async def lived(harness: Harness, user: str, account: str) -> None:
     await harness.broker.turns.begin(of)
     await harness.broker.connections.link({"user": user})
     await harness.parts.uses.write(everything=True)
-    state = RoomState(harness.repository.room_values, "library")
+    state = PluginState(harness.repository.plugin_values, "library")
     await state.change(f"loans of {account}", lambda _: {"reader": user}, subjects=lambda loan: [loan["reader"]])
 
 
@@ -86,7 +86,7 @@ async def full(harness: Harness) -> Harness:
 
 
 async def test_no_record_names_the_person_afterwards_and_no_other_record_has_changed(full: Harness) -> None:
-    assert {"events", "grants", "rooms", "sessions", "turns", "visits", "waiting"} <= set(
+    assert {"events", "grants", "plugins", "sessions", "turns", "visits", "waiting"} <= set(
         await records_that_name(full, BOB)
     )
     before = {key: body for key, body in (await bodies(full)).items() if BOB.encode() not in body}
@@ -94,7 +94,7 @@ async def test_no_record_names_the_person_afterwards_and_no_other_record_has_cha
     erased = await full.broker.erase(BOB)
     assert erased.done
     said = erased.to_json()
-    kinds = ("grants", "turns", "visits", "uses", "roomValues", "toTell", "connecting")
+    kinds = ("grants", "turns", "visits", "uses", "pluginValues", "toTell", "connecting")
     assert [2, 1, 1, 2, 1, 0, 0] == [said[kind] for kind in kinds]
     team = await full.grant("team", TEAM)
     assert team is not None
@@ -415,6 +415,6 @@ async def test_an_erasure_reads_the_records_of_others_once_and_their_turns_and_s
         store.scans.clear()
         store.opened = 0
         assert (await harness.broker.erase(ALICE)).done
-        once = dict.fromkeys(("grants", "events", "visits", "uses", "rooms"), 1)
+        once = dict.fromkeys(("grants", "events", "visits", "uses", "plugins"), 1)
         assert {**once, "sessions": 2, "turns": 2} == store.scans, "some may begin while providers are waited for"
         assert store.opened <= others + 200

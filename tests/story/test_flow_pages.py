@@ -26,7 +26,7 @@ from tests.story.signed_in import ADMIN, ADMIN_LOGIN, operator_browser
 from tests.unit.web.kit import Document
 
 pytestmark = pytest.mark.rule("flow-pages")
-HOME = f"{ADMIN}/rooms/flowtools"
+HOME = f"{ADMIN}/plugins/flowtools"
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Office:
         return page.text
 
     async def walk(self) -> dict[str, Page]:
-        """Open every page that the first one leads to, within the room."""
+        """Open every page that the first one leads to, within the plug-in."""
         pages, left = dict[str, Page](), [HOME]
         while left:
             url = left.pop().partition("#")[0]
@@ -60,8 +60,8 @@ class Office:
 @pytest.fixture
 async def office(identity_provider: IdentityProvider, test_clock: TestClock, tmp_path: Path) -> AsyncIterator[Office]:
     ids = await furnish(tmp_path)
-    rooms = {"flowtools": resources_of(tmp_path)}
-    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, rooms=rooms) as harness:
+    plugins = {"flowtools": resources_of(tmp_path)}
+    async with running(identity_provider, [user_app(identity_provider)], clock=test_clock, plugins=plugins) as harness:
         yield Office(harness, await operator_browser(harness), tmp_path, ids)
 
 

@@ -48,7 +48,7 @@ async def quiet(agents: Agents) -> None:
     """Assert that nothing is left for an agent: no paused run, no event, no dead letter. Then end it."""
     async with agents.broker(background=False) as broker:
         async with asyncio.timeout(60):
-            while [each async for each in broker.room_state("integrations").all()]:
+            while [each async for each in broker.plugin_state("integrations").all()]:
                 await asyncio.sleep(0.05)
             while any(state.waiting or state.leased for state in await broker.dead_letters.states()):
                 await asyncio.sleep(0.05)

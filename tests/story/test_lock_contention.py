@@ -1,4 +1,4 @@
-"""Background work that finds a lock held comes back and logs no error: rounds, device codes, forwarding, rooms (case 74)."""
+"""Background work that finds a lock held comes back and logs no error: rounds, device codes, forwarding, plug-ins (case 74)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_a_device_code_is_asked_about_again_soon(quiet: Harness, monkeypat
     assert ([], [BUSY_SECONDS]) == (loud(quiet), waits)
 
 
-async def test_a_rooms_round_that_finds_a_lock_held_is_no_failure(quiet: Harness) -> None:
+async def test_a_plugins_round_that_finds_a_lock_held_is_no_failure(quiet: Harness) -> None:
     seat, rounds = Seat("own", json_log(quiet.log, quiet.clock), quiet.clock), asyncio.Event()
 
     async def work() -> None:

@@ -26,7 +26,7 @@ from mcp_types import (
 )
 from pydantic import AnyHttpUrl
 
-from oauthbroker import PinnedTexts, RoomResource, RoomResources
+from oauthbroker import PinnedTexts, PluginResource, PluginResources
 from oauthbroker.audit import AuthorizationRequested
 from oauthbroker.core.json_values import has_few_values
 from oauthbroker.mcp import gateway
@@ -132,14 +132,14 @@ async def stage(identity_provider: IdentityProvider, test_clock: TestClock) -> A
             said = {"url": f"http://127.0.0.1:{port}/mcp", "oauthAppRef": f"OAuthApp/{name}", "tools": tools}
             more = {"prompts": ["greet"], "resources": ["notes://list", "notes://alice/*"]} if name == "notes" else {}
             spec = McpServerSpec.model_validate({**said, **more, "scopes": ["read"]})
-            servers.append(RoomResource("McpServer", name, spec))
+            servers.append(PluginResource("McpServer", name, spec))
         tools_ = {
             AUDIENCE: (ToolAuth("mail", ("read",)), ToolAuth("notes", ("read",))),
             "Tool/other": (ToolAuth("mail"),),
         }
-        rooms = {"mcp": RoomResources(tuple(servers))}
+        plugins = {"mcp": PluginResources(tuple(servers))}
         harness = await stack.enter_async_context(
-            running(identity_provider, apps, clock=test_clock, rooms=rooms, tools=tools_)
+            running(identity_provider, apps, clock=test_clock, plugins=plugins, tools=tools_)
         )
         yield Stage(harness, stops, switches)
 
@@ -354,7 +354,7 @@ async def test_a_reload_changes_the_tools(stage: Stage) -> None:
     async with stage.host() as client:
         bundle = stage.harness.broker.bundle
         await stage.harness.broker.reload(
-            replace(bundle, rooms={"mcp": RoomResources(bundle.rooms["mcp"].resources[1:])})
+            replace(bundle, plugins={"mcp": PluginResources(bundle.plugins["mcp"].resources[1:])})
         )
         assert {"notes"} == {name.partition("__")[0] for name in await names(client)}
 
@@ -521,7 +521,7 @@ async def test_a_huge_resource_and_a_huge_list_are_refused(stage: Stage, monkeyp
 
 
 def test_a_server_without_prompts_and_resources_is_not_asked_for_them(stage: Stage) -> None:
-    spec = stage.harness.broker.bundle.rooms["mcp"].of("McpServer")["mail"].spec
+    spec = stage.harness.broker.bundle.plugins["mcp"].of("McpServer")["mail"].spec
     assert not any(
         spec.shows(kind, name) for kind in ("prompts", "resources") for name in ("greet", "notes://list", "")
     )
@@ -756,7 +756,7 @@ async def test_a_tool_that_changed_is_left_out_until_an_operator_approves(
     stage: Stage, changed: Tool, caplog: pytest.LogCaptureFixture
 ) -> None:
     await connected(stage, "notes")
-    pins = PinnedTexts(stage.harness.broker.room_state("mcp"))
+    pins = PinnedTexts(stage.harness.broker.plugin_state("mcp"))
     listing(stage, tool("pay", "Pays."), tool("look"))
     async with stage.host() as client:
         assert {"notes__pay", "notes__look"} <= set(await names(client))
@@ -773,7 +773,7 @@ async def test_a_tool_that_changed_is_left_out_until_an_operator_approves(
 
 
 async def test_a_tool_that_changed_again_is_not_approved_by_the_text_that_was_shown(stage: Stage) -> None:
-    pins = PinnedTexts(stage.harness.broker.room_state("mcp"))
+    pins = PinnedTexts(stage.harness.broker.plugin_state("mcp"))
     for text in ("first", "second"):
         await pins.judge("notes", {"pay": text})
     (shown,) = [each async for each in pins.waiting()]
@@ -783,7 +783,7 @@ async def test_a_tool_that_changed_again_is_not_approved_by_the_text_that_was_sh
 
 
 async def test_the_difference_is_shown_and_cannot_steer_a_terminal(stage: Stage) -> None:
-    pins = PinnedTexts(stage.harness.broker.room_state("mcp"))
+    pins = PinnedTexts(stage.harness.broker.plugin_state("mcp"))
     await pins.judge("notes", {"pay": "a\nPays."})
     await pins.judge("notes", {"pay": "a\nPays \x1b[2J\r\x07\u202e\u200ball."})
     (waiting,) = [each async for each in pins.waiting()]

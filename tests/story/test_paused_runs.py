@@ -14,12 +14,12 @@ from oauthbroker.integrations import PausedRun, PauseEnd, RunAnswer, consent_for
 from oauthbroker.integrations.kept_answers import kept, resume_kept
 from oauthbroker.integrations.paused_runs import LOOK_SECONDS, PausedRuns, shown
 from oauthbroker.model.apps import ToolAuth
-from oauthbroker.model.plugin_resources import RoomResources
+from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.model.settings import Limits
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import ALICE, Harness, running, turn, user_app
 
-ROOMS = {"integrations": RoomResources(())}
+PLUGINS = {"integrations": PluginResources(())}
 TOOLS = {"Tool/mail": (ToolAuth("mail", ("read",), injected=True),), "Tool/files": (ToolAuth("files"),)}
 LEASE = 3.0
 
@@ -28,10 +28,12 @@ LEASE = 3.0
 async def harness(
     identity_provider: IdentityProvider, test_clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Harness]:
-    monkeypatch.setattr(paused_runs, "LOOK_SECONDS", 0.5)  # of real time: the room's background work
+    monkeypatch.setattr(paused_runs, "LOOK_SECONDS", 0.5)  # of real time: the plug-in's background work
     apps = [user_app(identity_provider, name) for name in ("mail", "files")]
     limits = Limits(queue_lease_seconds=LEASE)
-    async with running(identity_provider, apps, clock=test_clock, tools=TOOLS, rooms=ROOMS, limits=limits) as harness:
+    async with running(
+        identity_provider, apps, clock=test_clock, tools=TOOLS, plugins=PLUGINS, limits=limits
+    ) as harness:
         yield harness
 
 
@@ -81,7 +83,7 @@ async def asked_for(harness: Harness, app: str = "mail", of: Turn | None = None)
 
 
 async def records(harness: Harness) -> list[Any]:
-    return [value async for _, value in harness.broker.room_state("integrations").all()]
+    return [value async for _, value in harness.broker.plugin_state("integrations").all()]
 
 
 async def consent(harness: Harness, asked: AuthorizationRequired) -> None:
@@ -335,7 +337,7 @@ async def test_private_links_are_in_no_pause(harness: Harness):
     assert asked.authorization_url.endswith("/connect")
 
 
-async def test_a_broker_whose_configuration_does_not_name_the_room_refuses_to_pause(identity_provider, test_clock):
+async def test_a_broker_whose_configuration_does_not_name_the_plugin_refuses_to_pause(identity_provider, test_clock):
     async with running(identity_provider, [user_app(identity_provider)], clock=test_clock) as harness:
         asked = await asked_for(harness)
         with pytest.raises(BrokerError, match="requestInvalid"):

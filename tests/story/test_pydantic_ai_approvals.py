@@ -15,18 +15,18 @@ from pydantic_ai.toolsets import FunctionToolset
 from oauthbroker import Turn
 from oauthbroker.integrations import OAuthToolset, RunAnswer, resume_pydantic_ai, run_pydantic_ai
 from oauthbroker.model.apps import ToolAuth
-from oauthbroker.model.plugin_resources import RoomResources
+from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from tests.kit.running_broker import Harness, running, turn, user_app
 
-ROOMS = {"integrations": RoomResources(())}
+PLUGINS = {"integrations": PluginResources(())}
 TOOLS = {f"Tool/{name}": (ToolAuth(name, ("read",), injected=True),) for name in ("mail", "files")}
 
 
 @pytest.fixture
 async def harness(identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
     apps = [user_app(identity_provider, name) for name in ("mail", "files")]
-    async with running(identity_provider, apps, clock=test_clock, tools=TOOLS, rooms=ROOMS) as harness:
+    async with running(identity_provider, apps, clock=test_clock, tools=TOOLS, plugins=PLUGINS) as harness:
         yield harness
 
 

@@ -66,8 +66,8 @@ class WatchedStore(MemoryStore):
     @asynccontextmanager
     async def reserve(self, key: Key, size: int, **more: Any) -> AsyncIterator[Reservation]:
         await self._pass()
-        async with super().reserve(key, size, **more) as room:
-            yield room
+        async with super().reserve(key, size, **more) as reservation:
+            yield reservation
 
     @asynccontextmanager
     async def lease(self, key: Key, *, wait: float) -> AsyncIterator[Lease]:

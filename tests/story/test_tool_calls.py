@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import Broker, BrokerError, Code, RoomResources
+from oauthbroker import Broker, BrokerError, Code, PluginResources
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tools.calling.broker_turn import blocks_of, oauth_of
@@ -38,9 +38,9 @@ async def harness(identity_provider: IdentityProvider, test_clock: TestClock) ->
         "Extension/inbox": (ToolAuth("mail", ("read",)),),
         "Tool/mail:send": (ToolAuth("mail", ("read", "write")),),
     }
-    rooms = {"tools": RoomResources()}
+    plugins = {"tools": PluginResources()}
     apps = [user_app(identity_provider)]
-    async with running(identity_provider, apps, clock=test_clock, rooms=rooms, tools=tools) as harness:
+    async with running(identity_provider, apps, clock=test_clock, plugins=plugins, tools=tools) as harness:
         yield harness
 
 
@@ -387,4 +387,4 @@ async def test_results_are_removed_with_the_user(harness: Harness):
     registry = registry_of(mail__send=lambda ctx, args: "of Alice")
     await performed(harness.broker, registry)
     await harness.broker.erase(ALICE)
-    assert [] == [value async for _key, value in harness.broker.room_state("tools").all()]
+    assert [] == [value async for _key, value in harness.broker.plugin_state("tools").all()]

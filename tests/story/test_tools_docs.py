@@ -20,7 +20,7 @@ BROKER = """\
 apiVersion: agents.example.io/v1alpha1
 kind: Broker
 metadata: {name: broker}
-spec: {publicBaseUrl: "http://127.0.0.1:8420", rooms: [tools]}
+spec: {publicBaseUrl: "http://127.0.0.1:8420", plugins: [tools]}
 ---
 apiVersion: agents.example.io/v1alpha1
 kind: OAuthApp

@@ -109,7 +109,7 @@ async def agents(*words: str, cwd: Path | None = None) -> AsyncIterator[asyncio.
 async def answers(config: Path, text: str, threads: Sequence[str] = ("thread-1",)) -> list[str]:
     """Queue a message for each thread, as the broker of another process does. Return the answers of their turns."""
     async with open_broker(config, env={"MAIL_SECRET": "secret"}, background=False) as broker:
-        instances, turns = Instances(broker.room_state("tools")), [turn_of(each) for each in threads]
+        instances, turns = Instances(broker.plugin_state("tools")), [turn_of(each) for each in threads]
         queued = [await broker.events.enqueue(of.agent_name, "chat.message", {"input": text}, turn=of) for of in turns]
         async with asyncio.timeout(60):
             while None in (outcomes := [await instances.outcome(each) for each in queued]):

@@ -1,6 +1,6 @@
 """The import contract of the package: arrows point down, and time, chance, network and environment have one door each.
 
-tests/kit/rooms.py lists the rooms from the lowest to the highest. Imports inside functions, under TYPE_CHECKING and by
+tests/kit/architecture.py lists the folders from the lowest to the highest. Imports inside functions, under TYPE_CHECKING and by
 `importlib` count like any other. Every rule is also shown to be alive: a wrong arrow planted on a small tree is found.
 """
 
@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import oauthbroker
-from tests.kit.rooms import PACKAGE, ROOMS, Imports, module_name, modules, names_used, nearest, room_of
-from tests.kit.rooms_installed import SAMPLE
+from tests.kit.architecture import FOLDERS, PACKAGE, Imports, folder_of, module_name, modules, names_used, nearest
+from tests.kit.plugins_installed import SAMPLE
 
-ORDER = tuple(ROOMS)
+ORDER = tuple(FOLDERS)
 LATER = {"mcp", "tools", "gateway", "flowtools", "integrations"}  # they import the public face, and the broker none
 PUBLIC = {"oauthbroker", "oauthbroker.client", "oauthbroker.capability"}
-BESIDE = {  # files that join two rooms by public names, and a contract for the tests of packages
+BESIDE = {  # files that join two folders by public names, and a contract for the tests of packages
     ("oauthbroker.flowtools.as_tools", "oauthbroker.tools"),
     ("oauthbroker.integrations.mcp_servers", "oauthbroker.mcp"),
     ("oauthbroker.integrations.langgraph_mcp", "oauthbroker.mcp"),
@@ -86,21 +86,21 @@ def wrong_arrows(package: Path) -> list[str]:
         ]
         place = path.relative_to(package).as_posix()
         found += [f"{module} uses {name}: {why}" for name, why in forbidden(used, place)]
-        if room_of(module) not in {*ROOMS, *LATER}:
-            found.append(f"{module} has no place: put it into a room of tests/kit/rooms.py, or add one there")
+        if folder_of(module) not in {*FOLDERS, *LATER}:
+            found.append(f"{module} has no place: put it into a folder of tests/kit/architecture.py, or add one there")
     return found + [f"cycle: {' -> '.join(cycle)}" for cycle in cycles(imports)]
 
 
 def wrong(module: str, target: str) -> str | None:
     """Why this one arrow is wrong, or None."""
-    here, there = room_of(module), room_of(target)
+    here, there = folder_of(module), folder_of(target)
     if (module, target) in BESIDE:
         return None
     if here in LATER:
-        return None if target in PUBLIC or there == here else "rooms beside the broker import its public face only"
+        return None if target in PUBLIC or there == here else "plug-ins beside the broker import its public face only"
     if there in LATER:
-        return "the broker imports none of the rooms beside it"
-    if here not in ROOMS or there not in ROOMS:
+        return "the broker imports none of the plug-ins beside it"
+    if here not in FOLDERS or there not in FOLDERS:
         return None  # reported once, as a module without a place
     if there == "testing" and here not in MAY_TESTING:
         return "only the demo uses the test kit"
@@ -183,32 +183,35 @@ PLANTED = {
         "cli/grants/commands.py",
         "from oauthbroker.repository.repository import Repository",
     ),
-    "a room beside the broker looks inside": ("mcp/server.py", "from oauthbroker.tokens.manager import Manager"),
-    "a room beside the broker looks behind the client": (
+    "a plug-in beside the broker looks inside": ("mcp/server.py", "from oauthbroker.tokens.manager import Manager"),
+    "a plug-in beside the broker looks behind the client": (
         "mcp/server.py",
         "from oauthbroker.client.retries import Wire",
     ),
-    "a room beside the broker looks into the doors for rooms": (
+    "a plug-in beside the broker looks into the public face for plug-ins": (
         "tools/calling/registry.py",
         "from oauthbroker.plugins.discovery import installed",
     ),
-    "a room beside the broker imports another": ("gateway/chat.py", "from oauthbroker.mcp import server"),
-    "the doors for rooms import a room": ("plugins/discovery.py", "from oauthbroker.mcp import server"),
-    "the doors for rooms import a room by its string": (
+    "a plug-in beside the broker imports another": ("gateway/chat.py", "from oauthbroker.mcp import server"),
+    "the public face for plug-ins import a folder": ("plugins/discovery.py", "from oauthbroker.mcp import server"),
+    "the public face for plug-ins import a folder by its string": (
         "plugins/discovery.py",
         "import importlib\nimportlib.import_module('oauthbroker.tools.calling.registry')",
     ),
-    "the doors for rooms import the broker": ("plugins/declaration.py", "from oauthbroker.broker import Broker"),
+    "the public face for plug-ins import the broker": (
+        "plugins/declaration.py",
+        "from oauthbroker.broker import Broker",
+    ),
     "the capability imports its subjects": (
         "capability.py",
         "from oauthbroker.tokens.context import OAuthContext",
     ),
-    "the broker imports a room beside it": ("wiring/opening.py", "from oauthbroker.mcp import server"),
+    "the broker imports a folder beside it": ("wiring/opening.py", "from oauthbroker.mcp import server"),
     "the API reaches for the broker": ("web/api/router.py", "from oauthbroker.broker import Broker"),
     "a page uses the test kit": ("web/html/consent_html.py", "from oauthbroker.testing import FakeProvider"),
     "the manager imports an edge": ("tokens/manager.py", "from oauthbroker.config import load"),
-    "two files of one room import each other": ("model/subject.py", "import oauthbroker.model.scope_ceiling"),
-    "a module without a room": ("helpers.py", "x = 1"),
+    "two files of one folder import each other": ("model/subject.py", "import oauthbroker.model.scope_ceiling"),
+    "a module without a folder": ("helpers.py", "x = 1"),
     "a folder without a place": ("helpers/text.py", "x = 1"),
     "a second network door": ("authorization/connect.py", "import httpx2"),
     "the other http library": ("protocol/network/transport.py", "import httpx"),
@@ -246,12 +249,12 @@ SOUND = {
     "web/app.py": "from oauthbroker.tokens.manager import Manager",
     "web/html/consent_html.py": "",
     "mcp/server.py": "import oauthbroker\nfrom oauthbroker.client import AsyncBroker",
-    "tools/calling/registry.py": "from oauthbroker import Room\nfrom oauthbroker.capability import OAuthCapability",
+    "tools/calling/registry.py": "from oauthbroker import Plugin\nfrom oauthbroker.capability import OAuthCapability",
     "gateway/chat.py": "from oauthbroker.gateway import limits",
     "gateway/__init__.py": "",
     "gateway/limits.py": "",
     "plugins/declaration.py": "from oauthbroker.model.apps import x",
-    "plugins/discovery.py": "from oauthbroker.plugins.declaration import Room",
+    "plugins/discovery.py": "from oauthbroker.plugins.declaration import Folder",
     "capability.py": "from oauthbroker.core.errors import Code",
     "client/__init__.py": "",
     "client/async_transport.py": "import httpx2",
@@ -278,7 +281,7 @@ def test_a_sound_small_package_is_accepted(tmp_path):
     assert [] == wrong_arrows(build(tmp_path, SOUND))
 
 
-def test_missing_rooms_are_no_fault(tmp_path):
+def test_missing_folders_are_no_fault(tmp_path):
     assert [] == wrong_arrows(
         build(tmp_path, {"core/errors.py": "", "tokens/manager.py": "import oauthbroker.core.errors"})
     )
@@ -306,8 +309,8 @@ def beyond_the_face(folder: Path) -> list[str]:
     ]
 
 
-def test_the_sample_room_imports_the_public_face_only():
-    """It uses every door, so the face is enough for a room."""
+def test_the_sample_folder_imports_the_public_face_only():
+    """It uses every door, so the face is enough for a folder."""
     assert [] == beyond_the_face(SAMPLE)
 
 
@@ -321,9 +324,9 @@ def test_the_sample_room_imports_the_public_face_only():
         "import importlib\nimportlib.import_module('oauthbroker.store.format.port')",
     ],
 )
-def test_a_room_that_looks_behind_the_face_is_found(tmp_path, text):
-    tmp_path.joinpath("room.py").write_text(
-        f"from oauthbroker import Room\nfrom oauthbroker.client import OAuth\n{text}"
+def test_a_folder_that_looks_behind_the_face_is_found(tmp_path, text):
+    tmp_path.joinpath("folder.py").write_text(
+        f"from oauthbroker import Plugin\nfrom oauthbroker.client import OAuth\n{text}"
     )
     (found,) = beyond_the_face(tmp_path)
-    assert found.startswith("room.py imports oauthbroker.")
+    assert found.startswith("folder.py imports oauthbroker.")

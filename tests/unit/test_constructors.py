@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.rooms import PACKAGE
+from tests.kit.architecture import PACKAGE
 
 MOST = 3
 

@@ -196,7 +196,7 @@ def a_counted_session(at: datetime, ends: datetime) -> Waits:
     return lambda now: bool(quota.waiting(now))
 
 
-def a_room_that_is_full(at: datetime, ends: datetime) -> Waits:
+def a_plugin_that_is_full(at: datetime, ends: datetime) -> Waits:
     quota = OpenSessions(replace(Limits(), sessions_total=1))
     quota.admit("l", "mail", ends, at)
 
@@ -254,7 +254,7 @@ DEADLINES: dict[str, Deadline] = {
     "access.turn_token_cache.Guest.expires_at": Deadline(a_token_of_a_turn, 300),
     "records.browser_session.BrowserSession.expires_at": Deadline(a_visit, 1800),
     "repository.session_limits._Open.expires_at": Deadline(a_counted_session, 600),
-    "quota.OpenSessions.check": Deadline(a_room_that_is_full, 600),
+    "quota.OpenSessions.check": Deadline(a_plugin_that_is_full, 600),
     "web.browsers": Deadline(a_browser_that_came_back, browsers.ARRIVAL_SECONDS),
 }
 

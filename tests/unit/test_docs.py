@@ -49,7 +49,7 @@ from tests.unit.records import kit
 
 DOCS = sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "integrations").glob("*.md")])
 PAGES = [*DOCS, ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", ROOT / "store" / "README.md"]
-ROOMS = sorted((ROOT / "oauthbroker").glob("*.py"))
+PLUGINS = sorted((ROOT / "oauthbroker").glob("*.py"))
 AWAITING = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 TOOLS: dict[str, tuple[ToolAuth, ...]] = {"Tool/slack": (ToolAuth("slack-bot", ("chat:write",)),)}
 

@@ -74,12 +74,12 @@ def without_files(spec: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
-OF_ROOMS = (
+OF_PLUGINS = (
     "docs/plugins.md",
     "docs/gateway.md",
     "docs/agent-bundle.md",
-)  # tests/story/test_rooms_docs.py, unit/gateway/test_page.py and story/test_agent_bundle_docs.py load them
-KINDS_OF_ROOMS = {"McpServer"}  # tests/story/cli/test_mcp_serve.py loads the page's
+)  # tests/story/test_plugins_docs.py, unit/gateway/test_page.py and story/test_agent_bundle_docs.py load them
+KINDS_OF_PLUGINS = {"McpServer"}  # tests/story/cli/test_mcp_serve.py loads the page's
 
 
 LOGIN = {  # of a Broker that a page tells elsewhere
@@ -89,12 +89,12 @@ LOGIN = {  # of a Broker that a page tells elsewhere
 }
 
 
-@pytest.mark.parametrize("block", [each for each in found("yaml") if not each.id.startswith(OF_ROOMS)])
+@pytest.mark.parametrize("block", [each for each in found("yaml") if not each.id.startswith(OF_PLUGINS)])
 def test_every_block_of_yaml_parses_and_resources_load(block: str, tmp_path: Path) -> None:
     """A block that begins with `spec:` is a Broker's; one without resources is another program's."""
     documents = [HEAD | each if [*each] == ["spec"] else each for each in yaml.safe_load_all(block)]
     ours = [each for each in documents if each.get("kind") in SPECS]
-    assert ours or not any("apiVersion" in each and each["kind"] not in KINDS_OF_ROOMS for each in documents)
+    assert ours or not any("apiVersion" in each and each["kind"] not in KINDS_OF_PLUGINS for each in documents)
     brokers = [each for each in ours if each["kind"] == "Broker"]
     if not brokers and "brokerLogin" in block:
         ours.append(HEAD | {"spec": {"publicBaseUrl": "https://agents.example.com", "login": LOGIN}})

@@ -33,7 +33,7 @@ SOUND = (
 @pytest.mark.parametrize("word", HARD)
 @pytest.mark.parametrize("place", ["{}", '"""Say {}."""', "# {}", 'raise ValueError("say {}")', 'f"say {} {{x}}"'])
 def test_a_hard_word_is_found_with_its_line_in_every_kind_of_prose(word: str, place: str) -> None:
-    name = "page.md" if place == "{}" else "room.py"
+    name = "page.md" if place == "{}" else "plugin.py"
     [hit] = hits(name, f"\n\n{place.format(word)}\n")
     assert (name, 3, True) == (hit.file, hit.line, hit.word in word)
 
@@ -44,8 +44,8 @@ def test_plain_words_and_code_are_not_found(text: str) -> None:
 
 
 def test_names_of_python_are_not_read_except_those_of_tests() -> None:
-    assert [] == hits("room.py", 'nobody = whatever("renewed", x.he)\ndef nobody(): ...\n')
-    [hit] = hits("test_room.py", "class Contract:\n    async def test_nobody_waits(self): ...\n")
+    assert [] == hits("plugin.py", 'nobody = whatever("renewed", x.he)\ndef nobody(): ...\n')
+    [hit] = hits("test_plugin.py", "class Contract:\n    async def test_nobody_waits(self): ...\n")
     assert (2, "nobody") == (hit.line, hit.word)
 
 
@@ -54,7 +54,7 @@ def test_names_of_python_are_not_read_except_those_of_tests() -> None:
 )
 @pytest.mark.parametrize("kind", ["def", "async def"])
 def test_a_docstring_of_a_function_that_opens_without_a_verb_is_found(opening: str, kind: str) -> None:
-    [hit] = hits("oauthbroker/room.py", f'x = 1\n{kind} call():\n    """{opening}"""\n')
+    [hit] = hits("oauthbroker/plugin.py", f'x = 1\n{kind} call():\n    """{opening}"""\n')
     assert (3, opening.split(maxsplit=1)[0]) == (hit.line, hit.word)
 
 
@@ -73,7 +73,7 @@ class Grant:
 
     def bare(self): ...
 """
-    assert [] == hits("oauthbroker/room.py", source)
+    assert [] == hits("oauthbroker/plugin.py", source)
 
 
 NOW = [Hit("a.md", 1, "nobody", "..."), Hit("a.md", 7, "nobody", "..."), Hit("b.md", 2, "nobody", "...")]

@@ -186,8 +186,8 @@ export interface Erased {
   turns: number;
   visits: number;
   uses: number;
-  roomValues: number;
-  roomRecords: number;
+  pluginValues: number;
+  pluginRecords: number;
   toTell: number;
   connecting: number;
   ending: number;

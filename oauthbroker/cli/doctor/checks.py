@@ -15,7 +15,7 @@ from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.folder import NAME as AUDIT_LOG
 from oauthbroker.audit.folder import slots_with_lines
 from oauthbroker.audit.trail import FileTrail
-from oauthbroker.cli.doctor.place import MOST_NAMED, Step, data_of, disk, guarded, locks, permissions, rooms, sentence
+from oauthbroker.cli.doctor.place import MOST_NAMED, Step, data_of, disk, guarded, locks, permissions, plugins, sentence
 from oauthbroker.cli.output.tables import counted
 from oauthbroker.config import ConfigProblem, ConfigRefused, Loaded, load, load_settings, resolve
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft
@@ -83,7 +83,7 @@ class Doctor:
         return [*found, *[finding for check, step in chosen for finding in await guarded(check, step)]]
 
     async def away(self) -> list[Finding]:
-        """Run the checks that need the network: providers and their clocks, our public address, receivers, rooms."""
+        """Run the checks that need the network: providers and their clocks, our public address, receivers, plug-ins."""
         if self.settings is None:
             return []
         async with probing(self.settings, self.clock) as probe:
@@ -92,7 +92,7 @@ class Doctor:
             clock = findings.of_clock(probe.skews)
             public = await guarded("address", lambda: probe.address(self._settings.public_base_url))
             forwarded = await guarded("forwarders", self._forwarders)
-            return [*found, clock, *public, *forwarded, *await guarded("rooms", lambda: rooms(self._settings))]
+            return [*found, clock, *public, *forwarded, *await guarded("plugins", lambda: plugins(self._settings))]
 
     async def _forwarders(self) -> list[Finding]:
         """Check the receivers of forwarded events. Missing secrets are reported elsewhere."""

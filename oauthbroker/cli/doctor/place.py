@@ -1,4 +1,4 @@
-"""Make the checks of `oauthbroker doctor` on the store's place: permissions, space, locks; and on the rooms of the
+"""Make the checks of `oauthbroker doctor` on the store's place: permissions, space, locks; and on the plug-ins of the
 running broker. `guarded` runs a check."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.refused import described
 from oauthbroker.diagnostics.findings import Check, Finding
 from oauthbroker.model.settings import Settings
-from oauthbroker.store.file.place_checks import NETWORK, file_system, flaws, locks_exclude, room_at
+from oauthbroker.store.file.place_checks import NETWORK, file_system, flaws, locks_exclude, space_at
 
 Step = Callable[[], Awaitable[list[Finding]]]
 MOST_NAMED = 10
@@ -64,14 +64,14 @@ async def disk(root: str) -> list[Finding]:
     """Check the free space for writes."""
     if not is_there(root):
         return []
-    room = room_at(Path(root))
-    files = room.files_free if room.files_free is not None else FEW_FILES
-    also = f" and {room.files_free} files" if room.files_free is not None else ""
-    text = f"{room.bytes_free // MEBIBYTE} MiB{also}"
-    todo = "Make room: without it no refreshed token can be stored."
-    if room.bytes_free < TOO_LITTLE or files < TOO_FEW_FILES:
+    plugin = space_at(Path(root))
+    files = plugin.files_free if plugin.files_free is not None else FEW_FILES
+    also = f" and {plugin.files_free} files" if plugin.files_free is not None else ""
+    text = f"{plugin.bytes_free // MEBIBYTE} MiB{also}"
+    todo = "Make space: without it no refreshed token can be stored."
+    if plugin.bytes_free < TOO_LITTLE or files < TOO_FEW_FILES:
         return [Finding("disk", "failure", f"Only {text} are free.", todo=todo)]
-    if room.bytes_free < LITTLE or files < FEW_FILES:
+    if plugin.bytes_free < LITTLE or files < FEW_FILES:
         return [Finding("disk", "warning", f"Only {text} are free.", todo=todo)]
     return [Finding("disk", "ok", f"{text} are free.")]
 
@@ -89,15 +89,15 @@ async def locks(root: str) -> list[Finding]:
     return [Finding("locks", "ok", "File locks work.", about=kind)]
 
 
-async def rooms(settings: Settings) -> list[Finding]:
-    """Ask the running broker what its add-on rooms found: only a room that is open can say it."""
-    if not settings.rooms:
+async def plugins(settings: Settings) -> list[Finding]:
+    """Ask the running broker what its plug-ins found: only a plug-in that is open can say it."""
+    if not settings.plugins:
         return []
     said = await asyncio.to_thread(ask, settings.listen_host.strip("[]"), settings.listen_port)
     if said is None:
-        return [Finding("rooms", "ok", f"Not asked: no broker answers on port {settings.listen_port}.")]
-    found = [Finding("rooms", "failure", text, todo=todo, about=code) for code, text, todo in findings_in(said)]
-    return found or [Finding("rooms", "ok", f"No finding of {', '.join(settings.rooms)}.")]
+        return [Finding("plugins", "ok", f"Not asked: no broker answers on port {settings.listen_port}.")]
+    found = [Finding("plugins", "failure", text, todo=todo, about=code) for code, text, todo in findings_in(said)]
+    return found or [Finding("plugins", "ok", f"No finding of {', '.join(settings.plugins)}.")]
 
 
 def sentence(text: str) -> str:

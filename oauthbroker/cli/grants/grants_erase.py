@@ -22,8 +22,8 @@ COUNTED = {
     "turns": "running turns",
     "visits": "visits to the connections page",
     "uses": "notes on when a grant was used",
-    "roomValues": "values of add-on rooms",
-    "roomRecords": "records that add-on rooms keep elsewhere, such as runs",
+    "pluginValues": "values of plug-ins",
+    "pluginRecords": "records that plug-ins keep elsewhere, such as runs",
 }
 
 
@@ -45,20 +45,20 @@ def run(config: Path, subject: str, patience: float, *, dry_run: bool, yes: bool
 
 
 async def _look(config: Path, subject: str) -> Traces:
-    async with open_broker(config, background=False, only=_rooms()) as broker:
+    async with open_broker(config, background=False, only=_plugins()) as broker:
         return await broker.erasure.look(subject)
 
 
 async def _erase(config: Path, found: Traces, patience: float) -> Erased:
     """Erase the subject. Loads only the values of apps whose providers have to be told."""
-    only = _rooms() | {grant.app for grant in found.grants if not grant.revoked or grant.to_be_told}
+    only = _plugins() | {grant.app for grant in found.grants if not grant.revoked or grant.to_be_told}
     async with open_broker(config, background=False, only=only) as broker:
         return await broker.erase(found.subject, patience=patience)
 
 
-def _rooms() -> set[str]:
-    """Return the names of the installed rooms: their values lead to data that they keep elsewhere."""
-    return {room.name for room in installed()}
+def _plugins() -> set[str]:
+    """Return the names of the installed plugins: their values lead to data that they keep elsewhere."""
+    return {plugin.name for plugin in installed()}
 
 
 def _summed(found: Traces) -> str:
@@ -74,9 +74,9 @@ def _why(found: Traces) -> str:
     if found.to_tell:
         told = f"{counted(found.to_tell, 'grant')} ended here, but the provider has still to be told."
         return f"Not erased: {told} Type this again once it knows; a running broker tells it."
-    if found.of_rooms.ending:
-        runs = counted(found.of_rooms.ending, "record")
-        return f"Not erased: {runs} of add-on rooms, such as runs, must end first. A broker ends them; type this again."
+    if found.of_plugins.ending:
+        runs = counted(found.of_plugins.ending, "record")
+        return f"Not erased: {runs} of plug-ins, such as runs, must end first. A broker ends them; type this again."
     return "Not erased: a browser is just connecting this subject. Type this again in a minute."
 
 

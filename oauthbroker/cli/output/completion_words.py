@@ -58,7 +58,7 @@ def preset_names(incomplete: str) -> list[str]:
 
 
 def entry_types(incomplete: str = "") -> list[str]:
-    """Return the types of lines that an audit log can have, without those of add-on rooms."""
+    """Return the types of lines that an audit log can have, without those of plug-ins."""
     from oauthbroker.audit import AuditEntry
     from oauthbroker.audit.chain import LogEntry
 
@@ -66,14 +66,14 @@ def entry_types(incomplete: str = "") -> list[str]:
 
 
 def all_entry_types(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the same, and the types of the rooms in use."""
+    """Return the same, and the types of the plug-ins in use."""
     from oauthbroker.plugins.discovery import declared, named
 
     loaded, found = _loaded(ctx), entry_types(incomplete)
-    for name in loaded.settings.rooms if loaded else ():
+    for name in loaded.settings.plugins if loaded else ():
         with suppress(BrokerError):
-            room = declared(name)
-            types = named(room, room.audit_types) if room.audit_types else ()
+            plugin = declared(name)
+            types = named(plugin, plugin.audit_types) if plugin.audit_types else ()
             found += _fitting([each.type_name() for each in types], incomplete)
     return found
 

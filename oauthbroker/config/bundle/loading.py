@@ -29,7 +29,7 @@ from oauthbroker.config.checks.provider_ca import trusted_ca
 from oauthbroker.config.checks.tools import connector_draft, declared_auths
 from oauthbroker.config.checks.unverified_facts import doubts, is_unusual
 from oauthbroker.config.plugins.named_plugins import read_bundle
-from oauthbroker.config.plugins.plugin_resources import room_drafts
+from oauthbroker.config.plugins.plugin_resources import plugin_drafts
 from oauthbroker.config.preset_endpoints import sentence
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.problems import ConfigProblem, Keys, Problems, SourcePlace
@@ -75,7 +75,7 @@ def load(path: Path | str) -> Loaded:
     }
     folder = (bundle if bundle.is_dir() else bundle.parent).absolute()
     forwarders = forwarder_drafts(resources, settings, ca, plain_todo)
-    rooms = room_drafts(resources, folder, plain_todo)
+    plugins = plugin_drafts(resources, folder, plain_todo)
     problems.raise_if_any()
     tools |= {f"Connector/{name}": (draft.auth,) for name, draft in connectors.items() if draft.auth}
     return Loaded(
@@ -87,7 +87,7 @@ def load(path: Path | str) -> Loaded:
         login=login,
         left_alone=tuple(left_alone(documents)),
         idle_refs=tuple(idle_refs(documents, named.kinds)),
-        rooms=rooms,
+        plugins=plugins,
         forwarders=forwarders,
         folder=folder,
     )
@@ -132,7 +132,7 @@ def _plain_todo(broker: Written[BrokerSpec]) -> str:
 
 def _of(resources: Iterable[Written[Any]], kind: str) -> list[Written[Any]]:
     """Return the broker's own reading of the resources of a kind."""
-    return [it for it in resources if it.kind == kind and not it.room]
+    return [it for it in resources if it.kind == kind and not it.plugin]
 
 
 def check_names(documents: list[Document], problems: Problems) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 from oauthbroker.config.bundle.unresolved_bundle import AppDraft, Loaded
 from oauthbroker.config.checks.broker import key_flaws
 from oauthbroker.config.key_file import KEY_FILE_ENV, with_keys
-from oauthbroker.config.plugins.plugin_resources import RoomDraft
+from oauthbroker.config.plugins.plugin_resources import PluginDraft
 from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.values.value_sources import SecretKey, Source
 from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
 from oauthbroker.model.apps import BrokerLogin, Bundle, ConnectorAuth, OAuthApp
 from oauthbroker.model.client_key import signing_key
-from oauthbroker.model.plugin_resources import RoomResource, RoomResources
+from oauthbroker.model.plugin_resources import PluginResource, PluginResources
 from oauthbroker.model.settings import Settings
 from oauthbroker.plugins.discovery import declared, secret_places_of
 
@@ -29,7 +29,7 @@ def resolve(
     only: Collection[str] | None = None,
 ) -> Bundle:
     """Return the bundle with every value in place. `secrets` are the entries of the store that `loaded.secret_keys`
-    names. With `only`, the bundle has the apps and rooms of these names, no connector and no forwarder, and no
+    names. With `only`, the bundle has the apps and plug-ins of these names, no connector and no forwarder, and no
     other value is asked for.
 
     Raises ConfigRefused: a variable or secret that is not there is a problem like any other, with its place.
@@ -41,9 +41,9 @@ def resolve(
 
     if only is not None:
         apps_wanted = {name: draft for name, draft in loaded.apps.items() if name in only}
-        rooms_wanted = {name: drafts for name, drafts in loaded.rooms.items() if name in only}
+        plugins_wanted = {name: drafts for name, drafts in loaded.plugins.items() if name in only}
         loaded = dataclasses.replace(
-            loaded, apps=apps_wanted, connectors={}, login=None, rooms=rooms_wanted, forwarders=()
+            loaded, apps=apps_wanted, connectors={}, login=None, plugins=plugins_wanted, forwarders=()
         )
     apps = {name: _app(draft, read, problems) for name, draft in loaded.apps.items()}
     connectors = {
@@ -55,9 +55,9 @@ def resolve(
         draft = loaded.login
         app = _app(draft.draft, read, problems)
         login = BrokerLogin(app, draft.prompt, draft.max_age_seconds, operators=draft.operators)
-    rooms = {
-        room: RoomResources(tuple(_room(draft, read) for draft in drafts), loaded.folder)
-        for room, drafts in loaded.rooms.items()
+    plugins = {
+        plugin: PluginResources(tuple(_plugin(draft, read) for draft in drafts), loaded.folder)
+        for plugin, drafts in loaded.plugins.items()
     }
     forwarders = tuple(draft.resolved(env, secrets, problems) for draft in loaded.forwarders)
     settings = with_keys(loaded.settings, env)
@@ -70,25 +70,25 @@ def resolve(
         loaded.tools,
         connectors=connectors,
         login=login,
-        rooms=rooms,
+        plugins=plugins,
         forwarders=forwarders,
-        room_places=_room_places(settings, rooms) if only is None else (),
+        plugin_places=_plugin_places(settings, plugins) if only is None else (),
     )
 
 
-def _room_places(settings: Settings, rooms: Mapping[str, RoomResources]) -> tuple[str, ...]:
+def _plugin_places(settings: Settings, plugins: Mapping[str, PluginResources]) -> tuple[str, ...]:
     store = Path(settings.store_root)
     return tuple(
         each
-        for name in settings.rooms
-        for each in secret_places_of(declared(name), store, rooms.get(name, RoomResources()))
+        for name in settings.plugins
+        for each in secret_places_of(declared(name), store, plugins.get(name, PluginResources()))
     )
 
 
-def _room(draft: RoomDraft, read: Callable[[Source], Secret | None]) -> RoomResource:
+def _plugin(draft: PluginDraft, read: Callable[[Source], Secret | None]) -> PluginResource:
     values = {path: read(source) for path, source in draft.sources.items()}
     secrets = {path: value for path, value in values.items() if value is not None}
-    return RoomResource(draft.kind, draft.name, draft.spec, secrets=secrets)
+    return PluginResource(draft.kind, draft.name, draft.spec, secrets=secrets)
 
 
 def _app(draft: AppDraft, read: Callable[[Source], Secret | None], problems: Problems) -> OAuthApp:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from oauthbroker.config.checks.forwarder import ForwarderDraft
 from oauthbroker.config.checks.tools import ConnectorDraft
-from oauthbroker.config.plugins.plugin_resources import RoomDraft
+from oauthbroker.config.plugins.plugin_resources import PluginDraft
 from oauthbroker.config.problems.problems import ConfigProblem, SourcePlace
 from oauthbroker.config.reading.skipped import LeftAlone
 from oauthbroker.config.values.value_sources import SecretKey, Source
@@ -52,8 +52,8 @@ class LoginDraft:
 class Loaded:
     """A bundle without a flaw of its own. `resolve` reads its values from outside.
 
-    `left_alone` are the resources of other programs, `idle_refs` the references to apps that have no effect, `rooms`
-    the resources of each named room that has any, `folder` the folder of the bundle.
+    `left_alone` are the resources of other programs, `idle_refs` the references to apps that have no effect, `plugins`
+    the resources of each named plug-in that has any, `folder` the folder of the bundle.
     """
 
     settings: Settings
@@ -64,13 +64,14 @@ class Loaded:
     login: LoginDraft | None = None
     left_alone: tuple[LeftAlone, ...] = ()
     idle_refs: tuple[ConfigProblem, ...] = ()
-    rooms: Mapping[str, tuple[RoomDraft, ...]] = field(default_factory=dict)
+    plugins: Mapping[str, tuple[PluginDraft, ...]] = field(default_factory=dict)
     forwarders: tuple[ForwarderDraft, ...] = ()
     folder: Path | None = None
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Return all values to read: clients' ids and secrets, connectors' tokens, secrets of forwarders and rooms."""
+        """Return all values to read: clients' ids and secrets, connectors' tokens, secrets of forwarders and
+        plug-ins."""
         apps = [it for draft in self.apps.values() for it in draft.sources]
         return (*apps, *(it for _, several in self.sources_beside_apps for it in several))
 
@@ -80,7 +81,7 @@ class Loaded:
         found = [("login", self.login.draft.sources)] if self.login is not None else []
         found += [(f"Connector/{name}", (it.token,)) for name, it in self.connectors.items() if it.token]
         found += [(f"Forwarder/{it.forwarder.name}", it.secrets) for it in self.forwarders]
-        drafts = [each for several in self.rooms.values() for each in several]
+        drafts = [each for several in self.plugins.values() for each in several]
         return [*found, *((f"{each.kind}/{each.name}", tuple(each.sources.values())) for each in drafts)]
 
     @property

@@ -57,7 +57,7 @@ def settings_of(broker: Written[BrokerSpec], bundle: Path) -> Settings:
         audit_on_failure=audit.on_failure or _DEFAULT.audit_on_failure,
         audit_max_bytes=audit.max_bytes or _DEFAULT.audit_max_bytes,
         admin_loopback=bool(spec.admin and spec.admin.loopback),  # tools run on the same machine: never by itself
-        rooms=tuple(spec.rooms or ()),
+        plugins=tuple(spec.plugins or ()),
         **_doors(spec.api or ApiSpec(), folder),
     )
 

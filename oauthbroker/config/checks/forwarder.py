@@ -57,7 +57,7 @@ def forwarder_drafts(
     }
     found = list[ForwarderDraft | None]()
     for each in resources:
-        if each.kind == "Forwarder" and not each.room:
+        if each.kind == "Forwarder" and not each.plugin:
             _check_agents(each, served)
             found.append(_draft(each, settings, ca, plain_todo))
     return tuple(each for each in found if each is not None)

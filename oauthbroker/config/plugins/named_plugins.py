@@ -1,4 +1,4 @@
-"""Find the add-on rooms that a bundle names in `Broker.spec.rooms`, and the kinds that they add."""
+"""Find the plug-ins that a bundle names in `Broker.spec.plugins`, and the kinds that they add."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from oauthbroker.plugins.declaration import ResourceKind
 from oauthbroker.plugins.discovery import declared, installed, kinds_of
 
 EXTENDABLE: Final = frozenset({"Tool", "Connector", *PARTS})
-_MEND: Final = "update the package of the room, or remove the name"
+_MEND: Final = "update the package of the plug-in, or remove the name"
 
 
 @dataclass(slots=True)
-class NamedRooms:
-    """The kinds of a bundle with those of its rooms. `flaws` are (index in the list of names, flaw, remedy)."""
+class NamedPlugins:
+    """The kinds of a bundle with those of its plug-ins. `flaws` are (index in the list of names, flaw, remedy)."""
 
     kinds: Kinds = OURS
     flaws: list[tuple[int, str, str]] = field(default_factory=list)
@@ -34,15 +34,15 @@ class NamedRooms:
     def report(self, broker: Written[BrokerSpec]) -> None:
         """Report the flaws at the names."""
         for index, what, todo in self.flaws:
-            broker.refuse(("rooms", index), what, todo)
+            broker.refuse(("plugins", index), what, todo)
 
 
-def read_bundle(bundle: Path, problems: Problems) -> tuple[list[Document], NamedRooms]:
-    """Read the documents of a bundle. With rooms they are read twice: the Broker resource names the rooms, and their
-    kinds decide which documents are ours."""
+def read_bundle(bundle: Path, problems: Problems) -> tuple[list[Document], NamedPlugins]:
+    """Read the documents of a bundle. With plug-ins they are read twice: the Broker resource names the plug-ins, and
+    their kinds decide which documents are ours."""
     files, first = read_files(bundle, problems), Problems()
     documents = documents_of(files, first)
-    named = rooms_of(_names_in(documents))
+    named = plugins_of(_names_in(documents))
     if named.kinds is not OURS:
         return documents_of(files, problems, named.kinds), named
     problems.unread = problems.unread or first.unread
@@ -52,28 +52,28 @@ def read_bundle(bundle: Path, problems: Problems) -> tuple[list[Document], Named
 
 
 def _names_in(documents: Iterable[Document]) -> list[str]:
-    """Return the names in `Broker.spec.rooms`, before any shape is judged."""
+    """Return the names in `Broker.spec.plugins`, before any shape is judged."""
     for each in documents:
         if not each.foreign and isinstance(each.data, dict) and each.data.get("kind") == "Broker":
             spec: Any = each.data.get("spec")
-            names = spec.get("rooms") if isinstance(spec, dict) else None
+            names = spec.get("plugins") if isinstance(spec, dict) else None
             return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
     return []
 
 
-def rooms_of(names: Collection[str]) -> NamedRooms:
-    """Find the rooms of these names. A room that cannot be used is a flaw and adds nothing."""
+def plugins_of(names: Collection[str]) -> NamedPlugins:
+    """Find the plug-ins of these names. A plug-in that cannot be used is a flaw and adds nothing."""
     readers, flaws, seen = dict(OURS.readers), list[tuple[int, str, str]](), set[str]()
     known = {each.name for each in installed()} if names else set[str]()
     for index, name in enumerate(names):
         if name in seen:
-            flaws.append((index, "the same room twice", "remove one"))
+            flaws.append((index, "the same plug-in twice", "remove one"))
         elif name not in known:
-            flaws.append((index, "no room of this name is installed", _to_install(name, known)))
+            flaws.append((index, "no plug-in of this name is installed", _to_install(name, known)))
         elif flaw := _add(name, readers):
             flaws.append((index, flaw, _MEND))
         seen.add(name)
-    return NamedRooms(OURS if readers == OURS.readers else kinds_by(readers), flaws)
+    return NamedPlugins(OURS if readers == OURS.readers else kinds_by(readers), flaws)
 
 
 def _to_install(name: str, known: Collection[str]) -> str:
@@ -82,7 +82,7 @@ def _to_install(name: str, known: Collection[str]) -> str:
 
 
 def _add(name: str, readers: dict[str, tuple[Reader, ...]]) -> str:
-    """Add the kinds of a room. Return why it cannot be used, or an empty text."""
+    """Add the kinds of a plug-in. Return why it cannot be used, or an empty text."""
     try:
         kinds = kinds_of(declared(name))
     except BrokerError as error:
@@ -91,16 +91,18 @@ def _add(name: str, readers: dict[str, tuple[Reader, ...]]) -> str:
     for each in kinds:
         flaw = "is declared twice" if each.kind in added else _flaw(each, readers.get(each.kind, ()))
         if flaw or not issubclass(each.model, Strict):
-            return f"the kind {each.kind} of the room {name} {flaw or 'has a model that is no Strict and no Tolerant'}"
+            return (
+                f"the kind {each.kind} of the plug-in {name} {flaw or 'has a model that is no Strict and no Tolerant'}"
+            )
         added[each.kind] = Reader(each.model, name, each.check)
     readers |= {kind: (*readers.get(kind, ()), reader) for kind, reader in added.items()}
     return ""
 
 
 def _flaw(added: ResourceKind, readers: tuple[Reader, ...]) -> str:
-    """Return why a room cannot declare this kind beside its readers so far, or an empty text."""
+    """Return why a plug-in cannot declare this kind beside its readers so far, or an empty text."""
     if added.kind in EXTENDABLE:
         return "" if issubclass(added.model, Tolerant) else "is read by the broker too, and its model is no Tolerant"
-    if added.kind == "Secret" or any(not each.room for each in readers):
+    if added.kind == "Secret" or any(not each.plugin for each in readers):
         return "is a kind of the broker"
-    return f"is also a kind of the room {readers[0].room}" if readers else ""
+    return f"is also a kind of the plug-in {readers[0].plugin}" if readers else ""

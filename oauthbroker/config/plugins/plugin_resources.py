@@ -1,4 +1,4 @@
-"""Check the resources of the add-on rooms that a bundle names, and find the origins of their secrets."""
+"""Check the resources of the plug-ins that a bundle names, and find the origins of their secrets."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from oauthbroker.config.written.fields import ObjectRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomDraft:
-    """A room's resource, complete but for its secrets."""
+class PluginDraft:
+    """A plug-in's resource, complete but for its secrets."""
 
     kind: str
     name: str
@@ -27,25 +27,30 @@ class RoomDraft:
     sources: Mapping[Keys, Source] = field(repr=False)
 
 
-def room_drafts(resources: Sequence[Written[Any]], folder: Path, plain_todo: str) -> dict[str, tuple[RoomDraft, ...]]:
-    """Check the resources of all rooms. Return those of each room, in the order of the files."""
-    found: dict[str, list[RoomDraft]] = {}
-    seen: dict[str, _SeenByRoom] = {}
+def plugin_drafts(
+    resources: Sequence[Written[Any]], folder: Path, plain_todo: str
+) -> dict[str, tuple[PluginDraft, ...]]:
+    """Check the resources of all plug-ins. Return those of each plug-in, in the order of the files."""
+    found: dict[str, list[PluginDraft]] = {}
+    seen: dict[str, _SeenByPlugin] = {}
     for each in resources:
-        if each.room:
-            _check(each, seen.setdefault(each.room, _SeenByRoom(room=each.room, resources=resources, folder=folder)))
-            sources = _sources(each, plain_todo)
-            found.setdefault(each.room, []).append(
-                RoomDraft(kind=each.kind, name=each.name, spec=each.spec, sources=sources)
+        if each.plugin:
+            _check(
+                each,
+                seen.setdefault(each.plugin, _SeenByPlugin(plugin=each.plugin, resources=resources, folder=folder)),
             )
-    return {room: tuple(drafts) for room, drafts in found.items()}
+            sources = _sources(each, plain_todo)
+            found.setdefault(each.plugin, []).append(
+                PluginDraft(kind=each.kind, name=each.name, spec=each.spec, sources=sources)
+            )
+    return {plugin: tuple(drafts) for plugin, drafts in found.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _SeenByRoom:
-    """The bundle as one room sees it: its own reading of a resource before the broker's or another room's."""
+class _SeenByPlugin:
+    """The bundle as one plug-in sees it: its own reading of a resource before the broker's or another plug-in's."""
 
-    room: str
+    plugin: str
     resources: Iterable[Written[Any]]
     folder: Path
     _by_kind: dict[str, dict[str, Written[Any]]] = field(default_factory=dict)
@@ -54,7 +59,7 @@ class _SeenByRoom:
         if kind not in self._by_kind:
             found = self._by_kind[kind] = {}
             for each in self.resources:
-                if each.kind == kind and (each.room == self.room or each.name not in found):
+                if each.kind == kind and (each.plugin == self.plugin or each.name not in found):
                     found[each.name] = each
         return self._by_kind[kind]
 
@@ -66,8 +71,8 @@ class _SeenByRoom:
         return referred(resource, tuple(path), ref, kind, self.of(kind))
 
 
-def _check(resource: Written[Any], seen: _SeenByRoom) -> None:
-    """Run the check of the room. A check that raises is a problem of its own."""
+def _check(resource: Written[Any], seen: _SeenByPlugin) -> None:
+    """Run the check of the plug-in. A check that raises is a problem of its own."""
     if resource.reader is None or resource.reader.check is None:
         return
     try:

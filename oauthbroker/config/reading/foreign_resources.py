@@ -27,7 +27,7 @@ def is_foreign(data: Any, kinds: Kinds) -> bool:
     kind = data.get("kind")
     if _is_foreign_version(data.get("apiVersion"), kind, kinds) or _is_foreign_kind(kind, kinds):
         return True
-    return kind in PARTS and not kinds.room_reads(kind) and not _speaks_of_auth(data.get("spec"))
+    return kind in PARTS and not kinds.plugin_reads(kind) and not _speaks_of_auth(data.get("spec"))
 
 
 def app_refs(data: Any, path: Keys = ()) -> Iterator[Keys]:

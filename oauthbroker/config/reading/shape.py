@@ -66,9 +66,9 @@ class Written(Generic[S]):
     kinds: Kinds = field(default=OURS, repr=False)
 
     @property
-    def room(self) -> str:
-        """The room whose reading this is; empty for the broker's own."""
-        return self.reader.room if self.reader is not None else ""
+    def plugin(self) -> str:
+        """The plug-in whose reading this is; empty for the broker's own."""
+        return self.reader.plugin if self.reader is not None else ""
 
     def whole(self, *path: str | int) -> bool:
         """Return whether nothing at, above or below the path (within `spec`) was left out for its shape."""
@@ -100,8 +100,9 @@ class Written(Generic[S]):
         return dotted(self._shown((*self.base, *path)))
 
     def _shown(self, path: Keys) -> Keys:
-        """Return the path for a report. A room's path may have keys of its users, which may be values gone astray."""
-        return self.kinds.masked(path) if self.room else path
+        """Return the path for a report. A plug-in's path may have keys of its users, which may be values gone
+        astray."""
+        return self.kinds.masked(path) if self.plugin else path
 
     def place(self, *path: str | int) -> SourcePlace:
         return self.document.value_at((*self.base, *path))
@@ -148,9 +149,9 @@ def written(document: Document, problems: Problems, kinds: Kinds = OURS) -> list
 
 
 def report_broken(reader: Reader, document: Document, problems: Problems, error: BaseException) -> None:
-    """Report that code of a room raised, by the exception's type alone: its text may quote the resource."""
-    what = f"the room {reader.room} could not read this resource: {type(error).__name__}"
-    problems.add(document.value_at(("kind",)), "kind", what, "update the package of the room, or remove its name")
+    """Report that code of a plug-in raised, by the exception's type alone: its text may quote the resource."""
+    what = f"the plug-in {reader.plugin} could not read this resource: {type(error).__name__}"
+    problems.add(document.value_at(("kind",)), "kind", what, "update the package of the plug-in, or remove its name")
 
 
 def _check_slips(models: list[type[Strict]], spec: dict[str, Any], document: Document, problems: Problems) -> None:
@@ -204,13 +205,13 @@ class _Shaping:
     kinds: Kinds
 
     def read(self, reader: Reader, spec: dict[str, Any]) -> tuple[Strict | None, set[Keys]]:
-        """Return what `validate` returns. A room's model that raises is a problem of its own."""
+        """Return what `validate` returns. A plug-in's model that raises is a problem of its own."""
         try:
             return self.validate(reader.model, spec, ("spec",))
         except ConfigRefused:  # too many problems
             raise
         except (Exception, SystemExit) as error:
-            if not reader.room:
+            if not reader.plugin:
                 raise
             broken: BaseException = error
         report_broken(reader, self.document, self.problems, broken)
@@ -218,7 +219,7 @@ class _Shaping:
 
     def validate(self, model: type[S], data: dict[str, Any], base: Keys) -> tuple[S | None, set[Keys]]:
         """Return the model of all parts with the right shape, and the paths that were removed. None if a required part
-        is missing, or the whole is wrong, which only rooms' models can say."""
+        is missing, or the whole is wrong, which only plug-ins' models can say."""
         rest, gone = copy.deepcopy(data), set[Keys]()
         while errors := _errors(model, rest):
             before = len(gone)

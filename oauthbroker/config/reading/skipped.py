@@ -55,7 +55,7 @@ def idle_refs(documents: Iterable[Document], kinds: Kinds) -> Iterator[ConfigPro
         if not isinstance(data, dict) or data.get("apiVersion") not in API_VERSIONS:
             continue
         for path in app_refs(data):
-            if document.foreign or not (path == _READ_AT or kinds.room_reads(data.get("kind"), path)):
+            if document.foreign or not (path == _READ_AT or kinds.plugin_reads(data.get("kind"), path)):
                 place, dots = document.key_at(path), dotted(kinds.masked(path))
                 todo = "write spec.auth.oauthAppRef of a Tool, Extension, Connection or Connector"
                 yield ConfigProblem.at(place, dots, "an oauthAppRef that nothing reads", todo)

@@ -170,4 +170,4 @@ class BrokerSpec(Strict):
     admin: AdminSpec | None = None
     audit: AuditSpec | None = None
     pages: PagesSpec | None = None
-    rooms: Texts | None = None
+    plugins: Texts | None = None

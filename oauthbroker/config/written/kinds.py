@@ -1,4 +1,4 @@
-"""The kinds of resources that one load reads: the broker's own, and those of the add-on rooms that the bundle names."""
+"""The kinds of resources that one load reads: the broker's own, and those of the plug-ins that the bundle names."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _OPTION_GROUPS: Final = frozenset({"authorize", "token", "refresh"})
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One reading of a kind: the broker's, where `room` is empty, or a room's."""
+    """One reading of a kind: the broker's, where `plugin` is empty, or a plug-in's."""
 
     model: type[Strict]
-    room: str = ""
+    plugin: str = ""
     check: ChecksKind | None = None
 
 
@@ -39,11 +39,11 @@ class Kinds:
     def of(self, kind: Any) -> tuple[Reader, ...]:
         return self.readers.get(kind, ()) if isinstance(kind, str) else ()
 
-    def room_reads(self, kind: Any, path: Keys = ("spec",)) -> bool:
-        """Tell whether a room reads this kind, and the field of its `spec` that the path leads through."""
+    def plugin_reads(self, kind: Any, path: Keys = ("spec",)) -> bool:
+        """Tell whether a plug-in reads this kind, and the field of its `spec` that the path leads through."""
         below = path[1:2]
         return any(
-            each.room and path[0] == "spec" and (not below or below[0] in known_names(each.model, below))
+            each.plugin and path[0] == "spec" and (not below or below[0] in known_names(each.model, below))
             for each in self.of(kind)
         )
 
@@ -57,7 +57,7 @@ def _words(model: type[BaseModel], above: tuple[type[BaseModel], ...] = ()) -> I
     for name, info in model.model_fields.items():
         yield info.alias or name
         for inner in models_in(info.annotation):
-            if inner not in above:  # a room's model may contain itself
+            if inner not in above:  # a plug-in's model may contain itself
                 yield from _words(inner, (*above, inner))
 
 

@@ -56,7 +56,7 @@ class AgentForwarder:
         self._queues, self._repository, self._bell, self._life = parts.queues, parts.repository, parts.bell, life
         self._clock, self._metrics, self._log = parts.clock, parts.metrics, parts.log.bind(forwarder=name, agent=agent)
         self._seconds = min(SEND_SECONDS, parts.limits.queue_lease_seconds / 2)  # the event stays leased meanwhile
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._capacity = asyncio.Semaphore(AT_ONCE)
         self._held_locks = HeldLocks(self._clock, self._log)
         self._failures, self._resume_at = 0, 0.0
 
@@ -75,14 +75,14 @@ class AgentForwarder:
 
     async def _serve(self, lease: Lease) -> None:
         """Send events until the lease is lost or `life` ends. Ends when the last one is settled."""
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._capacity = asyncio.Semaphore(AT_ONCE)
         async with asyncio.TaskGroup() as group:
             while (delivery := await self._next(lease)) is not None:
                 group.create_task(self._forward(delivery))
 
     async def _next(self, lease: Lease) -> EventLease | None:
-        """Return the next event as soon as there is room for it; None at the end."""
-        await self._room.acquire()
+        """Return the next event as soon as there is space for it; None at the end."""
+        await self._capacity.acquire()
         while not (lease.lost or self._life.stopping):
             left = self._resume_at - self._clock.monotonic()
             if left > 0:
@@ -99,7 +99,7 @@ class AgentForwarder:
                 if not self._held_locks.met("forwarding", error):
                     self._log.error("forwarding waits for the store", code=error.code.value)
                 await self._rest(1.0)
-        self._room.release()
+        self._capacity.release()
         return None
 
     async def _forward(self, delivery: EventLease) -> None:
@@ -114,7 +114,7 @@ class AgentForwarder:
                 await delivery.give_back()
             raise
         finally:
-            self._room.release()
+            self._capacity.release()
 
     async def _settle(self, delivery: EventLease, made: SentEvent) -> None:
         if made.outcome == "taken":

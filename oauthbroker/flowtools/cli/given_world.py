@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import typer
 
-from oauthbroker import BrokerError, Code, RoomResources, Secret, open_broker
+from oauthbroker import BrokerError, Code, PluginResources, Secret, open_broker
 from oauthbroker.flowtools.serving.data import urls_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class GivenWorld:
     async def _with(self, broker: Broker, work: Callable[[list[Entity], Ports], T]) -> T:
         from oauthbroker.flowtools.running.resuming import to_its_end
 
-        resources = broker.bundle.rooms.get("flowtools", RoomResources())
+        resources = broker.bundle.plugins.get("flowtools", PluginResources())
         folders = [(resources.folder or Path()) / each for one in resources.resources for each in one.spec.entities]
         entities, ports = self._entities(*folders), self._with_options(_ports(broker, resources))
         return await to_its_end(lambda: work(entities, ports))
@@ -114,7 +114,7 @@ def with_broker(config: Path, work: Callable[[Broker], Awaitable[T]]) -> T:
     return asyncio.run(done())
 
 
-def _ports(broker: Broker, resources: RoomResources) -> Ports:
+def _ports(broker: Broker, resources: PluginResources) -> Ports:
     from oauthbroker.flowtools.running.ports import Ports
     from oauthbroker.flowtools.running.requests import BrokerRequests
     from oauthbroker.flowtools.serving.adapters import ports_of

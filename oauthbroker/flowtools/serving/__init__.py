@@ -1,1 +1,1 @@
-"""Flow tools in a running broker: the service, its callers, its triggers. See README.md of the room."""
+"""Flow tools in a running broker: the service, its callers, its triggers. See README.md of the plug-in."""

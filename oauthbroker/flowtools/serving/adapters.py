@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oauthbroker import RoomResource
+from oauthbroker import PluginResource
 from oauthbroker.flowtools.running.installed_adapters import installed_adapter
 from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
 from oauthbroker.flowtools.running.ports import Adapter, Ports, with_sandbox
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from oauthbroker import Broker
 
 
-def ports_of(resource: RoomResource, broker: Broker) -> Ports:
+def ports_of(resource: PluginResource, broker: Broker) -> Ports:
     """Return the ports of a FlowService: requests by the broker, mail, adapters of other packages, and the sandbox for
     the rest if it is allowed. Call it on the broker's event loop. Raises ValueError for an adapter that cannot be used.
     """

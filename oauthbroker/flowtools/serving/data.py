@@ -6,12 +6,12 @@ import asyncio
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker import BrokerError, Code, RoomResource, RoomResources, RoomTraces
+from oauthbroker import BrokerError, Code, PluginResource, PluginResources, SubjectRecords
 
 _SQLITE: Final = "sqlite:///"
 
 
-def database_url(resource: RoomResource, store: Path) -> str:
+def database_url(resource: PluginResource, store: Path) -> str:
     """Return the URL of the database: the configured one, or SQLite beside the store."""
     secret = resource.secrets.get(("database",))
     return f"{_SQLITE}{_beside(store)}" if secret is None else secret.reveal()
@@ -21,7 +21,7 @@ def _beside(store: Path) -> Path:
     return store.with_name(f"{store.name}-flows.db")
 
 
-def secret_places(store: Path, resources: RoomResources) -> list[Path]:
+def secret_places(store: Path, resources: PluginResources) -> list[Path]:
     """Return the files of the databases, with those that SQLite keeps beside them. The usual one may be left from
     before another was configured."""
     urls = [database_url(each, store) for each in resources.resources]
@@ -33,27 +33,27 @@ def secret_places(store: Path, resources: RoomResources) -> list[Path]:
 def urls_of(bundle: Any) -> list[str]:
     """Return the URL of the database of a configuration's FlowService; none without one."""
     store = Path(bundle.settings.store_root).absolute()
-    return [database_url(each, store) for each in bundle.rooms.get("flowtools", RoomResources()).resources]
+    return [database_url(each, store) for each in bundle.plugins.get("flowtools", PluginResources()).resources]
 
 
-async def erase_subject(bundle: Any, subject: str, *, dry_run: bool) -> RoomTraces:
+async def erase_subject(bundle: Any, subject: str, *, dry_run: bool) -> SubjectRecords:
     """End the living runs of a caller or user, and remove what the others have of them."""
     found = [await asyncio.to_thread(_erased, url, subject, dry_run=dry_run) for url in urls_of(bundle)]
-    return RoomTraces(records=sum(each.records for each in found), ending=sum(each.ending for each in found))
+    return SubjectRecords(records=sum(each.records for each in found), ending=sum(each.ending for each in found))
 
 
-def _erased(url: str, subject: str, *, dry_run: bool) -> RoomTraces:
+def _erased(url: str, subject: str, *, dry_run: bool) -> SubjectRecords:
     from sqlalchemy.exc import SQLAlchemyError
 
     from oauthbroker.flowtools.entities.database import Database, sqlite_file
     from oauthbroker.flowtools.running.erasing import erase
 
     if (file := sqlite_file(url)) is not None and not file.exists():
-        return RoomTraces()
+        return SubjectRecords()
     database = Database(url)
     try:
         kept = erase(database, subject, dry_run=dry_run)
-        return RoomTraces(records=kept.runs + kept.refused, ending=kept.living)
+        return SubjectRecords(records=kept.runs + kept.refused, ending=kept.living)
     except SQLAlchemyError as error:
         name = type(error).__name__  # its text may quote the URL
     finally:

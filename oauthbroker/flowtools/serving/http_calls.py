@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import ConfigDict
 from starlette.responses import JSONResponse, Response
 
-from oauthbroker import BrokerError, Code, RequestModel, RoomCall, RoomRoute, decode_json
+from oauthbroker import BrokerError, Code, PluginCall, PluginRoute, RequestModel, decode_json
 from oauthbroker.flowtools.running.checks import own_key
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.result import RunResult
@@ -61,22 +61,22 @@ class HttpCalls:
     def __init__(self, service: FlowService, callers: FlowCallers) -> None:
         self._service, self._callers = service, callers
 
-    def routes(self) -> list[RoomRoute]:
+    def routes(self) -> list[PluginRoute]:
         given: dict[str, Any] = {"who": (), "takes_long": True, "authenticate": self._callers.authenticate}
         custom: dict[str, Any] = {"path": PATHS, "parameters": CustomPath, "handler": self._custom, **given}
         return [
-            RoomRoute(method="POST", path=TOOLS, parameters=ToolPath, handler=self._tool, **given),
-            *(RoomRoute(method=method, query=AnyQuery, **custom) for method in _IN_QUERY),
-            *(RoomRoute(method=method, **custom) for method in ("POST", "PUT")),
+            PluginRoute(method="POST", path=TOOLS, parameters=ToolPath, handler=self._tool, **given),
+            *(PluginRoute(method=method, query=AnyQuery, **custom) for method in _IN_QUERY),
+            *(PluginRoute(method=method, **custom) for method in ("POST", "PUT")),
         ]
 
-    async def _tool(self, call: RoomCall) -> Response:
+    async def _tool(self, call: PluginCall) -> Response:
         flow = await self._service.work(lambda: self._service.flow(call.path.name))
         if flow.tool.trigger.type != "http":
             raise BrokerError(Code.NOT_FOUND)
         return await self._answered(call, flow, await _body(call))
 
-    async def _custom(self, call: RoomCall) -> Response:
+    async def _custom(self, call: PluginCall) -> Response:
         wanted = (call.request.method, f"/{call.path.path}")
         there = [flow for flow in self._service.serving.values() if flow.tool.route == wanted]
         found = [flow for flow in there if not flow.withdrawn] or there
@@ -86,7 +86,7 @@ class HttpCalls:
         data = await _body(call) if query is None else from_query(found[0].tool.input, query)
         return await self._answered(call, found[0], data)
 
-    async def _answered(self, call: RoomCall, flow: ReadyFlow, data: Any) -> Response:
+    async def _answered(self, call: PluginCall, flow: ReadyFlow, data: Any) -> Response:
         actor = actor_in(call.request)
         key = caller_key(call.request.headers.getlist("idempotency-key"), actor)
         result = await self._service.work(lambda: self._service.runs.call(flow, data, actor, key=key))
@@ -121,7 +121,7 @@ def answer(result: RunResult) -> Response:
     return JSONResponse(told, status, headers, media_type="application/problem+json")
 
 
-async def _body(call: RoomCall) -> Any:
+async def _body(call: PluginCall) -> Any:
     """Return the JSON of a body; an empty one is the empty object."""
     raw = await call.request.body()
     if not raw:

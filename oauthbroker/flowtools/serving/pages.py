@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from oauthbroker import BrokerError, Code, RoomPage, RoomPages, RoomView, RoomVisit
+from oauthbroker import BrokerError, Code, PluginPage, PluginPageRequest, PluginPages, PluginView
 from oauthbroker.flowtools.deployment.versions import DeployedFlow
 from oauthbroker.flowtools.risk.acknowledgements import finding_key
 from oauthbroker.flowtools.risk.drawing import draw
@@ -63,19 +63,19 @@ class FlowPages:
         self._service, self._versions = service, service.versions
         self._reading = asyncio.Lock()
 
-    def declared(self) -> RoomPages:
+    def declared(self) -> PluginPages:
         handlers = {"": self.tools, "/tools/{version}": self.version, "/runs": self.runs, "/runs/{run}": self.run}
-        return RoomPages(folder=PAGES, pages=[RoomPage(path=path, handler=each) for path, each in handlers.items()])
+        return PluginPages(folder=PAGES, pages=[PluginPage(path=path, handler=each) for path, each in handlers.items()])
 
-    async def tools(self, visit: RoomVisit) -> RoomView:
+    async def tools(self, visit: PluginPageRequest) -> PluginView:
         lines = await self._read(lambda: [self._tool_line(name) for name in self._versions.names()])
         return _view("tools", visit.words.tools, visit, tools=lines)
 
-    async def version(self, visit: RoomVisit) -> RoomView:
+    async def version(self, visit: PluginPageRequest) -> PluginView:
         name, _, number = visit.path["version"].partition("@")
         return await self._read(lambda: self._version(visit, name, number))
 
-    async def runs(self, visit: RoomVisit) -> RoomView:
+    async def runs(self, visit: PluginPageRequest) -> PluginView:
         names, asked = await self._read(self._versions.names), visit.query
         known = {"tool": ("tool", names), "status": ("state", STATES)}
         where = {column: asked[name] for name, (column, words) in known.items() if asked.get(name) in words}
@@ -92,7 +92,7 @@ class FlowPages:
         more: dict[str, Any] = {"names": names, "states": STATES, "where": where, "page": page, "triggers": triggers}
         return _view("runs", visit.words.runs, visit, runs=lines[:LINES], more=len(lines) > LINES, **more)
 
-    async def run(self, visit: RoomVisit) -> RoomView:
+    async def run(self, visit: PluginPageRequest) -> PluginView:
         run = visit.path["run"]
 
         def read() -> tuple[RunDetail | None, FlowTool | None]:
@@ -128,7 +128,7 @@ class FlowPages:
             return self._versions.serving(name)
         return None
 
-    def _version(self, visit: RoomVisit, name: str, number: str) -> RoomView:
+    def _version(self, visit: PluginPageRequest, name: str, number: str) -> PluginView:
         flaws, flow = list[str](), None
         try:
             flow = self._versions.deployed(f"{name}@{number}")
@@ -172,7 +172,7 @@ class FlowPages:
         raise BrokerError(Code.STORE_UNAVAILABLE, note="the database of flows")
 
 
-def _view(template: str, title: str, visit: RoomVisit, **values: Any) -> RoomView:
+def _view(template: str, title: str, visit: PluginPageRequest, **values: Any) -> PluginView:
     def badge(kind: str, state: str) -> tuple[str, str]:
         """Return the look and the words of a risk or a state."""
         return _LOOKS.get(state, ""), getattr(visit.words, f"{kind}_{state}", state)
@@ -181,7 +181,7 @@ def _view(template: str, title: str, visit: RoomVisit, **values: Any) -> RoomVie
         return str(visit.words.seconds).format(count=f"{seconds:.{2 if seconds < _TEN_SECONDS else 0}f}")
 
     shown = {"badge": badge, "lasted": lasted, "moment": _moment}
-    return RoomView(template=template, title=title, values=shown | values)
+    return PluginView(template=template, title=title, values=shown | values)
 
 
 def _moment(at: float | str) -> datetime:

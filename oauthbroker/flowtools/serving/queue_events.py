@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from oauthbroker import BrokerError, RoomFinding
+from oauthbroker import BrokerError, PluginFinding
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.serving.service import FlowService, event_key
 from oauthbroker.flowtools.specification.failures import FlowFailed
@@ -30,7 +30,7 @@ class QueueEvents:
     def __init__(self, service: FlowService, broker: Broker) -> None:
         self._service, self._broker = service, broker
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self.problems: tuple[RoomFinding, ...] = ()
+        self.problems: tuple[PluginFinding, ...] = ()
 
     async def look(self) -> None:
         """Follow the tools that serve. An agent has one consumer: two tools of one agent get no event."""
@@ -83,14 +83,14 @@ class QueueEvents:
                 return
 
 
-def _stopped(tool: str, consumer: asyncio.Task[None]) -> RoomFinding:
+def _stopped(tool: str, consumer: asyncio.Task[None]) -> PluginFinding:
     """Report a consumer that has ended. It is started again at each look."""
     error = None if consumer.cancelled() else consumer.exception()
     word = error.code.value if isinstance(error, BrokerError) else type(error).__name__
     text = f"The events of {tool} cannot be taken: {word}."
-    return RoomFinding(code="queueStopped", text=text[:300], todo="See the page of errors.")
+    return PluginFinding(code="queueStopped", text=text[:300], todo="See the page of errors.")
 
 
-def _same_agent(tool: str) -> RoomFinding:
+def _same_agent(tool: str) -> PluginFinding:
     text = f"Another tool has the agent of {tool}, and its events wait."
-    return RoomFinding(code="sameAgent", text=text[:300], todo="Name another agent in the trigger.")
+    return PluginFinding(code="sameAgent", text=text[:300], todo="Name another agent in the trigger.")

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from oauthbroker import BrokerError, Code, RoomFinding, RoomResource, SystemClock
+from oauthbroker import BrokerError, Code, PluginFinding, PluginResource, SystemClock
 from oauthbroker.flowtools.deployment.versions import FlowVersions, same_route, same_secret
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.tables import apply
@@ -43,7 +43,7 @@ T = TypeVar("T")
 class FlowService:
     """One service of a running broker. Its methods that block are called from its threads."""
 
-    def __init__(self, resource: RoomResource, folder: Path, *, store: Path, ports: Ports) -> None:
+    def __init__(self, resource: PluginResource, folder: Path, *, store: Path, ports: Ports) -> None:
         """Raises ValueError for a database that can never work."""
         self.spec: FlowServiceSpec = resource.spec
         self.folder = folder
@@ -55,7 +55,7 @@ class FlowService:
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="flow")
         self.ready = asyncio.Event()
         self.serving: Mapping[str, ReadyFlow] = {}
-        self.problems: tuple[RoomFinding, ...] = ()
+        self.problems: tuple[PluginFinding, ...] = ()
         self._entities, self._ports = entities_in(folder / each for each in self.spec.entities), ports
         self._runs: FlowRuns | None = None
         self._kept: dict[tuple[str, int], ReadyFlow] = {}
@@ -158,8 +158,8 @@ class FlowService:
         await asyncio.to_thread(self.pool.shutdown)
         self.database.engine.dispose()
 
-    def _look(self) -> tuple[Mapping[str, ReadyFlow], tuple[RoomFinding, ...]]:
-        found, problems = dict[str, ReadyFlow](), list[RoomFinding]()
+    def _look(self) -> tuple[Mapping[str, ReadyFlow], tuple[PluginFinding, ...]]:
+        found, problems = dict[str, ReadyFlow](), list[PluginFinding]()
         try:
             self._connect()
             names = self.versions.names()
@@ -214,8 +214,8 @@ def event_key(trigger: str, event: str) -> str:
     return f"{trigger}:{hashlib.sha256(event.encode()).hexdigest()}"
 
 
-def _finding(code: str, text: str, todo: str) -> RoomFinding:
-    return RoomFinding(code=code, text=_short(text), todo=todo)
+def _finding(code: str, text: str, todo: str) -> PluginFinding:
+    return PluginFinding(code=code, text=_short(text), todo=todo)
 
 
 def _short(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import JSONResponse, Response
 
-from oauthbroker import BrokerError, Code, RoomCall, RoomFinding, RoomRoute, SystemClock, decode_json
+from oauthbroker import BrokerError, Code, PluginCall, PluginFinding, PluginRoute, SystemClock, decode_json
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.result import refusal
 from oauthbroker.flowtools.serving.http_calls import ToolPath, answer
@@ -34,11 +34,11 @@ class Webhooks:
 
     def __init__(self, service: FlowService, broker: Broker) -> None:
         self._service, self._broker = service, broker
-        self.problems: tuple[RoomFinding, ...] = ()
+        self.problems: tuple[PluginFinding, ...] = ()
 
-    def routes(self) -> list[RoomRoute]:
+    def routes(self) -> list[PluginRoute]:
         given: dict[str, Any] = {"who": (), "takes_long": True, "authenticate": self.authenticate}
-        return [RoomRoute(method="POST", path=PATH, parameters=ToolPath, handler=self.receive, **given)]
+        return [PluginRoute(method="POST", path=PATH, parameters=ToolPath, handler=self.receive, **given)]
 
     async def look(self) -> None:
         """Find the webhooks without a secret."""
@@ -63,7 +63,7 @@ class Webhooks:
         request.state.event = flow, event
         return f"webhook-{flow.tool.name}"
 
-    async def receive(self, call: RoomCall) -> Response:
+    async def receive(self, call: PluginCall) -> Response:
         data = decode_json(await call.request.body(), Code.REQUEST_INVALID)
         flow, event = call.request.state.event  # another version may serve by now, with another secret
         try:
@@ -84,11 +84,11 @@ class Webhooks:
         found = await secrets_of(self._broker, str(trigger.webhook_secret))
         return [each for each in found if trigger.signature != "standard" or each.startswith(_STANDARD)]
 
-    def _problem(self, flow: ReadyFlow) -> RoomFinding:
+    def _problem(self, flow: ReadyFlow) -> PluginFinding:
         name = flow.tool.trigger.webhook_secret
         kind = "" if flow.tool.trigger.signature != "standard" else f", or does not begin with {_STANDARD}"
         text = f"The secret {name} of the webhook {flow.tool.name} is missing{kind}. Its calls are refused."
-        return RoomFinding(code="webhookSecretMissing", text=text[:300], todo="Run oauthbroker flow secret set.")
+        return PluginFinding(code="webhookSecretMissing", text=text[:300], todo="Run oauthbroker flow secret set.")
 
 
 def verified(

@@ -54,7 +54,7 @@ class Lookups:
             return [str(ipaddress.ip_address(host))]
         host, app = host.lower(), app or host.lower()
         lookup = self._by_host.get(host) or self._ask(host, app)
-        if lookup.app != app and lookup in self._waiting and self._has_room(app):
+        if lookup.app != app and lookup in self._waiting and self._has_space(app):
             self._take_over(lookup, app)  # its app waits for other lookups, which may hang
         found = await asyncio.shield(lookup.found)
         if not found:
@@ -77,13 +77,13 @@ class Lookups:
         lookup.timer = asyncio.get_running_loop().call_later(LATE_SECONDS, self._give_up, lookup)
         self._start_waiting()
 
-    def _has_room(self, app: str) -> bool:
+    def _has_space(self, app: str) -> bool:
         return len(self._running) < MOST and sum(each.app == app for each in self._running) < MOST_FOR_ONE
 
     def _start_waiting(self) -> None:
         loop = asyncio.get_running_loop()
         for lookup in list(self._waiting):
-            if self._has_room(lookup.app):
+            if self._has_space(lookup.app):
                 self._waiting.remove(lookup)
                 self._running.append(lookup)
                 _in_a_thread(lookup.host, loop, partial(self._answered, lookup))

@@ -28,11 +28,11 @@ from oauthbroker.store.posix.system_calls import Fs, failure
 _BREATH = 64  # entries that a scan reads before it yields to other tasks
 
 
-def _used_up(key: Key, room: Reservation | None) -> Taken | None:
+def _used_up(key: Key, reservation: Reservation | None) -> Taken | None:
     """Return the reserved space if it is still unused, and mark it as used."""
-    taken = room.held if room is not None and room.key == key else None
-    if room is not None and taken is not None:
-        room.held = None
+    taken = reservation.held if reservation is not None and reservation.key == key else None
+    if reservation is not None and taken is not None:
+        reservation.held = None
     return taken if isinstance(taken, Taken) else None
 
 
@@ -128,27 +128,27 @@ class FileStore:
         body: bytes,
         *,
         expect: int,
-        room: Reservation | None = None,
+        reservation: Reservation | None = None,
         ahead: Reservation | None = None,
         tags: Collection[Tag] | None = None,
     ) -> Entry:
         self._check_open(key)
         tags = tags or ()
         check_tags(key, tags)
-        taken = _used_up(key, room)
+        taken = _used_up(key, reservation)
         prepare = partial(self._entries.prepare, key, expect + 1, body, taken, ahead, tags)
-        return await self._writer.put(key, prepare, has_room=taken is not None)
+        return await self._writer.put(key, prepare, has_space=taken is not None)
 
     @asynccontextmanager
     async def reserve(self, key: Key, size: int, *, now: bool = True) -> AsyncIterator[Reservation]:
         self._check_open(key)
-        room = Reservation(key, size=size)
+        reservation = Reservation(key, size=size)
         try:
             if now:
-                await self._writer.run(partial(self._entries.fill, room))
-            yield room
+                await self._writer.run(partial(self._entries.fill, reservation))
+            yield reservation
         finally:
-            left = _used_up(key, room)
+            left = _used_up(key, reservation)
             if left is not None:
                 await self._writer.run(partial(self._entries.discard, left))
 

@@ -33,9 +33,9 @@ class Writer:
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="oauthbroker-store")
         self.under_way: set[asyncio.Task[Any]] = set()
 
-    async def put(self, key: Key, prepare: Callable[[], Prepared], *, has_room: bool) -> Entry:
-        """Put the version in place that `prepare` prepares on a thread. `has_room`: its space is reserved already."""
-        return await self._see_through(self._put(key, prepare, has_room=has_room))
+    async def put(self, key: Key, prepare: Callable[[], Prepared], *, has_space: bool) -> Entry:
+        """Put the version in place that `prepare` prepares on a thread. `has_space`: its space is reserved already."""
+        return await self._see_through(self._put(key, prepare, has_space=has_space))
 
     async def change(self, key: Key, work: Callable[[HeldLock], T]) -> T:
         """Run `work` on a thread, under the entry's lock."""
@@ -78,8 +78,8 @@ class Writer:
         task.add_done_callback(self.under_way.discard)
         return await to_its_end(task)
 
-    async def _put(self, key: Key, prepare: Callable[[], Prepared], *, has_room: bool) -> Entry:
-        if not has_room:
+    async def _put(self, key: Key, prepare: Callable[[], Prepared], *, has_space: bool) -> Entry:
+        if not has_space:
             seconds_to_wait(
                 write_lock(key), PATIENCE_SECONDS
             )  # seals and syncs nothing for a lock that has stayed held

@@ -82,7 +82,7 @@ def _flaw_of(path: Path, is_kind: Callable[[int], bool]) -> str:
     return "open to others" if found.st_mode & 0o077 else ""
 
 
-def room_at(path: Path) -> FreeSpace:
+def space_at(path: Path) -> FreeSpace:
     """Return the free space. Raises OSError."""
     found = os.statvfs(path)
     return FreeSpace(found.f_bavail * found.f_frsize, found.f_favail if found.f_files else None)

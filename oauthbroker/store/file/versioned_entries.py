@@ -84,16 +84,16 @@ class EntryFiles:
         """Return the entry names in a kind's folder, without temporary files."""
         return [name for name in self._fs.listdir(self._folders.by_kind[kind]) if not name.startswith(".")]
 
-    def fill(self, room: Reservation) -> None:
+    def fill(self, reservation: Reservation) -> None:
         """Reserve disk space for a record around a body of the reservation's size. It holds none yet."""
-        length, folder = record_size(room.size), self._folders.by_kind[room.key.kind]
-        temp, fd = new_temp(self._fs, folder, room.key.name)
+        length, folder = record_size(reservation.size), self._folders.by_kind[reservation.key.kind]
+        temp, fd = new_temp(self._fs, folder, reservation.key.name)
         try:
             self._fs.reserve(fd, length)
         except BaseException:
             drop_temp(self._fs, folder, temp, fd)
             raise
-        room.held = Taken(room.key, temp, fd)
+        reservation.held = Taken(reservation.key, temp, fd)
 
     def prepare(
         self,

@@ -63,7 +63,7 @@ class Reservation:
     size: int = 0
 
     def __repr__(self) -> str:
-        return f"Room({self.key.kind}/{self.key.name[:8]}, {'free' if self.held is not None else 'used up'})"
+        return f"Reservation({self.key.kind}/{self.key.name[:8]}, {'free' if self.held is not None else 'used up'})"
 
 
 Damage = Callable[[str, Code], None]
@@ -150,14 +150,14 @@ class Store(Protocol):
         body: bytes,
         *,
         expect: int,
-        room: Reservation | None = None,
+        reservation: Reservation | None = None,
         ahead: Reservation | None = None,
         tags: Collection[Tag] | None = None,
     ) -> Entry:
         """Write durably and return the new version.
 
         `expect` is the generation the caller saw, 0 for an entry that must not exist yet. If it differs, raises
-        `Conflict` and changes nothing. `room` from `reserve` is used up by every call, also a failing one.
+        `Conflict` and changes nothing. `reservation` from `reserve` is used up by every call, also a failing one.
         `ahead` is for the version after this one: its space is taken before anything is written. `tags` are
         all tags that the version has to be found by; None if they are those of the version before. Give them when they
         change: each costs a durable write. From the moment in which a version can be read, it is found by its tags.

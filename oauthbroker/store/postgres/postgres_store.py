@@ -125,14 +125,14 @@ class PostgresStore:
         body: bytes,
         *,
         expect: int,
-        room: Reservation | None = None,
+        reservation: Reservation | None = None,
         ahead: Reservation | None = None,
         tags: Collection[Tag] | None = None,
     ) -> Entry:
         place = self._place(key)
         check_tags(key, tags or ())
-        if room is not None and room.key == key:
-            room.held = None
+        if reservation is not None and reservation.key == key:
+            reservation.held = None
         values = {**place, "expect": expect, **_columns(tags or ())}
         version = await to_its_end(asyncio.ensure_future(self._write(key, expect, bytes(body), values)))
         if ahead is not None:

@@ -44,7 +44,7 @@ class DurableJournal:
     """The journal of one turn in the broker's store, sealed. Results are removed with the subjects of the turn."""
 
     def __init__(self, broker: Broker, turn: Turn) -> None:
-        self._state, self._events, self._turn = broker.room_state("tools"), broker.events, turn
+        self._state, self._events, self._turn = broker.plugin_state("tools"), broker.events, turn
         self._handles = self._key("handles", "")
 
     def _key(self, kind: str, name: str) -> str:

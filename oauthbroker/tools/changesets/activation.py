@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from oauthbroker import Broker, BrokerError, RoomResources
+from oauthbroker import Broker, BrokerError, PluginResources
 from oauthbroker.tools.changesets.allowed import AllowedFiles
 from oauthbroker.tools.changesets.audit_types import BundleActivated
 from oauthbroker.tools.changesets.changesets import FAILURES, Changesets, check_apart
@@ -137,7 +137,7 @@ async def opened_activation(changesets: Changesets, opens: OpensBroker) -> Async
         yield broker, Activation(broker, changesets, revision, refused=refused)
 
 
-def allowed_files(resources: RoomResources, swarm: str, agent: str) -> AllowedFiles:
+def allowed_files(resources: PluginResources, swarm: str, agent: str) -> AllowedFiles:
     """Return the allow lists of a swarm and an agent. A resource without `changesets` allows no file."""
     found = [resources.of("Swarm").get(swarm), resources.of("Agent").get(agent)]
     lists = [[] if it is None or it.spec.changesets is None else it.spec.changesets.allow for it in found]

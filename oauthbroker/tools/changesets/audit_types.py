@@ -1,11 +1,11 @@
-"""The room's entries in the audit log."""
+"""The plug-in's entries in the audit log."""
 
 from __future__ import annotations
 
-from oauthbroker import RoomEntry
+from oauthbroker import PluginAuditEntry
 
 
-class BundleActivated(RoomEntry, room="tools"):
+class BundleActivated(PluginAuditEntry, plugin="tools"):
     """A revision of the bundle, such as `git:5f1c4e`, is becoming the configuration. Git's history has its author."""
 
     revision: str

@@ -206,7 +206,7 @@ def check_apart(root: Path, state: Iterable[Path]) -> None:
     for path in [each.resolve() for each in state]:
         if path.is_relative_to(root.parent) or root.is_relative_to(path.parent):
             raise ValueError(
-                "store.root, a file of keys, the API's socket or a database of a room shares a parent folder with"
+                "store.root, a file of keys, the API's socket or a database of a plug-in shares a parent folder with"
                 " changesets: write another absolute path"
             )
 

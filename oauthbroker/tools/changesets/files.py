@@ -49,10 +49,10 @@ class Folder:
     def take(self, path: str, descriptor: int) -> None:
         """Add the open file."""
         status = os.fstat(descriptor)
-        room = min(MOST_BYTES, MOST_TOTAL - self._total)
+        plugin = min(MOST_BYTES, MOST_TOTAL - self._total)
         if status.st_nlink > 1:
             self.refuse(path, "a hard link")
-        elif status.st_size > room or len(content := _content(descriptor, room + 1)) > room:
+        elif status.st_size > plugin or len(content := _content(descriptor, plugin + 1)) > plugin:
             self.refuse(path, f"too large: a file has at most {MOST_BYTES} bytes, all together {MOST_TOTAL}")
         elif len(self.files) >= MOST_FILES:
             self.refuse(path, f"more than {MOST_FILES} files")

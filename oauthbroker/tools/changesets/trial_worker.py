@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from oauthbroker import BrokerError, RoomResource, RoomResources, read_resources
+from oauthbroker import BrokerError, PluginResource, PluginResources, read_resources
 from oauthbroker.tools.bundle.loading import (
     REFUSALS,
     Isolate,
@@ -43,7 +43,7 @@ class LoadingProblems:
 
     def __init__(
         self,
-        resources: RoomResources,
+        resources: PluginResources,
         folder: Path,
         *,
         begins: Callable[[str], None] = lambda _: None,
@@ -77,7 +77,7 @@ class LoadingProblems:
         except Exception as error:  # noqa: BLE001  (code of the bundle; the text may hold secrets)
             self.found.append(f"{name}: {type(error).__name__}")
 
-    async def _load(self, agent: RoomResource) -> None:
+    async def _load(self, agent: PluginResource) -> None:
         spec, model = agent.spec, self._models[agent.spec.model_ref.name].spec
         loaded = await load_agent(
             {ref.name: self._tools[ref.name] for ref in spec.tools},

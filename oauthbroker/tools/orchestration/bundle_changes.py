@@ -35,7 +35,7 @@ class BundleChanges:
 
     def _show_revision(self) -> None:
         """Let agents read the revision in use, and enter worktrees, which the runtime has made for itself."""
-        folder = self._broker.bundle.rooms["tools"].folder
+        folder = self._broker.bundle.plugins["tools"].folder
         if self._activation is not None and folder is not None:
             self._user.show(folder, entered=self._activation.changesets.worktrees.root)
 
@@ -66,7 +66,7 @@ class BundleChanges:
         """Return an instance as the owner of changesets. None if a list, its own or its swarm's, has no pattern: then
         it may change no file. Agents of two swarms may have the same name, so the owner names both."""
         allowed = allowed_files(
-            self._broker.bundle.rooms["tools"], instance.swarm.removeprefix("Swarm/"), instance.agent
+            self._broker.bundle.plugins["tools"], instance.swarm.removeprefix("Swarm/"), instance.agent
         )
         if self._activation is None or not (allowed.swarm and allowed.agent):
             return None

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
-from oauthbroker import RoomState, Turn
+from oauthbroker import PluginState, Turn
 
 KEPT_TURNS: Final = 20  # of an instance: what the model sees of earlier turns
 KNOWN_TURNS: Final = 256  # of an instance: as many settled events as the queue remembers
@@ -65,9 +65,9 @@ class Instance:
 
 
 class Instances:
-    """The instances of all swarms, in the durable values of the room."""
+    """The instances of all swarms, in the durable values of the plug-in."""
 
-    def __init__(self, state: RoomState) -> None:
+    def __init__(self, state: PluginState) -> None:
         self._state = state
 
     async def outcome(self, event_id: str) -> Outcome | None:

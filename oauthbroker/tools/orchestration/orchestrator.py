@@ -53,7 +53,7 @@ class Orchestrator:
         self._broker = broker
         self._plans = dict(plans)
         self._address = address
-        self._state = broker.room_state("tools")
+        self._state = broker.plugin_state("tools")
         self._instances = Instances(self._state)
         self._calls = AgentCalls(broker, self._instances)
         self._failed = FailedTurns(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker import Broker, RoomResource, RoomResources
+from oauthbroker import Broker, PluginResource, PluginResources
 from oauthbroker.tools.isolation.places import configuration_files
 
 WEAK: Final = "toolIsolation"  # the weakening that lets isolated tools run without a sandbox
@@ -30,15 +30,16 @@ class SwarmPlan:
 
 def plans_from(broker: Broker) -> dict[str, SwarmPlan]:
     """Return the plans of a broker's swarms by `Swarm/name`."""
-    plans = [_plan(swarm, broker) for swarm in broker.bundle.rooms["tools"].of("Swarm").values()]
+    plans = [_plan(swarm, broker) for swarm in broker.bundle.plugins["tools"].of("Swarm").values()]
     return {plan.ref: plan for plan in plans}
 
 
-def _plan(swarm: RoomResource, broker: Broker) -> SwarmPlan:
+def _plan(swarm: PluginResource, broker: Broker) -> SwarmPlan:
     """Return a plan. `authorized` are the resources that may ask for tokens. `hidden` are the secret places of the
-    broker and its rooms, and `configuration` the bundle's own files beside the code of tools: no sandbox shows either.
+    broker and its plug-ins, and `configuration` the bundle's own files beside the code of tools: no sandbox shows
+    either.
     """
-    policy, bundle, resources = swarm.spec.policy, broker.bundle, broker.bundle.rooms["tools"]
+    policy, bundle, resources = swarm.spec.policy, broker.bundle, broker.bundle.plugins["tools"]
     folder, deep = resources.folder, bool(bundle.settings.bundle_root)
     shared = {
         "maxSteps": policy.max_steps_per_turn,
@@ -61,7 +62,7 @@ def _plan(swarm: RoomResource, broker: Broker) -> SwarmPlan:
     )
 
 
-def _agent(agent: RoomResource, resources: RoomResources, *, all_tools: bool) -> dict[str, Any]:
+def _agent(agent: PluginResource, resources: PluginResources, *, all_tools: bool) -> dict[str, Any]:
     """Return the configuration of an agent. Its registry has its own tools; with `all_tools`, all of the bundle, so
     that calls outside the catalog reach them."""
     tools, extensions = resources.of("Tool"), resources.of("Extension")
@@ -81,7 +82,7 @@ def _agent(agent: RoomResource, resources: RoomResources, *, all_tools: bool) ->
     }
 
 
-def _model(model: RoomResource) -> dict[str, Any]:
+def _model(model: PluginResource) -> dict[str, Any]:
     key = model.secrets.get(("apiKey",))
     return {
         "provider": model.spec.provider,

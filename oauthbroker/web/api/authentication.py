@@ -115,8 +115,8 @@ async def known(request: Request, callers: Callers, limits: RequestLimits) -> Ca
     raise stranger
 
 
-async def known_to_room(request: Request, authenticate: Authenticates | None, limits: RequestLimits) -> None:
-    """Count a call by the caller's id of the room, or by the address of a stranger. Raises `rateLimited`, and what
+async def known_to_plugin(request: Request, authenticate: Authenticates | None, limits: RequestLimits) -> None:
+    """Count a call by the caller's id of the plug-in, or by the address of a stranger. Raises `rateLimited`, and what
     `authenticate` raises."""
     caller, refused = None, None
     try:
@@ -126,7 +126,7 @@ async def known_to_room(request: Request, authenticate: Authenticates | None, li
     if caller is not None:
         note_known(request.scope)
         limits.called(caller)
-    else:  # each refusal, also for an unknown path or a service that is away: it has cost the room work
+    else:  # each refusal, also for an unknown path or a service that is away: it has cost the plug-in work
         limits.strange(address_of(request))
     if refused is not None:
         raise refused

@@ -30,7 +30,7 @@ class Operation:
     Its words and answers are in openapi.yaml.
 
     `bodies` has the form of the body by caller; one entry where it is the same for all. `handler` is None for a path
-    that is served beside this table, and only described by it. `authenticate` is that of a room's route.
+    that is served beside this table, and only described by it. `authenticate` is that of a plug-in's route.
     """
 
     id: str

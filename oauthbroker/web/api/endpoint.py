@@ -14,7 +14,7 @@ from starlette.responses import Response
 from oauthbroker.access.turn_token_cache import Guest
 from oauthbroker.core.errors import BrokerError, Code, Locale
 from oauthbroker.services import Services
-from oauthbroker.web.api.authentication import Caller, Callers, known, known_to_room, may
+from oauthbroker.web.api.authentication import Caller, Callers, known, known_to_plugin, may
 from oauthbroker.web.api.call_table import Operation
 from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.handler_call import ApiCall, note_refused
@@ -45,7 +45,7 @@ class Endpoint:
                 caller = await known(request, self.callers, self.limits)
                 _judge(caller, operation)
             else:
-                await known_to_room(request, operation.authenticate, self.limits)
+                await known_to_plugin(request, operation.authenticate, self.limits)
             call = await self._read(request, operation, caller)
             assert operation.handler is not None  # noqa: S101  (only operations with one are routed)
             return await operation.handler(call)

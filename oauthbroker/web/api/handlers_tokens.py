@@ -34,7 +34,7 @@ async def report_rejected(call: ApiCall[RejectedToken, NoParameters, NoParameter
 
 
 def ref_of(ref: str | NamedApp) -> str:
-    """Return the reference in the form that the rooms take."""
+    """Return the reference in the form that the folders take."""
     return ref if isinstance(ref, str) else f"{ref.kind}/{ref.name}"
 
 

@@ -1,4 +1,4 @@
-"""Routes of add-on rooms: judged when the broker starts, then served as the broker's own calls are."""
+"""Routes of plug-ins: judged when the broker starts, then served as the broker's own calls are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from oauthbroker.capability import OAuthCapability
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.model.settings import Who
 from oauthbroker.model.turn import Turn
-from oauthbroker.plugins.running_plugin import RoomRoute
+from oauthbroker.plugins.running_plugin import PluginRoute
 from oauthbroker.web.api.authentication import id_of
 from oauthbroker.web.api.call_table import OPERATIONS, Handler, Method, Operation
 from oauthbroker.web.api.fields import RequestModel
@@ -34,8 +34,8 @@ _TAKEN = frozenset(operation.path.split("/")[2] for operation in OPERATIONS)
 
 
 @dataclass(frozen=True, slots=True)
-class CallOfRoom:
-    """A call as the handler of a room gets it (`RoomCall`): nothing of the broker's inside."""
+class CallOfPlugin:
+    """A call as the handler of a plug-in gets it (`PluginCall`): nothing of the broker's inside."""
 
     _call: AnyCall
 
@@ -81,31 +81,32 @@ class CallOfRoom:
         await self._call.still()
 
 
-def operations_of(rooms: Mapping[str, Sequence[RoomRoute]]) -> list[Operation]:
-    """Return the operations of all open rooms. Raises `configInvalid`, with a note that names the room and the path."""
-    for room, routes in rooms.items():
+def operations_of(plugins: Mapping[str, Sequence[PluginRoute]]) -> list[Operation]:
+    """Return the operations of all open plug-ins. Raises `configInvalid`, with a note that names the plug-in and the
+    path."""
+    for plugin, routes in plugins.items():
         for route in routes:
-            for flaw in _flaws(room, route):
-                raise _refused(room, route, flaw)
-    every = [(room, route) for room, routes in rooms.items() for route in routes]
+            for flaw in _flaws(plugin, route):
+                raise _refused(plugin, route, flaw)
+    every = [(plugin, route) for plugin, routes in plugins.items() for route in routes]
     count = Counter((route.method, _shape(route)) for _, route in every)
     spelt = {_shape(route): route.path for _, route in every}
-    for room, route in every:
+    for plugin, route in every:
         if count[route.method, _shape(route)] > 1 or spelt[_shape(route)] != route.path:
-            raise _refused(room, route, "another route has this path")
-    return [_operation(room, route) for room, route in every]
+            raise _refused(plugin, route, "another route has this path")
+    return [_operation(plugin, route) for plugin, route in every]
 
 
-def _flaws(room: str, route: RoomRoute) -> Iterator[str]:
+def _flaws(plugin: str, route: PluginRoute) -> Iterator[str]:
     if not _PATH.fullmatch(route.path):
         yield "the path has steps of letters, digits and `._-`, or a `{name}`; the last may be a `{name:path}`"
-    elif room in _TAKEN:
-        yield f"/v1/{room} is the broker's own"
+    elif plugin in _TAKEN:
+        yield f"/v1/{plugin} is the broker's own"
     elif route.path.startswith(METADATA):
         if route.method != "GET" or route.who or route.authenticate or _VARIABLE.search(route.path):
             yield f"below {METADATA} there are fixed paths, GET, without authentication"
-    elif not f"{route.path}/".startswith(f"/v1/{room}/"):
-        yield f"the path is not below /v1/{room} or {METADATA}"
+    elif not f"{route.path}/".startswith(f"/v1/{plugin}/"):
+        yield f"the path is not below /v1/{plugin} or {METADATA}"
     if route.method not in get_args(Method) or not {*route.who} <= {*get_args(Who)}:
         yield "the method or `who` is unknown"
     if route.authenticate is not None and route.who:
@@ -119,13 +120,13 @@ def _flaws(room: str, route: RoomRoute) -> Iterator[str]:
         yield "`parameters` has other members than the path"
 
 
-def _shape(route: RoomRoute) -> str:
+def _shape(route: PluginRoute) -> str:
     return _VARIABLE.sub(r"{\2}", route.path)
 
 
-def _operation(room: str, route: RoomRoute) -> Operation:
+def _operation(plugin: str, route: PluginRoute) -> Operation:
     return Operation(
-        id=f"{room} {route.method} {route.path}",
+        id=f"{plugin} {route.method} {route.path}",
         method=route.method,
         path=route.path,
         handler=_handler(route),
@@ -141,16 +142,16 @@ def _model(judged: type[BaseModel] | None) -> type[RequestModel]:
     return cast("type[RequestModel]", judged or NoParameters)
 
 
-def _handler(route: RoomRoute) -> Handler:
+def _handler(route: PluginRoute) -> Handler:
     async def answer(call: AnyCall) -> Response:
         if route.takes_long:
             if route.body is None:
                 await call.request.body()  # it is kept there: a body has to come in time, the answer may take long
             may_take_long(call.request)
         try:
-            answered = await route.handler(CallOfRoom(call))
+            answered = await route.handler(CallOfPlugin(call))
         except SystemExit:
-            raise RuntimeError("a room wants to end the process") from None
+            raise RuntimeError("a plug-in wants to end the process") from None
         if isinstance(answered, Mapping):
             return reply(answered)
         return nothing() if answered is None else answered
@@ -158,5 +159,5 @@ def _handler(route: RoomRoute) -> Handler:
     return answer
 
 
-def _refused(room: str, route: RoomRoute, flaw: str) -> BrokerError:
-    return BrokerError(Code.CONFIG_INVALID, note=f"the room {room}, {route.method} {route.path}: {flaw}")
+def _refused(plugin: str, route: PluginRoute, flaw: str) -> BrokerError:
+    return BrokerError(Code.CONFIG_INVALID, note=f"the plug-in {plugin}, {route.method} {route.path}: {flaw}")

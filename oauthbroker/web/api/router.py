@@ -8,7 +8,7 @@ from functools import partial
 from starlette.routing import BaseRoute
 
 from oauthbroker.model.settings import Settings
-from oauthbroker.plugins.running_plugin import RoomRoute
+from oauthbroker.plugins.running_plugin import PluginRoute
 from oauthbroker.services import Services
 from oauthbroker.web.api.authentication import Callers
 from oauthbroker.web.api.call_table import OPERATIONS, Operation
@@ -21,7 +21,7 @@ from oauthbroker.web.middleware.rate_limits import RequestLimits
 
 
 class ApiRoutes:
-    """One route for each path: the broker's own, and those of the rooms once they are open."""
+    """One route for each path: the broker's own, and those of the plug-ins once they are open."""
 
     def __init__(self, services: Services, settings: Settings, limits: RequestLimits) -> None:
         callers = Callers(turns=services.turns, api_keys=services.api_keys, settings=settings)
@@ -29,21 +29,21 @@ class ApiRoutes:
         self._endpoint = partial(Endpoint, services=services, callers=callers, limits=limits, locale=locale)
         proxy = ProxyEndpoint(services=services, callers=callers, limits=limits, locale=locale)
         self._own = [*self._routes((*OPERATIONS, DOCUMENT)), OwnMethods(ROUTE, proxy)]
-        self._of_rooms: list[BaseRoute] = []
+        self._of_plugins: list[BaseRoute] = []
         self._metadata: list[BaseRoute] = []
 
     def calls(self) -> list[BaseRoute]:
-        return [*self._own, *self._of_rooms]
+        return [*self._own, *self._of_plugins]
 
     def metadata(self) -> list[BaseRoute]:
-        """Return what rooms have below `/.well-known`: public documents, which every listener serves."""
+        """Return what plug-ins have below `/.well-known`: public documents, which every listener serves."""
         return self._metadata
 
-    def open(self, rooms: Mapping[str, Sequence[RoomRoute]]) -> None:
-        """Add the routes of the open rooms. Raises `configInvalid`."""
-        operations = operations_of(rooms)
+    def open(self, plugins: Mapping[str, Sequence[PluginRoute]]) -> None:
+        """Add the routes of the open plug-ins. Raises `configInvalid`."""
+        operations = operations_of(plugins)
         self._metadata = self._routes(each for each in operations if each.path.startswith(METADATA))
-        self._of_rooms = self._routes(each for each in operations if not each.path.startswith(METADATA))
+        self._of_plugins = self._routes(each for each in operations if not each.path.startswith(METADATA))
 
     def _routes(self, operations: Iterable[Operation]) -> list[BaseRoute]:
         paths: dict[str, dict[str, Operation]] = {}

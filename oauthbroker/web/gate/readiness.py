@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 2.0
 class Readiness:
     """Whether this process can do its work: it is not ending, and its store can be read and written.
 
-    `probe` reads and reserves room in the store, and raises what that comes to.
+    `probe` reads and reserves plug-in in the store, and raises what that comes to.
     """
 
     def __init__(self, probe: Callable[[], Awaitable[None]], life: Life, clock: Clock) -> None:

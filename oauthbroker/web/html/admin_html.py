@@ -11,18 +11,18 @@ from oauthbroker.admin.open_circuits import Seen
 from oauthbroker.admin.overview import AppState, AuditEntries
 from oauthbroker.audit import AuditEntry
 from oauthbroker.audit.lines import AuditLine
-from oauthbroker.audit.plugin_entry import RoomEntry
+from oauthbroker.audit.plugin_entry import PluginAuditEntry
 from oauthbroker.core.clock import from_iso
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.events.dead_letters import DeadLetter
 from oauthbroker.events.port import QueueDepth
 from oauthbroker.grants.grant_pages import Found, GrantFilter
-from oauthbroker.plugins.plugin_pages import RoomView
+from oauthbroker.plugins.plugin_pages import PluginView
 from oauthbroker.records import AuthSession
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.records.use import GrantUse
 from oauthbroker.web.html.connections_html import Desk, render_end
-from oauthbroker.web.html.plugin_pages import PagesOfRoom
+from oauthbroker.web.html.plugin_pages import PluginPagesServed
 from oauthbroker.web.html.readable_times import field_of, stamp_element
 from oauthbroker.web.html.rendering import Page
 from oauthbroker.web.html.scope_sentences import scope_line
@@ -40,7 +40,7 @@ class Office(Desk):
     """The common words of all pages of an operator's visit."""
 
     done: str = ""
-    rooms: tuple[PagesOfRoom, ...] = ()
+    plugins: tuple[PluginPagesServed, ...] = ()
 
     @property
     def text(self) -> Words:
@@ -50,7 +50,10 @@ class Office(Desk):
         """`place` is where the page stands in the navigation."""
         text = self.text
         labels = (text.overview, text.grants, text.waiting, text.queues, text.circuits, text.audit)
-        paths = [*zip(_PLACES, labels, strict=True), *((each.home, each.words[self.locale].nav) for each in self.rooms)]
+        paths = [
+            *zip(_PLACES, labels, strict=True),
+            *((each.home, each.words[self.locale].nav) for each in self.plugins),
+        ]
         places = [(HOME + path, label, path == place) for path, label in paths]
         words: dict[str, Any] = {"done": self._done_words(), "places": places, "badge": self._badge}
         return super().page(template if "/" in template else f"admin_{template}", title, **words | more)
@@ -157,25 +160,25 @@ def render_audit(
         field_of=field_of,
         stamp=stamp_element,
         apps=apps,
-        types=[*AuditEntry.names(), *RoomEntry.names()],
+        types=[*AuditEntry.names(), *PluginAuditEntry.names()],
     )
 
 
-def render_room(office: Office, room: PagesOfRoom, view: RoomView) -> Page:
-    """Render a page of an add-on room. Its template has `view`, `words`, and `here` for addresses of its own pages."""
+def render_plugin(office: Office, plugin: PluginPagesServed, view: PluginView) -> Page:
+    """Render a page of a plug-in. Its template has `view`, `words`, and `here` for addresses of its own pages."""
 
     def here(path: str = "", **query: str) -> str:
-        return office.url(_asking(room.home + quote(path, safe="/@:", errors="replace"), **query))
+        return office.url(_asking(plugin.home + quote(path, safe="/@:", errors="replace"), **query))
 
     return office.page(
-        f"room/{view.template}",
+        f"plugin/{view.template}",
         shown(view.title, 200),
-        room.home,
+        plugin.home,
         view=view.values,
-        words=room.words[office.locale],
+        words=plugin.words[office.locale],
         here=here,
         stamp=stamp_element,
-        folder=room.folder,
+        folder=plugin.folder,
     )
 
 

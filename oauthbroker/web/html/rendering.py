@@ -45,10 +45,10 @@ class Page:
 
 @cache
 def _environment(folder: Path | None) -> Environment:
-    """`folder` has the templates of an add-on room, which are found as `room/<name>`."""
-    rooms = [] if folder is None else [PrefixLoader({"room": FileSystemLoader(folder)})]
+    """`folder` has the templates of a plug-in, which are found as `plugin/<name>`."""
+    plugins = [] if folder is None else [PrefixLoader({"plugin": FileSystemLoader(folder)})]
     environment = Environment(
-        loader=ChoiceLoader([FileSystemLoader(TEMPLATES), *rooms]),
+        loader=ChoiceLoader([FileSystemLoader(TEMPLATES), *plugins]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

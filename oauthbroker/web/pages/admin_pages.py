@@ -14,12 +14,12 @@ from oauthbroker.core.clock import Clock
 from oauthbroker.events.dead_letters import MOST_SHOWN, agent_of
 from oauthbroker.grants.grant_pages import GrantFilter
 from oauthbroker.model.settings import Settings
-from oauthbroker.plugins.plugin_pages import RoomPage, RoomPages
+from oauthbroker.plugins.plugin_pages import PluginPage, PluginPages
 from oauthbroker.web.gate import csrf
 from oauthbroker.web.html import admin_html as views
 from oauthbroker.web.html.admin_html import HOME, Office
 from oauthbroker.web.html.form_routes import route
-from oauthbroker.web.html.plugin_pages import PagesOfRoom, pages_of_rooms
+from oauthbroker.web.html.plugin_pages import PluginPagesServed, pages_of_plugins
 from oauthbroker.web.html.readable_times import end_of_second, moment_of
 from oauthbroker.web.pages.admin_entrance import AdminEntrance
 from oauthbroker.web.pages.visitor_cookies import Visitor, VisitorHandler, Visitors
@@ -38,11 +38,11 @@ class AdminPages:
         self._entrance = AdminEntrance(
             admin=admin, visitors=self._visitors, mac=mac, loopback=settings.admin_loopback, office=self._office
         )
-        self._rooms: tuple[PagesOfRoom, ...] = ()
+        self._plugins: tuple[PluginPagesServed, ...] = ()
 
-    def open(self, rooms: Mapping[str, RoomPages | None]) -> None:
-        """Add the pages of the open rooms. Raises `configInvalid`."""
-        self._rooms = pages_of_rooms(rooms)
+    def open(self, plugins: Mapping[str, PluginPages | None]) -> None:
+        """Add the pages of the open plug-ins. Raises `configInvalid`."""
+        self._plugins = pages_of_plugins(plugins)
 
     def routes(self) -> list[BaseRoute]:
         only, proven = self._entrance.only, self._entrance.proven
@@ -62,9 +62,9 @@ class AdminPages:
             route(HOME + "/circuits", only(self.circuits), "GET"),
             route(HOME + "/audit", only(self.audit), "GET"),
             *(
-                route(HOME + room.home + page.path, only(self._of_room(room, page)), "GET")
-                for room in self._rooms
-                for page in room.pages
+                route(HOME + plugin.home + page.path, only(self._of_plugin(plugin, page)), "GET")
+                for plugin in self._plugins
+                for page in plugin.pages
             ),
         ]
 
@@ -117,10 +117,10 @@ class AdminPages:
         office = self._office(request, visitor.key)
         return views.render_audit(office, lines, known, entries, apps=self._survey.app_names).response()
 
-    def _of_room(self, room: PagesOfRoom, page: RoomPage) -> VisitorHandler:
+    def _of_plugin(self, plugin: PluginPagesServed, page: PluginPage) -> VisitorHandler:
         async def show(request: Request, visitor: Visitor) -> Response:
             office = self._office(request, visitor.key)
-            return views.render_room(office, room, await room.view(page, request, office.locale)).response()
+            return views.render_plugin(office, plugin, await plugin.view(page, request, office.locale)).response()
 
         return show
 
@@ -171,7 +171,7 @@ class AdminPages:
             url=visitors.url,
             token=lambda path: visitors.field(key, path),
             done=request.query_params.get("done", ""),
-            rooms=self._rooms,
+            plugins=self._plugins,
         )
 
 

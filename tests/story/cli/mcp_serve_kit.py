@@ -17,7 +17,7 @@ def configure(desk: Desk, idp: IdentityProvider, port: int) -> None:
         text.partition("  owner:")[0]
         + f"  owner: {{binding: localOperator}}\n  api: {{hosts: ['http://127.0.0.1:{port}'], methods: [GET, POST, DELETE]}}\n"
     )
-    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  rooms: [mcp]\n")
+    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  plugins: [mcp]\n")
     (server,) = (block for block in code_blocks("docs/mcp.md", "yaml") if "\nkind: McpServer" in block)
     for old, new in (
         ("https://mcp.example.com/tickets", f"http://127.0.0.1:{port}/mcp"),

@@ -14,7 +14,7 @@ import pytest
 from oauthbroker.cli import COMMANDS
 from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import MAIN, REPOSITORY, Desk, environment
-from tests.kit.rooms_installed import SAMPLE, distribution
+from tests.kit.plugins_installed import SAMPLE, distribution
 
 ASK = """
 . "$1"
@@ -69,7 +69,7 @@ def test_bash_completes_commands_options_and_apps(desk: Desk, idp: IdentityProvi
     desk.serve_app_of(idp)
     assert {*COMMANDS, "actions", "flow", "mcp", "tools"} == completed(
         path, desk.folder, ""
-    )  # the rooms of this package come along
+    )  # the plug-ins of this package come along
     assert {"--dry-run"} == completed(path, desk.folder, "grants", "revoke", "--d")
     assert {"mail"} == completed(path, desk.folder, "grants", "list", "--app", "")
 
@@ -142,8 +142,8 @@ def test_an_unknown_shell_is_refused(desk: Desk):
 
 
 @pytest.mark.slow
-def test_bash_completes_the_commands_of_installed_rooms_and_says_nothing_of_broken_ones(tmp_path: Path, path: str):
-    site = distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other="raise RuntimeError")
+def test_bash_completes_the_commands_of_installed_plugins_and_says_nothing_of_broken_ones(tmp_path: Path, path: str):
+    site = distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other="raise RuntimeError")
     more = {"PYTHONPATH": ":".join(map(str, (REPOSITORY, SAMPLE, site)))}
     assert {*COMMANDS, "actions", "flow", "mcp", "notebooks", "tools"} == completed(path, tmp_path, "", **more)
     assert {"list"} == completed(path, tmp_path, "notebooks", "", **more)

@@ -24,7 +24,7 @@ ENVIRONMENT = "FLOWS_DATABASE"
 def url(request: pytest.FixtureRequest, desk: Desk, idp: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """Write a bundle whose callers have subjects, and return the URL of its database."""
     desk.ready_to_serve(idp)
-    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  rooms: [flowtools]\n")
+    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  plugins: [flowtools]\n")
     issuer = {**SERVICE["issuers"][0], "subjects": {"user": "shop:user:{sub}"}}
     more: dict[str, Any] = {}
     url = f"sqlite:///{desk.folder / 'store-flows.db'}"
@@ -69,16 +69,16 @@ def test_runs_are_counted_and_erased_beside_a_broker_and_without_one(desk: Desk,
         assert 400 == call.call("POST", "/v1/flowtools/tools/note", {"n": 1})[0]
         assert ["flow_run", "flow_step", "flow_audit"] == names(url)
         code, counted = erased(desk, "--dry-run")
-        assert (0, 2, False) == (code, counted["roomRecords"], counted["erased"])
+        assert (0, 2, False) == (code, counted["pluginRecords"], counted["erased"])
         assert names(url)
-        assert (0, 2, True) == ((done := erased(desk, "--yes"))[0], done[1]["roomRecords"], done[1]["erased"])
+        assert (0, 2, True) == ((done := erased(desk, "--yes"))[0], done[1]["pluginRecords"], done[1]["erased"])
         assert [] == names(url)
         assert 200 == call.call("POST", "/v1/flowtools/tools/note", {"text": CANARY})[0]
         status, said = Service(desk.port, key).call("POST", "/v1/subjects/erase", {"subject": ANN})
-        assert (200, True, 1, 0) == (status, said["erased"], said["roomRecords"], said["ending"])
+        assert (200, True, 1, 0) == (status, said["erased"], said["pluginRecords"], said["ending"])
         assert [] == names(url)
         assert 200 == call.call("POST", "/v1/flowtools/tools/note", {"text": CANARY})[0]
-    assert (0, 1) == ((done := erased(desk, "--yes"))[0], done[1]["roomRecords"])
+    assert (0, 1) == ((done := erased(desk, "--yes"))[0], done[1]["pluginRecords"])
     assert [] == names(url)
     assert "Nothing is kept" in desk.type("grants", "erase", "--subject", ANN, "--yes").err
 
@@ -122,7 +122,7 @@ def test_a_database_that_is_away_stops_the_erasure_and_no_password_is_shown(
     desk: Desk, idp: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.ready_to_serve(idp)
-    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  rooms: [flowtools]\n")
+    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  plugins: [flowtools]\n")
     monkeypatch.setenv(ENVIRONMENT, "postgresql://user:secret@127.0.0.1:1/flows?connect_timeout=1")
     bundle(desk.folder / "config", database={"valueFrom": {"env": ENVIRONMENT}})
     done = desk.type("grants", "erase", "--subject", ANN, "--yes")

@@ -177,11 +177,11 @@ def test_the_service_of_a_configuration_brings_entities_and_adapters_of_packages
 
     point = metadata.EntryPoint("acme", "acme:shop", GROUPS["payments"])
     vars(point)["load"] = lambda: made
-    rooms = metadata.entry_points(group="oauthbroker.plugins")
-    monkeypatch.setattr(metadata, "entry_points", metadata.EntryPoints([*rooms, point]).select)
+    plugins = metadata.entry_points(group="oauthbroker.plugins")
+    monkeypatch.setattr(metadata, "entry_points", metadata.EntryPoints([*plugins, point]).select)
     monkeypatch.setenv("SHOP_SECRET", "canary-shop")
     desk.ready_to_serve(idp)
-    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  rooms: [flowtools]\n")
+    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  plugins: [flowtools]\n")
     secret = {"valueFrom": {"env": "SHOP_SECRET"}}
     bundle(
         desk.folder / "config",

@@ -40,12 +40,12 @@ def configure_address(desk: Desk, idp: IdentityProvider, url: str) -> None:
     """Configure a server of which the address alone is known, with the page's resources."""
     idp.takes_clients = True
     broker, app, server = start_to_end()
-    assert "rooms: [mcp]" in broker
+    assert "plugins: [mcp]" in broker
     assert 0 == desk.type("init").code
     desk.canaries.add(desk.key_file.read_text("ascii").strip(), "key")
     app = app.replace("https://mcp.example.com/tickets", url).replace("tickets.read, tickets.write", "read")
     desk.write("tickets", app)
-    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  rooms: [mcp]\n")
+    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  plugins: [mcp]\n")
     desk.write("server", server)
 
 
@@ -111,7 +111,7 @@ def test_the_page_from_start_to_end_is_a_valid_configuration(tmp_path: Path) -> 
     (tmp_path / "work.yaml").write_text("---\n".join(start_to_end()), "utf-8")
     bundle = load(tmp_path)
     assert {"tickets"} == bundle.apps.keys()
-    (server,) = bundle.rooms["mcp"]
+    (server,) = bundle.plugins["mcp"]
     assert ("McpServer", "tickets") == (server.kind, server.name)
 
 
@@ -311,11 +311,11 @@ def test_an_address_that_is_not_of_this_machine_is_refused(desk: Desk, place: st
     assert "127.0.0.1:8765" in done.err
 
 
-def test_a_broker_without_the_room_is_refused(desk: Desk, idp: IdentityProvider) -> None:
+def test_a_broker_without_the_plugin_is_refused(desk: Desk, idp: IdentityProvider) -> None:
     desk.ready_to_serve(idp)
     done = command("mcp", "serve", cwd=desk.folder)
     assert (2, "") == (done.code, done.out)
-    assert "rooms: [mcp]" in done.err
+    assert "plugins: [mcp]" in done.err
 
 
 @pytest.mark.parametrize(

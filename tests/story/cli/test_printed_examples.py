@@ -61,7 +61,7 @@ class Flows:
         desk.ready_to_serve(idp)
         self.desk, self.folder = desk, desk.folder / "config"
         self.url = f"sqlite:///{desk.folder / 'store-flows.db'}"
-        desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  rooms: [flowtools]\n")
+        desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + "  plugins: [flowtools]\n")
         bundle(self.folder, sandbox=True)
         for each in ENTITIES:
             (self.folder / "entities" / f"{each['name']}.json").write_text(json.dumps(each))

@@ -38,8 +38,8 @@ from tests.unit.flowtools.serving.webhook_kit import OLD, SECRET, standard
 
 pytestmark = [pytest.mark.slow, pytest.mark.rule("000-trigger-http", "run-serves")]
 Answer = tuple[int, Any]
-LIMITED = "  rooms: [flowtools]\n  limits: {requestsPerMinute: 4}\n"
-MORE = "  rooms: [flowtools]\n  limits: {queueAttempts: 2}\n"
+LIMITED = "  plugins: [flowtools]\n  limits: {requestsPerMinute: 4}\n"
+MORE = "  plugins: [flowtools]\n  limits: {queueAttempts: 2}\n"
 KILLS = """
 import os, signal
 from oauthbroker.flowtools.running.contract import FlowRuns
@@ -360,7 +360,7 @@ def test_a_secret_that_does_not_fit_the_form_and_a_consumer_that_stops_are_findi
 
 
 @pytest.mark.parametrize("flows", ["sqlite"], indirect=True)
-def test_a_reload_that_forwards_the_events_of_the_room_or_changes_its_service_is_a_finding(flows: Flows) -> None:
+def test_a_reload_that_forwards_the_events_of_the_plugin_or_changes_its_service_is_a_finding(flows: Flows) -> None:
     secret = {"valueFrom": {"env": "HOOK_SECRET"}}
     spec = {"agents": [AGENT], "webhook": {"url": "https://hooks.example.com/", "secrets": [secret]}}
     forwarder = {

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from oauthbroker import cli
-from oauthbroker.cli.plugin_commands import room_commands
+from oauthbroker.cli.plugin_commands import plugin_commands
 
 REPOSITORY = Path(__file__).parents[3]
 PAGE = (REPOSITORY / "docs/cli.md").read_text("utf-8")
@@ -24,10 +24,10 @@ COMMON = {"--help", "-h", "-c", "-y", "--json"}
 def commands() -> dict[str, Any]:
     """Return all commands by their names, such as `grants list`."""
     found: dict[str, Any] = {}
-    rooms = room_commands(cli.COMMANDS)
-    for name in (*cli.COMMANDS, *rooms.rooms):
+    plugins = plugin_commands(cli.COMMANDS)
+    for name in (*cli.COMMANDS, *plugins.plugins):
         is_ours = name in cli.COMMANDS
-        command: Any = cli.command_of(name) if is_ours else rooms.command(name)
+        command: Any = cli.command_of(name) if is_ours else plugins.command(name)
         parts = getattr(command, "commands", None)
         found |= {f"{name} {part}": each for part, each in parts.items()} if parts else {name: command}
     return found

@@ -112,7 +112,7 @@ def test_an_agent_has_one_forwarder(tmp_path: Path):
 
 
 def test_an_agent_of_the_tool_runtime_is_not_forwarded(tmp_path: Path):
-    broker = BROKER + "  rooms: [tools]\n"
+    broker = BROKER + "  plugins: [tools]\n"
     bundle = write(tmp_path / "config", a=broker, b=HOOK, c=AGENT)
     problems = [(each.path, each.what) for each in problems_in(bundle)]
     assert any(path == "spec.agents[0]" and "taken elsewhere" in what for path, what in problems), problems

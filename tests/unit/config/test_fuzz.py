@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from oauthbroker.config import ConfigRefused, load
 from oauthbroker.config.reading.shape import _words
 from tests.kit.forms import examples
-from tests.kit.rooms_installed import SAMPLE, on_path
+from tests.kit.plugins_installed import SAMPLE, on_path
 from tests.unit.config.bundles import APP, BROKER, CANARY, CONNECTOR, GLOBAL, TOOL, everything_said
 
-ROOMS = BROKER + "  rooms: [sample]\n"
+PLUGINS = BROKER + "  plugins: [sample]\n"
 NOTES = """
 apiVersion: agents.example.io/v1alpha1
 kind: Notebook
@@ -32,7 +32,7 @@ spec:
   servers:
     home: {url: "https://home.example", token: {valueFrom: {env: HOME_TOKEN}}}
 """
-RESOURCES = [yaml.safe_load(text) for text in (APP, ROOMS, TOOL, CONNECTOR, GLOBAL, NOTES)]
+RESOURCES = [yaml.safe_load(text) for text in (APP, PLUGINS, TOOL, CONNECTOR, GLOBAL, NOTES)]
 WORDS = st.sampled_from(
     ["", "anyone", "a/b", "{", "{a}", "\x00", "https://a.example", "http://127.0.0.1", "x" * 3000, f"{CANARY} "]
 )
@@ -67,9 +67,9 @@ def sample() -> Iterator[None]:
 
 
 def test_the_bundle_loads_as_it_is(tmp_path: Path):
-    """So each refusal is of a change, and the room's resources are read."""
+    """So each refusal is of a change, and the plug-in's resources are read."""
     (tmp_path / "bundle.yaml").write_text("\n---\n".join(json.dumps(each) for each in RESOURCES), "utf-8")
-    assert {"sample"} == load(tmp_path).rooms.keys()
+    assert {"sample"} == load(tmp_path).plugins.keys()
 
 
 PLACES = [(index, path) for index, resource in enumerate(RESOURCES) for path in paths(resource) if path]

@@ -703,7 +703,7 @@ async def dropped(queues: StoreQueues, clock: TestClock) -> Callable[[], Corouti
 
 
 async def pushed_out(queues: StoreQueues, clock: TestClock) -> Callable[[], Coroutine[Any, Any, bool]]:
-    """Dead letters have room for none."""
+    """Dead letters have space for none."""
     return (await in_its_last_attempt(queues, clock)).nack
 
 

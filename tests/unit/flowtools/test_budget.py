@@ -1,4 +1,4 @@
-"""The room of flow tools stays small: 9,090 lines of Python for all of it.
+"""The plug-in of flow tools stays small: 9,090 lines of Python for all of it.
 
 It was 4,000 until flows also had to send requests and mail, to wait for consents and decisions, to be tools of agents,
 and to be served: by HTTP, webhooks, schedules and queues. Refunds, composites, adapters of packages
@@ -15,7 +15,7 @@ import oauthbroker.flowtools
 MOST_IN_ALL = 9_090
 
 
-def test_the_room_keeps_to_its_budget() -> None:
+def test_the_plugin_keeps_to_its_budget() -> None:
     """Count every line of Python, as `wc -l` does: blank lines, imports and docstrings too. The JSON Schema is data."""
     folder = Path(oauthbroker.flowtools.__file__).parent
     counts = {str(path): path.read_bytes().count(b"\n") for path in folder.rglob("*.py")}

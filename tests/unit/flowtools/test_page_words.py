@@ -14,7 +14,7 @@ from oauthbroker.flowtools.running.overview import STATES
 from oauthbroker.flowtools.serving.pages import PAGES
 from oauthbroker.flowtools.specification.shapes import published_schema
 
-ROOM = Path(oauthbroker.flowtools.__file__).parent
+PLUGIN = Path(oauthbroker.flowtools.__file__).parent
 ENGLISH = read_words(PAGES / "words")["en"]["pages"]
 BEFORE_A_RUN = {
     "answerGone",
@@ -33,7 +33,7 @@ def words_used() -> set[str]:
         for read in Environment(autoescape=True).parse(file.read_text("utf-8")).find_all(nodes.Getattr):
             if isinstance(read.node, nodes.Name) and read.node.name == "words":
                 found.add(read.attr)
-    for node in ast.walk(ast.parse((ROOM / "serving" / "pages.py").read_text("utf-8"))):
+    for node in ast.walk(ast.parse((PLUGIN / "serving" / "pages.py").read_text("utf-8"))):
         match node:
             case ast.Attribute(value=ast.Attribute(attr="words"), attr=name):
                 found.add(name)
@@ -57,9 +57,9 @@ def words_of_data() -> set[str]:
 
 
 def codes() -> set[str]:
-    """Return the codes of all failures that the room's code raises. One that is stored is raised again."""
+    """Return the codes of all failures that the plug-in's code raises. One that is stored is raised again."""
     found = set()
-    for file in ROOM.rglob("*.py"):
+    for file in PLUGIN.rglob("*.py"):
         for call in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "FlowFailed":
                 code = call.args[0]

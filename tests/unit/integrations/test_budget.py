@@ -1,4 +1,4 @@
-"""The room stays small: the broker asks and keeps, the frameworks run."""
+"""The plug-in stays small: the broker asks and keeps, the frameworks run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST_LINES = 1400
 MOST_ADAPTER = 165
 
 
-def test_the_room_of_adapters_keeps_to_its_budget() -> None:
+def test_the_plugin_of_adapters_keeps_to_its_budget() -> None:
     """Count every line, as `wc -l` does: blank lines, imports and docstrings too."""
     files = sorted(Path(oauthbroker.integrations.__file__).parent.glob("**/*.py"))
     counts = {path.name: path.read_bytes().count(b"\n") for path in files}

@@ -75,12 +75,12 @@ def test_the_public_name_of_an_adapter_is_refused_before_its_framework_is_import
         getattr(oauthbroker.integrations, name)
 
 
-def test_the_room_imports_no_framework_until_an_adapter_is_used():
+def test_the_folder_imports_no_framework_until_an_adapter_is_used():
     code = "import sys, oauthbroker.integrations as it; it.pause; it.resume; print(*sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"langgraph", "langchain", "langchain_core", "pydantic_ai", "agents", "google.adk"} & set(loaded)
 
 
-def test_a_name_that_the_room_lacks_is_an_attribute_error():
+def test_a_name_that_the_plugin_lacks_is_an_attribute_error():
     with pytest.raises(AttributeError, match="unknown"):
         _ = oauthbroker.integrations.unknown  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The room stays small: the core runs the flows, the SDK speaks the protocol."""
+"""The plug-in stays small: the core runs the flows, the SDK speaks the protocol."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import oauthbroker.mcp
 MOST_LINES = 1800
 
 
-def test_the_mcp_room_keeps_to_its_budget() -> None:
+def test_the_mcp_plugin_keeps_to_its_budget() -> None:
     """Count every line, as `wc -l` does: blank lines, imports and docstrings too."""
     files = sorted(Path(oauthbroker.mcp.__file__).parent.glob("**/*.py"))
     counts = {path.name: path.read_bytes().count(b"\n") for path in files}

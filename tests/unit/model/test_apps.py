@@ -1,4 +1,4 @@
-"""OAuthApp and its parts as the rooms use them."""
+"""OAuthApp and its parts as the reservations use them."""
 
 from __future__ import annotations
 

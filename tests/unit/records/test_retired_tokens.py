@@ -176,7 +176,7 @@ def test_a_new_grant_loses_no_earlier_token_and_revokes_none_that_it_may_share(o
     own = () if old.revoked or old.token is None else (old,)
     lost = {text for grant in own for text in tokens_of(grant)} - held - {""}
     lost |= {text for part in parts_of(old) for text in chain(*revealed(part.ended))} - held - {""}
-    assert set() == lost, "there is room for so few"
+    assert set() == lost, "there is space for so few"
     assert not forgotten(old, passed, app_with(reach))
     ordered = {text for part in parts_of(old) for text in chain(*revealed(part.ended))}
     told = {text for part in parts_of(passed) for text in chain(*revealed(part.ended))}

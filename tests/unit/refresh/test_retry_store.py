@@ -64,8 +64,8 @@ def keeper(clock: Sleeping, log: io.StringIO) -> RetryStore:
 
 
 def kept(keeper: RetryStore, store: Store) -> asyncio.Task[Any]:
-    room = Reservation(Key("grants", "0" * 64))
-    return asyncio.create_task(keeper.keep(GRANT, room, store.write, lambda _: None))
+    reservation = Reservation(Key("grants", "0" * 64))
+    return asyncio.create_task(keeper.keep(GRANT, reservation, store.write, lambda _: None))
 
 
 async def test_a_token_is_tried_again_for_hours_with_bounded_pauses_and_bounded_words(

@@ -237,13 +237,13 @@ async def test_cached_grants_stay_within_their_bytes(monkeypatch, store: MemoryS
     for number in range(6):
         await save(number, 5_000)  # three of these and their other words fit
     assert [3, 4, 5] == remembered(6)
-    for _ in range(10):  # the same one, written again and again, takes its room once
+    for _ in range(10):  # the same one, written again and again, takes its space once
         await save(5, 5_000)
     assert [3, 4, 5] == remembered(6)
     await save(6, 15_000)
     assert [6] == remembered(7)
     await save(7, 30_000)
-    assert [6] == remembered(8), "one that has no room evicts no other"
+    assert [6] == remembered(8), "one that has no space evicts no other"
     await save(8, 5_000)
     assert [8] == remembered(9)
 

@@ -40,7 +40,7 @@ def test_a_listener_of_one_connection_serves_one() -> None:
     assert ["whole", "none"] == seated("198.51.100.7", "198.51.100.8", most=1)
 
 
-def test_the_oldest_probe_that_gives_way_makes_room_for_the_next() -> None:
+def test_the_oldest_probe_that_gives_way_makes_reserve_for_the_next() -> None:
     seats = Seats[int](1, Proxies())
     taken = [seats.take(at, "127.0.0.1", gives_way=lambda _: False) for at in range(SPARE + 2)]
     assert [("whole", None), *[("probe", None)] * SPARE, ("none", None)] == taken

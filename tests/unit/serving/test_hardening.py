@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from oauthbroker.serving.hardening import make_room
+from oauthbroker.serving.hardening import raise_descriptor_limit
 
 BOUNDLESS = resource.RLIM_INFINITY
 
@@ -28,5 +28,5 @@ def test_a_process_takes_as_many_descriptors_as_it_needs_and_may_have(
     limits = [soft, hard]
     monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(limits))
     monkeypatch.setattr(resource, "setrlimit", lambda _, pair: limits.__setitem__(slice(None), pair))
-    assert may == make_room(wanted)
+    assert may == raise_descriptor_limit(wanted)
     assert [becomes, hard] == limits

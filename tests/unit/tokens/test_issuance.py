@@ -258,15 +258,15 @@ async def test_cached_issuances_are_bounded_and_no_part_of_the_caller(harness: H
 
 
 @pytest.fixture
-async def narrow_room(harness: Harness) -> int:
+async def narrow_plugin(harness: Harness) -> int:
     """The bytes of a broker that remembers little."""
     most = 100_000
     object.__setattr__(harness.parts.token_issuer, "issuances", Issuances(most))
     return most
 
 
-async def test_a_tool_that_narrows_its_token_without_end_is_remembered_in_the_same_room(
-    harness: Harness, narrow_room: int
+async def test_a_tool_that_narrows_its_token_without_end_is_remembered_in_the_same_plugin(
+    harness: Harness, narrow_plugin: int
 ) -> None:
     token = (await harness.broker.turns.begin(turn())).token
     contexts = []
@@ -277,13 +277,13 @@ async def test_a_tool_that_narrows_its_token_without_end_is_remembered_in_the_sa
             assert isinstance(await asked_twice(contexts[-1], None, seconds), Ready)
     kept = [pair for context in contexts for pair in caller_of(context).issued.items()]
     assert MOST_REMEMBERED <= len(kept) < 120 * MOST_REMEMBERED
-    assert sum(issuance.size_with(words) for words, issuance in kept) <= narrow_room
+    assert sum(issuance.size_with(words) for words, issuance in kept) <= narrow_plugin
     for context in (contexts[0], contexts[-1]):
         assert isinstance(await asked_twice(context), Ready)
         assert again(harness, context) is not None
 
 
-async def test_an_issuance_that_fills_the_room_alone_is_not_remembered(harness: Harness) -> None:
+async def test_an_issuance_that_fills_the_plugin_alone_is_not_remembered(harness: Harness) -> None:
     object.__setattr__(harness.parts.token_issuer, "issuances", Issuances(100))
     context = harness.broker.oauth(turn())
     assert isinstance(await context.get_access_token("mail"), Ready)

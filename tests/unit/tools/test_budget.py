@@ -1,6 +1,6 @@
-"""The size of the room: the table of its README tells each part's lines and what the lines are for.
+"""The size of the plug-in: the table of its README tells each part's lines and what the lines are for.
 
-The plan gave the room 4,000 lines. It has more, because of what the plan did not count: agent processes that lose no
+The plan gave the plug-in 4,000 lines. It has more, because of what the plan did not count: agent processes that lose no
 event when they are killed, processes of their own for tools, and changesets that survive hostile folders and crashes. A
 part may shrink; a part that grows beyond its row has to say in the table why it is worth it.
 """
@@ -14,16 +14,16 @@ import pytest
 
 import oauthbroker.tools
 
-ROOM = Path(oauthbroker.tools.__file__).parent
+PLUGIN = Path(oauthbroker.tools.__file__).parent
 ROW = re.compile(r"^\| (?P<part>[a-z]+) \| (?P<files>[^|]+) \| (?P<lines>[\d,]+) \| [^|]+ \|$", re.MULTILINE)
-ROWS = {found["part"]: found for found in ROW.finditer((ROOM / "README.md").read_text("utf-8"))}
+ROWS = {found["part"]: found for found in ROW.finditer((PLUGIN / "README.md").read_text("utf-8"))}
 
 
 def files_of(words: str) -> set[Path]:
     """Return the files that a row names: modules, and folders with a slash."""
     found = set[Path]()
     for word in re.findall(r"`([^`]+)`", words):
-        place = ROOM / word
+        place = PLUGIN / word
         found |= set(place.glob("*.py")) if word.endswith("/") else {place}
     return found
 
@@ -38,6 +38,6 @@ def test_a_part_is_not_larger_than_its_row_says(part):
     assert lines_of(files_of(row["files"])) <= int(row["lines"].replace(",", ""))
 
 
-def test_each_file_of_the_room_is_in_one_row():
+def test_each_file_of_the_plugin_is_in_one_row():
     named = [path for row in ROWS.values() for path in files_of(row["files"])]
-    assert sorted(ROOM.rglob("*.py")) == sorted(named)
+    assert sorted(PLUGIN.rglob("*.py")) == sorted(named)

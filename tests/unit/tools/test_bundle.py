@@ -10,14 +10,14 @@ import pytest
 import yaml
 
 from oauthbroker.config import load, resolve
-from oauthbroker.model.plugin_resources import RoomResources
+from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.tools.bundle.entries import EntryRefused
 from oauthbroker.tools.bundle.loading import register_tools
 from oauthbroker.tools.bundle.spec import ToolResourceSpec
 from oauthbroker.tools.calling.registry import RegistrationRefused, Registry
 from tests.unit.config.bundles import BROKER, HEAD, edited, problems_in, unmarked, write
 
-ROOM = BROKER + "  rooms: [tools]\n"
+PLUGIN = BROKER + "  plugins: [tools]\n"
 PRINTED = Path(__file__).parent / "printed"
 HAMMER = """import sys
 sys.modules["builtins"].IMPORTED = True
@@ -71,15 +71,15 @@ spec: {{provider: scripted, name: large-1, apiKey: {{valueFrom: {{env: MODEL_KEY
 
 
 def bundle(folder: Path, tool: str = TOOL, swarm: str = SWARM, hammer: str = HAMMER) -> Path:
-    config = write(folder / "config", broker=ROOM, tool=tool, swarm=swarm)
+    config = write(folder / "config", broker=PLUGIN, tool=tool, swarm=swarm)
     config.joinpath("tools").mkdir(exist_ok=True)
     config.joinpath("tools/hammer.py").write_text(hammer, "utf-8")
     config.joinpath("weather.py").write_text("def register(api): ...\n", "utf-8")
     return config
 
 
-def resources(folder: Path) -> RoomResources:
-    return resolve(load(folder), {"MODEL_KEY": "k"}, {}).rooms["tools"]
+def resources(folder: Path) -> PluginResources:
+    return resolve(load(folder), {"MODEL_KEY": "k"}, {}).plugins["tools"]
 
 
 @pytest.mark.rule("tools.ours-3", "tools.ours-4", "002-2.7-4")
@@ -122,7 +122,7 @@ def printed(name: str) -> str:
     ],
 )
 def test_the_printed_tools_load(tmp_path: Path, name: str, exports: list[str], limit: int):
-    config = write(tmp_path / "config", broker=ROOM, tool=printed(name))
+    config = write(tmp_path / "config", broker=PLUGIN, tool=printed(name))
     config.joinpath("tools").mkdir()
     written = ", ".join(f"{export!r}: print" for export in exports)
     config.joinpath(f"tools/{name}.py").write_text(f"handlers: dict[str, object] = {{{written}}}\n", "utf-8")

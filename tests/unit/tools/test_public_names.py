@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from oauthbroker import tools
+from tests.kit.architecture import names_used
 from tests.kit.docs import ROOT, code_blocks, page_text
-from tests.kit.rooms import names_used
 
-PUBLIC = set(tools.__all__) - {"ROOM"}
+PUBLIC = set(tools.__all__) - {"PLUGIN"}
 PAGES = [f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))]
 
 
 def used(path: Path) -> set[str]:
-    """Return what a file imports of the room."""
+    """Return what a file imports of the plug-in."""
     return {name for name in names_used(path, path.stem) if name.startswith("oauthbroker.tools.")}
 
 

@@ -114,8 +114,8 @@ print(BrokerError(Code.NOT_FOUND).message(chosen), BrokerError(Code.RATE_LIMITED
 def test_a_third_language_is_two_files_and_no_python(tmp_path: Path):
     shutil.copytree(WEB.parent, tmp_path / "oauthbroker", ignore=shutil.ignore_patterns("__pycache__"))
     files = {"core": {"errors": {"notFound": "Nenio."}}, "web": {"pages": {"expired_title": "Ligilo mortis"}}}
-    for room, words in files.items():
-        (tmp_path / "oauthbroker" / room / "words" / "eo.json").write_text(json.dumps(words), "utf-8")
+    for plugin, words in files.items():
+        (tmp_path / "oauthbroker" / plugin / "words" / "eo.json").write_text(json.dumps(words), "utf-8")
     said = subprocess.run([sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert ["('en', 'eo', 'ko') eo eo True", "True True", "Nenio. Too many calls"] == said.stdout.splitlines()
 

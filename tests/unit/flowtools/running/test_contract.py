@@ -221,7 +221,7 @@ def test_the_same_call_does_the_same_on_another_database(tmp_path):
 
 
 @pytest.mark.rule("000-contract-10")
-def test_no_file_of_the_room_uses_a_model_or_chance():
+def test_no_file_of_the_plugin_uses_a_model_or_chance():
     folder = Path(oauthbroker.flowtools.__file__).parent
     for file in folder.rglob("*.py"):
         used = re.findall(r"^\s*(?:from|import) ([\w.]+)", file.read_text("utf-8"), re.MULTILINE)

@@ -16,7 +16,9 @@ pytestmark = [
     pytest.mark.rule("run-serves"),
     pytest.mark.filterwarnings("ignore::joserfc.errors.SecurityWarning"),  # of a short key
 ]
-BROKER = "apiVersion: agents.example.io/v1alpha1\nkind: Broker\nmetadata: {name: broker}\nspec: {rooms: [flowtools]}\n"
+BROKER = (
+    "apiVersion: agents.example.io/v1alpha1\nkind: Broker\nmetadata: {name: broker}\nspec: {plugins: [flowtools]}\n"
+)
 ISSUER = SERVICE["issuers"][0]
 
 

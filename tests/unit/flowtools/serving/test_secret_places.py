@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import RoomResource, RoomResources, Secret
-from oauthbroker.flowtools import ROOM
+from oauthbroker import PluginResource, PluginResources, Secret
+from oauthbroker.flowtools import PLUGIN
 from oauthbroker.flowtools.serving.data import secret_places
 from oauthbroker.plugins.discovery import secret_places_of
 
@@ -25,7 +25,7 @@ STORE = Path("/var/lib/broker/store")
 )
 def test_the_files_of_databases_are_secret_places_with_those_that_sqlite_keeps_beside_them(url, files):
     secrets: dict[Any, Secret] = {} if url is None else {("database",): Secret(url)}
-    resources = RoomResources((RoomResource("FlowService", "flows", None, secrets=secrets),))
-    found = secret_places_of(ROOM, STORE, resources)
+    resources = PluginResources((PluginResource("FlowService", "flows", None, secrets=secrets),))
+    found = secret_places_of(PLUGIN, STORE, resources)
     assert {f"{each}{more}" for each in files for more in ("", "-wal", "-shm", "-journal")} == set(found)
     assert [Path(each) for each in found] == secret_places(STORE, resources)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from oauthbroker import BrokerError, Code, RoomResource, Secret, SystemClock, Turn, TurnAuth
+from oauthbroker import BrokerError, Code, PluginResource, Secret, SystemClock, Turn, TurnAuth
 from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.running.journal import AUDIT, META, RUN
 from oauthbroker.flowtools.running.ports import Ports
@@ -45,7 +45,7 @@ async def service(tmp_path: Path) -> AsyncIterator[FlowService]:
 def opened(folder: Path, url: str = "", **more: Any) -> FlowService:
     bundle(folder)
     secrets: dict[Any, Secret] = {("database",): Secret(url)} if url else {}
-    resource = RoomResource(
+    resource = PluginResource(
         "FlowService", "flows", FlowServiceSpec.model_validate({**SERVICE, **more}), secrets=secrets
     )
     return FlowService(resource, folder, store=folder / "store", ports=Ports())

@@ -101,7 +101,7 @@ async def test_the_version_whose_secret_has_signed_an_event_takes_it() -> None:
     old, new = (SimpleNamespace(tool=tool(secret, version)) for version, secret in ((1, "old"), (2, "new")))
     taken: list[Any] = []
     service = SimpleNamespace(serving={"note": old}, spec=SimpleNamespace(webhook_seconds=300))
-    here = Webhooks(service, SimpleNamespace(room_state=lambda room: State()))  # type: ignore[arg-type]
+    here = Webhooks(service, SimpleNamespace(plugin_state=lambda plugin: State()))  # type: ignore[arg-type]
 
     async def body() -> bytes:
         service.serving = {"note": new}

@@ -57,12 +57,12 @@ async def a_failed_rename(store: FileStore, fs: KeepsFiles) -> None:
     fs.stuck = False
 
 
-async def room_that_was_not_used(store: FileStore, fs: KeepsFiles) -> None:
+async def reservation_that_was_not_used(store: FileStore, fs: KeepsFiles) -> None:
     async with store.reserve(store.key("grants", "a"), len(BODY)):
         pass
 
 
-LEAVE = (a_conflict, a_failed_rename, room_that_was_not_used)
+LEAVE = (a_conflict, a_failed_rename, reservation_that_was_not_used)
 Leaves = Callable[[FileStore, KeepsFiles], Awaitable[None]]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.store.file import place_checks
-from oauthbroker.store.file.place_checks import StoreFlaw, file_system, flaws, locks_exclude, room_at
+from oauthbroker.store.file.place_checks import StoreFlaw, file_system, flaws, locks_exclude, space_at
 from oauthbroker.store.file.read_only import ReadOnlyFs, look_at
 from oauthbroker.store.posix import system_calls
 from oauthbroker.testing import TestClock
@@ -56,9 +56,9 @@ def test_locks_are_tried_on_a_file_without_a_name(tmp_path: Path, monkeypatch: p
     assert locks_exclude(tmp_path) in {False, None}
 
 
-def test_room_is_the_space_free_to_this_user(tmp_path: Path):
-    room = room_at(tmp_path)
-    assert 0 < room.bytes_free <= shutil.disk_usage(tmp_path).total
+def test_reservation_is_the_space_free_to_this_user(tmp_path: Path):
+    reservation = space_at(tmp_path)
+    assert 0 < reservation.bytes_free <= shutil.disk_usage(tmp_path).total
 
 
 async def test_every_flaw_is_named_at_once(tmp_path: Path):

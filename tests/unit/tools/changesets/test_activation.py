@@ -25,7 +25,7 @@ from oauthbroker.tools.types.catalog import Catalog
 from tests.kit.agent_bundle import AGENTS, BROKER, FILES
 from tests.unit.tools.changesets.repositories import OWNER, Desk, bare_repository
 
-BESIDE = r"store\.root, a file of keys, the API's socket or a database of a room shares a parent folder"
+BESIDE = r"store\.root, a file of keys, the API's socket or a database of a plug-in shares a parent folder"
 LISTS = AGENTS.replace("systemPrompt: planner,", "systemPrompt: planner, changesets: {allow: [agents.yaml, '*.md']},")
 LISTS = LISTS.replace("  policy:", "  changesets: {allow: ['*.yaml']}\n  policy:")
 STATE = """\
@@ -70,13 +70,13 @@ async def broker(desk, trail):
 
 
 def prompt(broker: Broker) -> str:
-    return str(broker.bundle.rooms["tools"].of("Agent")["planner"].spec.system_prompt)
+    return str(broker.bundle.plugins["tools"].of("Agent")["planner"].spec.system_prompt)
 
 
 def commit(desk: Desk, broker: Broker, text: str) -> Commit:
     opened = desk.changesets.open(OWNER)
     (opened.folder / "agents.yaml").write_text(text)
-    return desk.commit(opened.id, allowed_files(broker.bundle.rooms["tools"], "default", "planner"))
+    return desk.commit(opened.id, allowed_files(broker.bundle.plugins["tools"], "default", "planner"))
 
 
 @pytest.mark.rule("004-12.4-5")
@@ -166,7 +166,7 @@ async def test_no_key_and_no_token_of_a_key_service_lies_beside_the_changesets_o
 
 @pytest.mark.rule("004-6.4-3")
 async def test_the_lists_are_those_of_the_resources_and_without_lists_nothing_is_allowed(broker):
-    resources = broker.bundle.rooms["tools"]
+    resources = broker.bundle.plugins["tools"]
     lists = allowed_files(resources, "default", "planner")
     assert ((["*.yaml"]), ["agents.yaml", "*.md"]) == (list(lists.swarm), list(lists.agent))
     assert ["notes.md"] == [each.file for each in lists.rejected(["agents.yaml", "notes.md"])]
@@ -178,7 +178,7 @@ async def test_the_lists_are_those_of_the_resources_and_without_lists_nothing_is
 def test_both_exports_are_in_the_catalog_once_they_are_registered(desk, broker):
     registry = Registry()
     SwarmBundleTool(
-        desk.changesets, lambda agent: allowed_files(broker.bundle.rooms["tools"], "default", agent)
+        desk.changesets, lambda agent: allowed_files(broker.bundle.plugins["tools"], "default", agent)
     ).register(registry)
     catalog: Catalog = registry.catalog([])
     assert "swarmBundle__openChangeset" in catalog

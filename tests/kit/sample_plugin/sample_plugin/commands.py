@@ -1,4 +1,4 @@
-"""The command of the sample room."""
+"""The command of the sample plug-in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = typer.Typer(add_completion=False)
 
 @app.callback()
 def notebooks() -> None:
-    """Notebooks of the sample room: list."""
+    """Notebooks of the sample plug-in: list."""
 
 
 @app.command("list")
@@ -31,5 +31,5 @@ def list_notebooks(
 
 async def _names(config: Path) -> list[str]:
     async with open_broker(config, background=False) as broker:
-        resources = broker.bundle.rooms.get("sample")
+        resources = broker.bundle.plugins.get("sample")
         return sorted(resources.of("Notebook")) if resources is not None else []

@@ -1,4 +1,4 @@
-"""Routes of an add-on room are served as the broker's own: callers, rights, limits, models, errors, audit, headers."""
+"""Routes of a plug-in are served as the broker's own: callers, rights, limits, models, errors, audit, headers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 
 from oauthbroker.audit import AuditEntry, CallMade, CallRefused
 from oauthbroker.core.errors import Code
-from oauthbroker.model.plugin_resources import RoomResources
+from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.model.settings import ApiSocket, Limits, Settings
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.web.middleware.security_headers import security_headers
-from tests.kit.room_package import install
+from tests.kit.plugin_package import install
 from tests.kit.running_broker import BASE, Harness, running, user_app
 from tests.story.api.kit import TOOLS, Answer, Callers
 
@@ -123,13 +123,13 @@ ANY = ("runtime", "operator", "turn")
 
 
 @asynccontextmanager
-async def open_room(broker, resources):
+async def open_plugin(broker, resources):
     here = Garden(broker)
 
     def route(path, handler, method="POST", who=ANY, **more):
-        return RoomRoute(method=method, path=path, handler=handler, who=who, **more)
+        return PluginRoute(method=method, path=path, handler=handler, who=who, **more)
 
-    yield OpenRoom(routes=[
+    yield RunningPlugin(routes=[
         route("/v1/garden/dig", here.dig, body=Seed, who=("turn", "runtime")),
         route("/v1/garden/beds/{bed}", here.look, "GET", parameters=Bed),
         route("/v1/garden/beds/first", here.clear, "GET"),
@@ -159,7 +159,7 @@ async def open_room(broker, resources):
 
 @pytest.fixture
 def garden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The room is installed."""
+    """The plug-in is installed."""
     monkeypatch.syspath_prepend(tmp_path)
     return install(tmp_path, "garden", GARDEN.replace("SECONDS", str(HURRIED + 0.5)))
 
@@ -170,9 +170,9 @@ async def harness(
 ) -> AsyncIterator[Harness]:
     limits = Limits(request_seconds=HURRIED) if request.node.get_closest_marker("slow") else Limits()
     settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), limits=limits)
-    apps, rooms = [user_app(identity_provider)], {"garden": RoomResources()}
+    apps, plugins = [user_app(identity_provider)], {"garden": PluginResources()}
     async with running(
-        identity_provider, apps, clock=test_clock, tools=TOOLS, settings=settings, rooms=rooms
+        identity_provider, apps, clock=test_clock, tools=TOOLS, settings=settings, plugins=plugins
     ) as harness:
         yield harness
 
@@ -220,7 +220,7 @@ async def test_a_path_with_a_rest_takes_all_below_it_that_no_other_path_has(api:
     assert 404 == (await api.runtime.get("/v1/garden/rows")).status
 
 
-async def test_a_room_that_authenticates_callers_itself_has_the_limits_of_callers_and_strangers(api: Callers) -> None:
+async def test_a_plugin_that_authenticates_callers_itself_has_the_limits_of_callers_and_strangers(api: Callers) -> None:
     async def call(badge: str = "") -> Answer:
         return await api.stranger.get("/v1/garden/badge", headers={"authorization": badge} if badge else {})
 
@@ -234,7 +234,7 @@ async def test_a_room_that_authenticates_callers_itself_has_the_limits_of_caller
 @pytest.mark.parametrize(
     "code", [Code.NOT_FOUND, Code.CONFIG_INVALID, Code.PROVIDER_UNREACHABLE, Code.STORE_UNAVAILABLE]
 )
-async def test_each_refusal_of_a_room_counts_against_the_limit_of_strangers(api: Callers, code: Code) -> None:
+async def test_each_refusal_of_a_plugin_counts_against_the_limit_of_strangers(api: Callers, code: Code) -> None:
     """A webhook without a tool or a secret, a JWT whose keys are away: strangers could ask without end."""
     badge = {"authorization": f"Code {code.value}"}
     answers = [said(await api.stranger.get("/v1/garden/badge", headers=badge))[1] for _ in range(20)]
@@ -242,7 +242,7 @@ async def test_each_refusal_of_a_room_counts_against_the_limit_of_strangers(api:
     assert 200 == (await api.stranger.get("/v1/garden/badge", headers={"authorization": "Badge 8"})).status
 
 
-async def test_a_caller_whom_a_room_knows_and_does_not_let_in_has_a_limit(api: Callers) -> None:
+async def test_a_caller_whom_a_plugin_knows_and_does_not_let_in_has_a_limit(api: Callers) -> None:
     badge = {"authorization": "Badge 6"}
     answers = [said(await api.stranger.get("/v1/garden/badge", headers=badge)) for _ in range(20)]
     assert [(403, "notAllowed"), (429, "rateLimited")] == list(dict.fromkeys(answers))
@@ -296,7 +296,7 @@ async def test_only_callers_of_the_route_may_call_it(api: Callers) -> None:
     assert "POST /v1/garden/operators" in {entry.route for entry in refused}
 
 
-async def test_a_turn_that_has_ended_calls_no_room(api: Callers) -> None:
+async def test_a_turn_that_has_ended_calls_no_plugin(api: Callers) -> None:
     begun = await api.begin()
     tool = api.holding(begun["toolTokens"]["Tool/mail"])
     assert 200 == (await tool.get("/v1/garden/beds/1")).status
@@ -388,13 +388,13 @@ async def test_a_request_stands_in_log_and_metrics_with_the_path_as_declared(api
     assert "/v1/garden/beds/{bed}" in repr(api.harness.broker.metrics.to_json())
 
 
-async def test_calls_of_rooms_and_calls_of_ours_count_against_one_limit(
+async def test_calls_of_plugins_and_calls_of_ours_count_against_one_limit(
     garden: str, identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     limits = Limits(requests_per_minute=60)  # ten at once
     settings = Settings(public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), limits=limits)
-    rooms = {"garden": RoomResources()}
-    async with running(identity_provider, [], clock=test_clock, settings=settings, rooms=rooms) as harness:
+    plugins = {"garden": PluginResources()}
+    async with running(identity_provider, [], clock=test_clock, settings=settings, plugins=plugins) as harness:
         callers = await Callers.of(harness)
         for _ in range(5):
             assert 200 == (await callers.runtime.get("/v1/apps")).status
@@ -410,8 +410,8 @@ async def test_a_public_document_is_served_without_authentication_on_every_liste
     settings = Settings(
         public_base_url=BASE, weaken=frozenset({"plainHttpProvider"}), api_socket=ApiSocket(str(tmp_path / "socket"))
     )
-    rooms = {"garden": RoomResources()}
-    async with running(identity_provider, [], clock=test_clock, settings=settings, rooms=rooms) as harness:
+    plugins = {"garden": PluginResources()}
+    async with running(identity_provider, [], clock=test_clock, settings=settings, plugins=plugins) as harness:
         statuses = {}
         for name, app in (("pages", harness.broker.doors.pages), ("api", harness.broker.doors.api)):
             browser = Browser(apps={BASE: app})
@@ -425,7 +425,7 @@ async def test_a_public_document_is_served_without_authentication_on_every_liste
         } == statuses
 
 
-async def test_without_the_room_in_the_configuration_none_of_its_paths_is_there(
+async def test_without_the_plugin_in_the_configuration_none_of_its_paths_is_there(
     garden: str, identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
     async with running(identity_provider, [], clock=test_clock) as harness:
@@ -434,7 +434,7 @@ async def test_without_the_room_in_the_configuration_none_of_its_paths_is_there(
             assert 404 == (await callers.runtime.get(path)).status
 
 
-async def test_the_document_of_the_api_has_no_route_of_a_room(api: Callers) -> None:
+async def test_the_document_of_the_api_has_no_route_of_a_plugin(api: Callers) -> None:
     assert [] == [path for path in (await api.runtime.get("/v1/openapi.json")).json()["paths"] if "garden" in path]
 
 

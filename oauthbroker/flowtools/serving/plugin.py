@@ -1,4 +1,4 @@
-"""The room in a running broker: routes, background work, findings, and runs that go on by themselves."""
+"""The plug-in in a running broker: routes, background work, findings, and runs that go on by themselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from oauthbroker import Background, BrokerError, Code, OpenRoom, PublicWeb, RoomFinding, RoomResources
+from oauthbroker import Background, BrokerError, Code, PluginFinding, PluginResources, PublicWeb, RunningPlugin
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.running.resuming import resuming
 
@@ -21,10 +21,10 @@ _RETENTION_SECONDS: Final = 3600.0
 
 
 @asynccontextmanager
-async def open_room(broker: Broker, resources: RoomResources) -> AsyncIterator[OpenRoom]:
-    """Serve the flow tools of a FlowService. Without one, the room has its commands alone."""
+async def open_plugin(broker: Broker, resources: PluginResources) -> AsyncIterator[RunningPlugin]:
+    """Serve the flow tools of a FlowService. Without one, the plug-in has its commands alone."""
     if not resources.resources:
-        yield OpenRoom()
+        yield RunningPlugin()
         return
     from oauthbroker.flowtools.serving.callers import FlowCallers
     from oauthbroker.flowtools.serving.http_calls import HttpCalls
@@ -45,7 +45,7 @@ async def open_room(broker: Broker, resources: RoomResources) -> AsyncIterator[O
         calls = HttpCalls(service, FlowCallers(service.spec, broker, web))
         following = _Following(broker, service, resources)
         await stack.enter_async_context(_ended(_go_on(broker, service)))
-        yield OpenRoom(
+        yield RunningPlugin(
             routes=[*calls.routes(), *webhooks.routes()],
             background=[
                 Background(name="flows", seconds=LOOK_SECONDS, work=service.look),
@@ -63,24 +63,24 @@ async def open_room(broker: Broker, resources: RoomResources) -> AsyncIterator[O
 class _Following:
     """Says when a reloaded configuration has changed the service, which is opened once, or forwards its events."""
 
-    def __init__(self, broker: Broker, service: FlowService, resources: RoomResources) -> None:
+    def __init__(self, broker: Broker, service: FlowService, resources: PluginResources) -> None:
         self._broker, self._service, self._opened, self._now = broker, service, resources, resources
 
-    async def follow(self, resources: RoomResources) -> None:
+    async def follow(self, resources: PluginResources) -> None:
         self._now = resources
 
-    def findings(self) -> Sequence[RoomFinding]:
+    def findings(self) -> Sequence[PluginFinding]:
         found = [*self._service.problems]
         if self._now != self._opened:
             text = "The FlowService has changed since the start, and the old one still serves."
-            found.append(RoomFinding(code="restartNeeded", text=text, todo="Restart the broker."))
+            found.append(PluginFinding(code="restartNeeded", text=text, todo="Restart the broker."))
         if self._broker.bundle.forwards(AGENT):
             text = f"The events of {AGENT} are forwarded, and runs that wait for a user may not go on."
-            found.append(RoomFinding(code="agentForwarded", text=text, todo=f"Take {AGENT} out of the Forwarder."))
+            found.append(PluginFinding(code="agentForwarded", text=text, todo=f"Take {AGENT} out of the Forwarder."))
         return found
 
 
-def _service(broker: Broker, resources: RoomResources) -> FlowService:
+def _service(broker: Broker, resources: PluginResources) -> FlowService:
     from oauthbroker.flowtools.serving.adapters import ports_of
     from oauthbroker.flowtools.serving.service import FlowService
 

@@ -1,6 +1,6 @@
-"""The rooms of the package from the lowest to the highest, the imports between them, and their drawing.
+"""The folders of the package from the lowest to the highest, the imports between them, and their drawing.
 
-The import contract (tests/unit/test_arrows.py) and the drawing in docs/README.md (`make rooms`) both read this file.
+The import contract (tests/unit/test_arrows.py) and the drawing in docs/README.md (`make architecture`) both read this file.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "oauthbroker"
 PAGE = ROOT / "docs" / "README.md"
-BEGIN, END = "<!-- rooms: written by `make rooms` -->\n", "<!-- end of rooms -->\n"
+BEGIN, END = "<!-- folders: written by `make architecture` -->\n", "<!-- end of folders -->\n"
 Imports = dict[str, set[str]]
 
-# A room is a folder, or a module of the package's root. A room imports itself (without cycles of files) and lower rooms.
-ROOMS = {
+# A folder is a folder, or a module of the package's root. A folder imports itself (without cycles of files) and lower folders.
+FOLDERS = {
     "core": "errors, secrets, clock, strict JSON, lifecycle",
     "observability": "metrics, spans, logs, scrubber",
     "model": "apps, settings, turn, subject, scope, request, results",
-    "capability": "the protocol of `ctx.oauth` that tools and add-on rooms take",
+    "capability": "the protocol of `ctx.oauth` that tools and plug-ins take",
     "providers": "provider presets as data, and their quirks",
     "records": "the stored records: grant, auth session, event, API key, turn",
     "audit": "the audit log: written, read, verified",
@@ -47,11 +47,11 @@ ROOMS = {
     "broker": "the `Broker` object that embedders hold",
     "wiring": "builds all parts, starts and stops them",
     "__init__": "the public names",
-    "tools": "an add-on room: the tool runtime, with tools, agents and turns",
-    "gateway": "an add-on room: it judges the actions that a model proposes, before they run",
-    "flowtools": "an add-on room: tools written as data, checked and judged before anything is deployed",
-    "mcp": "an add-on room: tokens for MCP clients and servers",
-    "integrations": "an add-on room: runs of agent frameworks pause for consent and resume",
+    "tools": "a plug-in: the tool runtime, with tools, agents and turns",
+    "gateway": "a plug-in: it judges the actions that a model proposes, before they run",
+    "flowtools": "a plug-in: tools written as data, checked and judged before anything is deployed",
+    "mcp": "a plug-in: tokens for MCP clients and servers",
+    "integrations": "a plug-in: runs of agent frameworks pause for consent and resume",
     "serving": "listeners, HTTP/1.1 connections, worker processes",
     "testing": "a scripted provider, browser, clock and pytest plugin, for your tests too",
     "cli": "the commands",
@@ -98,17 +98,17 @@ def nearest(name: str, files: Container[str]) -> str | None:
     return name or None
 
 
-def room_of(module: str) -> str:
+def folder_of(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
 
 
-def room_imports(package: Path) -> Imports:
-    """Return the rooms that each room imports."""
+def folder_imports(package: Path) -> Imports:
+    """Return the folders that each folder imports."""
     files = modules(package)
-    found: Imports = {room_of(module): set() for module in files}
+    found: Imports = {folder_of(module): set() for module in files}
     for module, path in files.items():
         targets = {nearest(name, files) for name in names_used(path, module)} - {None}
-        found[room_of(module)] |= {room_of(str(target)) for target in targets} - {room_of(module)}
+        found[folder_of(module)] |= {folder_of(str(target)) for target in targets} - {folder_of(module)}
     return found
 
 
@@ -116,37 +116,37 @@ def drawn(imports: Imports) -> Imports:
     """Leave out each arrow that a longer way implies."""
     beyond: Imports = {}
 
-    def reached(room: str) -> set[str]:
-        if room not in beyond:
-            beyond[room] = set().union(*(imports[each] | reached(each) for each in imports[room]))
-        return beyond[room]
+    def reached(folder: str) -> set[str]:
+        if folder not in beyond:
+            beyond[folder] = set().union(*(imports[each] | reached(each) for each in imports[folder]))
+        return beyond[folder]
 
-    return {room: {each for each in below if not any(each in imports[way] | reached(way) for way in below)} for room, below in imports.items()}  # fmt: skip
+    return {folder: {each for each in below if not any(each in imports[way] | reached(way) for way in below)} for folder, below in imports.items()}  # fmt: skip
 
 
-def shown(room: str) -> str:
-    return {"__init__": "oauthbroker", "__main__": "python -m oauthbroker"}.get(room, room)
+def shown(folder: str) -> str:
+    return {"__init__": "oauthbroker", "__main__": "python -m oauthbroker"}.get(folder, folder)
 
 
 def section(imports: Imports) -> str:
-    """Return the drawing and the table of the rooms, the highest room first."""
-    order = [room for room in reversed(ROOMS) if room in imports]
+    """Return the drawing and the table of the folders, the highest folder first."""
+    order = [folder for folder in reversed(FOLDERS) if folder in imports]
     arrows = drawn(imports)
     lines = ["```mermaid", "flowchart TD"]
-    lines += [f'    {room}["{shown(room)}"]' for room in order]
-    lines += [f"    {room} --> {each}" for room in order for each in order if each in arrows[room]]
-    lines += ["```", "", "| room | purpose | imports |", "|---|---|---|"]
-    for room in order:
-        below = ", ".join(shown(each) for each in order if each in imports[room])
-        lines.append(f"| `{shown(room)}` | {ROOMS[room]} | {below or 'nothing'} |")
+    lines += [f'    {folder}["{shown(folder)}"]' for folder in order]
+    lines += [f"    {folder} --> {each}" for folder in order for each in order if each in arrows[folder]]
+    lines += ["```", "", "| folder | purpose | imports |", "|---|---|---|"]
+    for folder in order:
+        below = ", ".join(shown(each) for each in order if each in imports[folder])
+        lines.append(f"| `{shown(folder)}` | {FOLDERS[folder]} | {below or 'nothing'} |")
     return "\n".join(lines) + "\n"
 
 
 def page(text: str, imports: Imports) -> str:
-    """Return the page with its section on rooms written anew."""
+    """Return the page with its section on folders written anew."""
     head, _, rest = text.partition(BEGIN)
     return f"{head}{BEGIN}{section(imports)}{END}{rest.partition(END)[2]}"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text("utf-8"), room_imports(PACKAGE)), "utf-8")
+    PAGE.write_text(page(PAGE.read_text("utf-8"), folder_imports(PACKAGE)), "utf-8")

@@ -1,4 +1,4 @@
-"""An installed add-on room at the command line, and its resources in a running broker."""
+"""An installed plug-in at the command line, and its resources in a running broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oauthbroker.cli import COMMANDS
 from oauthbroker.config import ConfigRefused
 from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import MAIN, REPOSITORY, Desk, command, environment
-from tests.kit.rooms_installed import SAMPLE, distribution, on_path
+from tests.kit.plugins_installed import SAMPLE, distribution, on_path
 
 HEAD = "apiVersion: agents.example.io/v1alpha1\n"
 NOTEBOOK = HEAD + (
@@ -30,10 +30,10 @@ def path_of(*folders: Path) -> str:
 
 @pytest.fixture
 def ready(desk: Desk, idp: IdentityProvider) -> Desk:
-    """A configuration that names the sample room and has a notebook."""
+    """A configuration that names the sample plug-in and has a notebook."""
     desk.ready_to_serve(idp)
     broker = desk.folder / "config" / "broker.yaml"
-    broker.write_text(broker.read_text("utf-8") + "  rooms: [sample]\n", "utf-8")
+    broker.write_text(broker.read_text("utf-8") + "  plugins: [sample]\n", "utf-8")
     desk.write("red", NOTEBOOK)
     return desk
 
@@ -42,30 +42,28 @@ def ready(desk: Desk, idp: IdentityProvider) -> Desk:
 
 
 @pytest.mark.slow
-def test_help_lists_the_commands_of_rooms_after_ours(tmp_path: Path):
+def test_help_lists_the_commands_of_plugins_after_ours(tmp_path: Path):
     done = command("--help", cwd=tmp_path, PYTHONPATH=path_of(SAMPLE))
     assert 0 == done.code
-    assert done.out.index("providers ") < done.out.index("Room sample") < done.out.index("notebooks ")
-    assert "Notebooks of the sample room: list." in done.out
+    assert done.out.index("providers ") < done.out.index("Plug-in sample") < done.out.index("notebooks ")
+    assert "Notebooks of the sample plug-in: list." in done.out
     assert "notebooks" not in command("--help", cwd=tmp_path).out
 
 
 @pytest.mark.slow
-def test_help_imports_nothing_of_a_room_but_its_declaration(tmp_path: Path):
-    heavy = (
-        "{'sample_room', 'sample_room.specs', 'sample_room.commands', 'pydantic', 'starlette', 'yaml', 'cryptography'}"
-    )
+def test_help_imports_nothing_of_a_plugin_but_its_declaration(tmp_path: Path):
+    heavy = "{'sample_plugin', 'sample_plugin.specs', 'sample_plugin.commands', 'pydantic', 'starlette', 'yaml', 'cryptography'}"
     ask = f"import atexit, sys; atexit.register(lambda: print('loaded', sorted({heavy} & set(sys.modules))));"
     done = subprocess.run(
         [sys.executable, "-c", ask + MAIN, "--help"], check=True, cwd=tmp_path, capture_output=True, text=True,
         env=environment(PYTHONPATH=path_of(SAMPLE)),
     )  # fmt: skip
-    assert "loaded ['sample_room']" == done.stdout.splitlines()[-1]
+    assert "loaded ['sample_plugin']" == done.stdout.splitlines()[-1]
 
 
 @pytest.mark.slow
-def test_a_command_of_ours_looks_for_no_room(tmp_path: Path):
-    ask = "import atexit, sys; atexit.register(lambda: print('loaded', 'sample_room' in sys.modules));"
+def test_a_command_of_ours_looks_for_no_plugin(tmp_path: Path):
+    ask = "import atexit, sys; atexit.register(lambda: print('loaded', 'sample_plugin' in sys.modules));"
     done = subprocess.run(
         [sys.executable, "-c", ask + MAIN, "providers", "list"], check=True, cwd=tmp_path, capture_output=True,
         text=True, env=environment(PYTHONPATH=path_of(SAMPLE)),
@@ -74,7 +72,7 @@ def test_a_command_of_ours_looks_for_no_room(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_command_of_a_room_does_its_work_and_is_refused_like_ours(ready: Desk):
+def test_a_command_of_a_plugin_does_its_work_and_is_refused_like_ours(ready: Desk):
     path = path_of(SAMPLE)
     done = command("notebooks", "list", "--json", cwd=ready.folder, PYTHONPATH=path, HOME_TOKEN="x")
     assert (0, {"notebooks": ["red"]}) == (done.code, json.loads(done.out)), done.err
@@ -92,24 +90,24 @@ def test_an_unknown_command_is_no_crash(tmp_path: Path):
     assert "No such command 'notebook'" in done.err
 
 
-ROOM = "from oauthbroker import Room, RoomCommand\nROOM = Room(name='{room}', commands={{'{command}': RoomCommand(help='Take it.', app='{app}')}})\n"
+PLUGIN = "from oauthbroker import Plug-in, PluginCommand\nPLUGIN = Plugin(name='{plugin}', commands={{'{command}': PluginCommand(help='Take it.', app='{app}')}})\n"
 WRONG = {
-    "a name of ours": (ROOM.format(room="other", command="check", app="other:app"), "The command check of the room other is left out: oauthbroker has one itself."),
-    "a name of another room": (ROOM.format(room="other", command="notebooks", app="other:app"), "The command notebooks is left out: the rooms other and sample both have it."),
-    "no declaration": ("raise RuntimeError('planted')", "the room other of other-room cannot be imported: RuntimeError. Its commands are left out."),
+    "a name of ours": (PLUGIN.format(plugin="other", command="check", app="other:app"), "The command check of the plug-in other is left out: oauthbroker has one itself."),
+    "a name of another plug-in": (PLUGIN.format(plugin="other", command="notebooks", app="other:app"), "The command notebooks is left out: the plug-ins other and sample both have it."),
+    "no declaration": ("raise RuntimeError('planted')", "the plug-in other of other-plugin cannot be imported: RuntimeError. Its commands are left out."),
 }  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", WRONG.values(), ids=WRONG)
-def test_a_room_whose_command_cannot_be_taken_is_told_and_harms_no_other(tmp_path: Path, row: tuple[str, str]):
+def test_a_plugin_whose_command_cannot_be_taken_is_told_and_harms_no_other(tmp_path: Path, row: tuple[str, str]):
     text, told = row
-    site = distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)
+    site = distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)
     done = command("--help", cwd=tmp_path, PYTHONPATH=path_of(SAMPLE, site))
     assert (0, [told]) == (done.code, done.err.splitlines())
     assert all(f"{name} " in done.out for name in COMMANDS)
     assert "Check a configuration" in done.out
-    assert ("Room sample" in done.out) is ("notebooks is left out" not in told)
+    assert ("Plug-in sample" in done.out) is ("notebooks is left out" not in told)
     assert "planted" not in done.out + done.err
 
 
@@ -117,14 +115,14 @@ def test_a_room_whose_command_cannot_be_taken_is_told_and_harms_no_other(tmp_pat
 @pytest.mark.parametrize(
     ("app", "told"),
     [
-        ("other:nothing", "the room other cannot import other:nothing: AttributeError. Update its package."),
-        ("nowhere:app", "the room other cannot import nowhere:app: ModuleNotFoundError. Update its package."),
-        ("other:ROOM", "The command take of the room other is not a typer.Typer. Update its package."),
+        ("other:nothing", "the plug-in other cannot import other:nothing: AttributeError. Update its package."),
+        ("nowhere:app", "the plug-in other cannot import nowhere:app: ModuleNotFoundError. Update its package."),
+        ("other:PLUGIN", "The command take of the plug-in other is not a typer.Typer. Update its package."),
     ],
 )
 def test_a_command_that_cannot_be_imported_is_refused_when_it_is_called(tmp_path: Path, app: str, told: str):
-    text = ROOM.format(room="other", command="take", app=app)
-    site = distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)
+    text = PLUGIN.format(plugin="other", command="take", app=app)
+    site = distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)
     done = command("take", cwd=tmp_path, PYTHONPATH=path_of(site))
     assert (2, "", told) == (done.code, done.out, done.err.strip())
     done = command("take", "--json", cwd=tmp_path, PYTHONPATH=path_of(site))
@@ -135,10 +133,10 @@ def test_a_command_that_cannot_be_imported_is_refused_when_it_is_called(tmp_path
 # check and doctor
 
 
-def test_check_lists_the_resources_of_rooms_and_their_needs(ready: Desk):
+def test_check_lists_the_resources_of_plugins_and_their_needs(ready: Desk):
     with on_path(SAMPLE):
         told = json.loads(ready.type("check", "--json").out)
-        assert {"sample": ["Notebook/red"]} == told["rooms"]
+        assert {"sample": ["Notebook/red"]} == told["plugins"]
         assert "environment HOME_TOKEN" in told["needs"]
         assert (True, []) == (told["ok"], told["leftAlone"])
         plain = ready.type("check")
@@ -150,12 +148,12 @@ def test_check_without_the_package_says_what_to_install(ready: Desk):
     assert 2 == done.code
     line = (ready.folder / "config" / "broker.yaml").read_text("utf-8").count("\n")
     assert (
-        f"broker.yaml:{line}:11 spec.rooms[0]: no room of this name is installed, "
+        f"broker.yaml:{line}:11 spec.plugins[0]: no plug-in of this name is installed, "
         "install the package that has it, or remove the name"
     ) in done.err
 
 
-def test_doctor_names_a_value_of_a_room_that_is_missing(ready: Desk, monkeypatch: pytest.MonkeyPatch):
+def test_doctor_names_a_value_of_a_plugin_that_is_missing(ready: Desk, monkeypatch: pytest.MonkeyPatch):
     def missing() -> list[dict[str, str]]:
         told: dict[str, Any] = json.loads(ready.type("doctor", "--offline", "--json").out)
         return [each for each in told["checks"] if each["about"] == "Notebook/red"]
@@ -170,38 +168,38 @@ def test_doctor_names_a_value_of_a_room_that_is_missing(ready: Desk, monkeypatch
 # a running broker
 
 
-async def test_a_running_broker_has_the_resources_of_its_rooms_and_takes_new_ones(ready: Desk):
+async def test_a_running_broker_has_the_resources_of_its_plugins_and_takes_new_ones(ready: Desk):
     env = {"HOME_TOKEN": "first"}
     with on_path(SAMPLE):
         async with open_broker("config", env=env) as broker:
-            red = broker.bundle.rooms["sample"].of("Notebook")["red"]
+            red = broker.bundle.plugins["sample"].of("Notebook")["red"]
             assert [("servers", "home", "token")] == list(red.secrets)
             assert "first" == red.secrets["servers", "home", "token"].reveal()
             assert "first" not in repr(red) + str(broker.bundle)
 
             ready.write("blue", NOTEBOOK.replace("name: red", "name: blue"))
             await broker.reload()
-            assert {"red", "blue"} == set(broker.bundle.rooms["sample"].of("Notebook"))
+            assert {"red", "blue"} == set(broker.bundle.plugins["sample"].of("Notebook"))
 
             ready.write("blue", NOTEBOOK.replace("name: red", "name: blue").replace("https:", "http:"))
             with pytest.raises(ConfigRefused) as refused:
                 await broker.reload()
             assert ["spec.servers.?.url"] == [each.path for each in refused.value.problems]
-            assert {"red", "blue"} == set(broker.bundle.rooms["sample"].of("Notebook"))
+            assert {"red", "blue"} == set(broker.bundle.plugins["sample"].of("Notebook"))
 
 
-async def test_a_broker_does_not_start_without_a_value_of_a_room(ready: Desk):
+async def test_a_broker_does_not_start_without_a_value_of_a_plugin(ready: Desk):
     with on_path(SAMPLE), pytest.raises(ConfigRefused) as refused:
         async with open_broker("config", env={}):
             pass
     assert ["environment HOME_TOKEN is not set"] == [each.what for each in refused.value.problems]
 
 
-async def test_rooms_are_named_at_start_only(ready: Desk):
+async def test_plugins_are_named_at_start_only(ready: Desk):
     broker_file = ready.folder / "config" / "broker.yaml"
     with on_path(SAMPLE):
         async with open_broker("config", env={"HOME_TOKEN": "x"}) as broker:
-            broker_file.write_text(broker_file.read_text("utf-8").replace("  rooms: [sample]\n", ""), "utf-8")
+            broker_file.write_text(broker_file.read_text("utf-8").replace("  plugins: [sample]\n", ""), "utf-8")
             with pytest.raises(ConfigRefused) as refused:
                 await broker.reload()
-    assert ["spec.rooms"] == [each.path for each in refused.value.problems]
+    assert ["spec.plugins"] == [each.path for each in refused.value.problems]

@@ -1,4 +1,4 @@
-"""The sample room in a running broker: a route for tools, a public document, background work, a finding."""
+"""The sample plug-in in a running broker: a route for tools, a public document, background work, a finding."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from oauthbroker import (
     Broker,
     BrokerError,
     Code,
-    OpenRoom,
+    PluginCall,
+    PluginFinding,
+    PluginResources,
+    PluginRoute,
     RequestModel,
-    RoomCall,
-    RoomFinding,
-    RoomResources,
-    RoomRoute,
+    RunningPlugin,
     Turn,
 )
-from sample_room.audit_types import NoteWritten
+from sample_plugin.audit_types import NoteWritten
 
 AGENT = "sample-rounds"
 WAY = "/v1/sample/notebooks/{notebook}"
@@ -36,24 +36,24 @@ class Note(RequestModel):
 class Notes:
     """The notebooks, with their pages in the store."""
 
-    def __init__(self, broker: Broker, resources: RoomResources) -> None:
+    def __init__(self, broker: Broker, resources: PluginResources) -> None:
         self._broker, self._resources = broker, resources
         self._has_begun = False
 
-    async def follow(self, resources: RoomResources) -> None:
+    async def follow(self, resources: PluginResources) -> None:
         self._resources = resources
 
-    async def write(self, call: RoomCall) -> dict[str, Any]:
+    async def write(self, call: PluginCall) -> dict[str, Any]:
         name = call.path.notebook
         if name not in self._resources.of("Notebook"):
             raise BrokerError(Code.NOT_FOUND)
         self._broker.audit(NoteWritten(notebook=name, caller=call.caller, pages=call.body.pages))
-        await self._broker.room_state("sample").change(name, lambda there: (there or 0) + call.body.pages)
+        await self._broker.plugin_state("sample").change(name, lambda there: (there or 0) + call.body.pages)
         token = await call.oauth.get_access_token("OAuthApp/mail") if call.turn is not None else None
         return {"notebook": name, "tool": call.tool, "token": None if token is None else token.to_json()["status"]}
 
-    async def document(self, call: RoomCall) -> dict[str, Any]:
-        pages = {name: value async for name, value in self._broker.room_state("sample").all()}
+    async def document(self, call: PluginCall) -> dict[str, Any]:
+        pages = {name: value async for name, value in self._broker.plugin_state("sample").all()}
         return {"notebooks": sorted(self._resources.of("Notebook")), "pages": pages}
 
     async def round(self) -> None:
@@ -63,20 +63,20 @@ class Notes:
             payload = {"notebooks": len(self._resources.of("Notebook"))}
             await self._broker.events.enqueue(AGENT, "sample.round", payload, turn=Turn(AGENT, "rounds"))
 
-    def findings(self) -> Collection[RoomFinding]:
+    def findings(self) -> Collection[PluginFinding]:
         if self._resources.of("Notebook"):
             return ()
-        return [RoomFinding(code="noNotebook", text="There is no notebook.", todo="Add a Notebook to the bundle.")]
+        return [PluginFinding(code="noNotebook", text="There is no notebook.", todo="Add a Notebook to the bundle.")]
 
 
 @asynccontextmanager
-async def open_room(broker: Broker, resources: RoomResources) -> AsyncIterator[OpenRoom]:
+async def open_plugin(broker: Broker, resources: PluginResources) -> AsyncIterator[RunningPlugin]:
     notes = Notes(broker, resources)
-    write = RoomRoute(
+    write = PluginRoute(
         method="POST", path=WAY, handler=notes.write, who=("turn", "runtime"), body=Note, parameters=NotebookPath
     )
-    yield OpenRoom(
-        routes=[write, RoomRoute(method="GET", path="/.well-known/sample", handler=notes.document, who=())],
+    yield RunningPlugin(
+        routes=[write, PluginRoute(method="GET", path="/.well-known/sample", handler=notes.document, who=())],
         background=[Background(name="rounds", seconds=60, work=notes.round)],
         findings=notes.findings,
         on_reload=notes.follow,

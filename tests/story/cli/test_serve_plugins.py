@@ -1,4 +1,4 @@
-"""The sample room in a real server: its routes, background work, findings, audit entries and reload, with two workers,
+"""The sample plug-in in a real server: its routes, background work, findings, audit entries and reload, with two workers,
 over TCP and a Unix socket."""
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pytest
 
 from oauthbroker.testing import IdentityProvider
 from tests.kit.cli import BROKER, REPOSITORY, Desk, Done, command, log_lines, serving
-from tests.kit.room_package import install
-from tests.kit.rooms_installed import SAMPLE
+from tests.kit.plugin_package import install
+from tests.kit.plugins_installed import SAMPLE
 from tests.kit.served_api import Service, log_events, make_key, until
 
 pytestmark = pytest.mark.slow
@@ -26,18 +26,18 @@ INSTALLED = f"{REPOSITORY}:{SAMPLE}"
 NOTEBOOK = "apiVersion: agents.example.io/v1alpha1\nkind: Notebook\nmetadata: {name: diary}\nspec: {oauthAppRef: OAuthApp/mail}\n"
 
 
-def configure(desk: Desk, rooms: str = "  rooms: [sample]\n", more: str = "") -> None:
-    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + rooms + more)
+def configure(desk: Desk, plugins: str = "  plugins: [sample]\n", more: str = "") -> None:
+    desk.write("broker", BROKER.format(base=desk.base, port=desk.port) + plugins + more)
 
 
 def use(desk: Desk, *words: str) -> Done:
-    """A command where the room is installed."""
+    """A command where the plug-in is installed."""
     return command(*words, cwd=desk.folder, PYTHONPATH=INSTALLED)
 
 
 @pytest.fixture
 def key(desk: Desk, idp: IdentityProvider) -> str:
-    """A configuration with the room and a notebook, and the key of a runtime, made before the room was installed."""
+    """A configuration with the plug-in and a notebook, and the key of a runtime, made before the plug-in was installed."""
     desk.ready_to_serve(idp)
     key = make_key(desk)
     configure(desk)
@@ -49,7 +49,7 @@ def health(desk: Desk) -> dict[str, Any]:
     return dict(json.loads(use(desk, "health", "--json").out))
 
 
-def test_the_doors_of_a_room_in_two_workers(desk: Desk, idp: IdentityProvider, key: str) -> None:
+def test_the_doors_of_a_plugin_in_two_workers(desk: Desk, idp: IdentityProvider, key: str) -> None:
     service = Service(desk.port, key)
     user = f"idp:user:{idp.account('alice').sub}"
     with serving(desk, "--workers", "2", PYTHONPATH=INSTALLED) as process:
@@ -83,8 +83,8 @@ def test_the_doors_of_a_room_in_two_workers(desk: Desk, idp: IdentityProvider, k
             told.code, told.out.splitlines(),
         )  # fmt: skip
         examined = use(desk, "doctor", "--json")
-        (check,) = [each for each in json.loads(examined.out)["checks"] if each["check"] == "rooms"]
-        assert {**finding, "check": "rooms", "light": "failure", "about": finding["code"]} == {
+        (check,) = [each for each in json.loads(examined.out)["checks"] if each["check"] == "plugins"]
+        assert {**finding, "check": "plugins", "light": "failure", "about": finding["code"]} == {
             **check,
             "code": finding["code"],
         }
@@ -100,12 +100,12 @@ def refusal(answer: tuple[int, Any]) -> tuple[int, str]:
     return answer[0], answer[1]["code"]
 
 
-def test_the_entries_of_a_room_are_read_when_it_is_no_longer_installed(desk: Desk, key: str) -> None:
+def test_the_entries_of_a_plugin_are_read_when_it_is_no_longer_installed(desk: Desk, key: str) -> None:
     with serving(desk, PYTHONPATH=INSTALLED):
         assert 200 == Service(desk.port, key).call("POST", "/v1/sample/notebooks/diary", {"pages": 3})[0]
     refused = desk.type("check")
     assert refused.code == 2
-    configure(desk, rooms="")
+    configure(desk, plugins="")
     (desk.folder / "config" / "diary.yaml").unlink()
     shown = desk.type("audit", "tail", "--type", "sample.NoteWritten")
     assert 0 == shown.code, shown.err
@@ -116,7 +116,7 @@ def test_the_entries_of_a_room_are_read_when_it_is_no_longer_installed(desk: Des
     assert 2 == unknown.code
 
 
-def test_the_types_of_a_room_in_use_are_completed(desk: Desk, key: str) -> None:
+def test_the_types_of_a_plugin_in_use_are_completed(desk: Desk, key: str) -> None:
     typed = "oauthbroker audit tail --type sam"
     done = command(
         cwd=desk.folder,
@@ -141,7 +141,7 @@ class OverSocket(HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def test_over_a_unix_socket_a_room_knows_the_users_of_the_machine(
+def test_over_a_unix_socket_a_plugin_knows_the_users_of_the_machine(
     desk: Desk, key: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path: Path = tmp_path_factory.mktemp("s") / "api"
@@ -168,31 +168,31 @@ async def ignore():
 
 
 @asynccontextmanager
-async def open_room(broker, resources):
+async def open_plugin(broker, resources):
     BEFORE
-    yield OpenRoom(background=[Background(name="ignore", seconds=1, work=ignore)])
+    yield RunningPlugin(background=[Background(name="ignore", seconds=1, work=ignore)])
     await ignore()
 """
 
 
-def test_a_room_that_ignores_its_end_does_not_keep_the_process(desk: Desk, key: str, tmp_path: Path) -> None:
+def test_a_plugin_that_ignores_its_end_does_not_keep_the_process(desk: Desk, key: str, tmp_path: Path) -> None:
     installed = tmp_path / "installed"
     install(installed, "stubborn", STUBBORN.replace("BEFORE", "pass"))
-    configure(desk, rooms="  rooms: [stubborn]\n")
+    configure(desk, plugins="  plugins: [stubborn]\n")
     (desk.folder / "config" / "diary.yaml").unlink()
     with serving(desk, PYTHONPATH=f"{REPOSITORY}:{installed}") as process:
         assert 200 == Service(desk.port, key).call("GET", "/v1/apps")[0]
     assert 0 == process.returncode
     told = {line["event"] for line in log_lines(desk) if line["level"] == "error"}
-    assert {"a room does not close", "background work of a room does not end"} == told
+    assert {"a plug-in does not close", "background work of a plug-in does not end"} == told
 
 
-def test_a_room_that_does_not_open_stops_the_server_with_a_sentence(desk: Desk, key: str, tmp_path: Path) -> None:
+def test_a_plugin_that_does_not_open_stops_the_server_with_a_sentence(desk: Desk, key: str, tmp_path: Path) -> None:
     installed = tmp_path / "installed"
     install(installed, "stubborn", STUBBORN.replace("BEFORE", "raise ValueError('s3cret')"))
-    configure(desk, rooms="  rooms: [stubborn]\n")
+    configure(desk, plugins="  plugins: [stubborn]\n")
     (desk.folder / "config" / "diary.yaml").unlink()
     done = command("serve", cwd=desk.folder, seconds=60, PYTHONPATH=f"{REPOSITORY}:{installed}")
     assert 2 == done.code
-    assert "the room stubborn does not open: ValueError at " in done.err
+    assert "the plug-in stubborn does not open: ValueError at " in done.err
     assert "s3cret" not in done.err + done.out

@@ -1,4 +1,4 @@
-"""`read_resources`: the resources of one room, without a Broker resource."""
+"""`read_resources`: the resources of one plug-in, without a Broker resource."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker import RoomResources, read_resources
+from oauthbroker import PluginResources, read_resources
 from oauthbroker.config import ConfigRefused
 from tests.unit.config.bundles import APP, BROKER, HEAD, write
 
@@ -14,29 +14,29 @@ HOTEL = HEAD + "kind: ActionSchema\nmetadata: {name: hotel}\nspec: {actions: {BO
 SHOP = HOTEL.replace("hotel", "shop")
 
 
-def test_the_resources_of_the_room_are_read_in_the_order_of_the_files_and_no_others(tmp_path: Path) -> None:
+def test_the_resources_of_the_plugin_are_read_in_the_order_of_the_files_and_no_others(tmp_path: Path) -> None:
     folder = write(tmp_path, a=HOTEL + "---\n" + APP, b=SHOP)
     found = read_resources(folder, "actions")
     assert ["hotel", "shop"] == [each.name for each in found.resources]
     assert {"BOOK"} == set(found.of("ActionSchema")["hotel"].spec.actions)
     assert folder.absolute() == found.folder == read_resources(str(folder / "a.yaml"), "actions").folder
     other = write(tmp_path / "c", broker=BROKER)
-    assert RoomResources(folder=other.absolute()) == read_resources(other, "actions")
+    assert PluginResources(folder=other.absolute()) == read_resources(other, "actions")
 
 
 @pytest.mark.parametrize(
-    ("room", "text", "what"),
+    ("plugin", "text", "what"),
     [
-        ("actoins", HOTEL, "no room of this name is installed"),
+        ("actoins", HOTEL, "no plug-in of this name is installed"),
         ("actions", HOTEL + "---\n" + HOTEL, "this name is taken"),
         ("actions", HOTEL.replace("BOOK: {}", "BOOK: {jsonSchema: {type: thing}}"), "not a usable JSON Schema 2020-12"),
         ("actions", HOTEL.replace("BOOK: {}", "BOOK: {logni: true}"), "unknown field"),
         ("actions", HOTEL.replace("BOOK: {}", "BOOK: {}, BOOK: {}"), "twice"),
     ],
 )
-def test_each_problem_is_told_with_its_place(tmp_path: Path, room: str, text: str, what: str) -> None:
+def test_each_problem_is_told_with_its_place(tmp_path: Path, plugin: str, text: str, what: str) -> None:
     with pytest.raises(ConfigRefused) as refused:
-        read_resources(write(tmp_path, hotel=text) / "hotel.yaml", room)
+        read_resources(write(tmp_path, hotel=text) / "hotel.yaml", plugin)
     (problem,) = refused.value.problems
     assert what in problem.what
     assert str(tmp_path / "hotel.yaml") == problem.file

@@ -1,4 +1,4 @@
-"""The room's background work: it goes on after what stopped it is over."""
+"""The plug-in's background work: it goes on after what stopped it is over."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.flowtools.serving import room
+from oauthbroker.flowtools.serving import plugin
 
 pytestmark = pytest.mark.rule("run-serves")
 
 
-async def test_runs_go_on_once_the_events_of_the_room_are_no_longer_forwarded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_runs_go_on_once_the_events_of_the_plugin_are_no_longer_forwarded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     tries, resumes = 0, asyncio.Event()
 
     @asynccontextmanager
@@ -28,10 +30,10 @@ async def test_runs_go_on_once_the_events_of_the_room_are_no_longer_forwarded(mo
         resumes.set()
         yield
 
-    monkeypatch.setattr(room, "resuming", resuming)
-    monkeypatch.setattr(room, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(plugin, "resuming", resuming)
+    monkeypatch.setattr(plugin, "LOOK_SECONDS", 0.0)
     ready = asyncio.Event()
     ready.set()
     service: Any = SimpleNamespace(ready=ready, runs=None, flow_of=None, pool=None)
-    async with room._ended(room._go_on(SimpleNamespace(), service)):  # type: ignore[arg-type]
+    async with plugin._ended(plugin._go_on(SimpleNamespace(), service)):  # type: ignore[arg-type]
         await asyncio.wait_for(resumes.wait(), 10)

@@ -1,4 +1,4 @@
-"""The kinds of the sample room: one of its own, and its part of a Tool."""
+"""The kinds of the sample plug-in: one of its own, and its part of a Tool."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NotesSpec(Strict):
 
 
 class ToolNotesSpec(Tolerant):
-    """The broker reads `auth` of a Tool, and this room `notes`."""
+    """The broker reads `auth` of a Tool, and this plug-in `notes`."""
 
     notes: NotesSpec | None = None
 

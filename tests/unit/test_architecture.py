@@ -1,4 +1,4 @@
-"""docs/README.md draws the rooms as the code has them, and lists every page."""
+"""docs/README.md draws the folders as the code has them, and lists every page."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.rooms import PACKAGE, PAGE, ROOMS, drawn, page, room_imports
+from tests.kit.architecture import FOLDERS, PACKAGE, PAGE, drawn, folder_imports, page
 
 SMALL = {"__init__.py": "", "core.py": "", "model.py": "from oauthbroker.core import x"}
 
 
-def test_the_drawing_of_the_rooms_is_up_to_date():
-    """`make rooms` writes it."""
+def test_the_drawing_of_the_folders_is_up_to_date():
+    """`make architecture` writes it."""
     text = PAGE.read_text("utf-8")
-    assert page(text, room_imports(PACKAGE)) == text
+    assert page(text, folder_imports(PACKAGE)) == text
 
 
-def test_every_room_exists():
-    assert set(ROOMS) == room_imports(PACKAGE).keys()
+def test_every_folder_exists():
+    assert set(FOLDERS) == folder_imports(PACKAGE).keys()
 
 
 @pytest.mark.parametrize("added", ["import oauthbroker.model", "def f():\n    from oauthbroker import model"])
-def test_a_new_import_between_rooms_makes_the_drawing_stale(tmp_path, added):
+def test_a_new_import_between_folders_makes_the_drawing_stale(tmp_path, added):
     for name, text in SMALL.items():
         (tmp_path / name).write_text(text)
-    before = page("", room_imports(tmp_path))
+    before = page("", folder_imports(tmp_path))
     (tmp_path / "web.py").write_text(added)
-    assert page(before, room_imports(tmp_path)) != before
+    assert page(before, folder_imports(tmp_path)) != before
 
 
 def test_an_arrow_that_a_longer_way_implies_is_not_drawn():

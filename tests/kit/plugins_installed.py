@@ -1,4 +1,4 @@
-"""Add-on rooms for tests: the sample room, and distributions written by a test."""
+"""Plug-ins for tests: the sample plug-in, and distributions written by a test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-SAMPLE = Path(__file__).parent / "sample_room"
+SAMPLE = Path(__file__).parent / "sample_plugin"
 
 
 @contextmanager
@@ -25,12 +25,12 @@ def on_path(*folders: Path) -> Iterator[None]:
                 del sys.modules[name]
 
 
-def distribution(folder: Path, name: str, rooms: Mapping[str, str], **modules: str) -> Path:
-    """Write an installed package: its rooms (name to `module:object`) and its modules. Return the folder."""
+def distribution(folder: Path, name: str, plugins: Mapping[str, str], **modules: str) -> Path:
+    """Write an installed package: its plug-ins (name to `module:object`) and its modules. Return the folder."""
     info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
     info.mkdir(parents=True)
     info.joinpath("METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", "utf-8")
-    points = "\n".join(f"{room} = {target}" for room, target in rooms.items())
+    points = "\n".join(f"{plugin} = {target}" for plugin, target in plugins.items())
     info.joinpath("entry_points.txt").write_text(f"[oauthbroker.plugins]\n{points}\n", "utf-8")
     for module, text in modules.items():
         folder.joinpath(f"{module}.py").write_text(text, "utf-8")

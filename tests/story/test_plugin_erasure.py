@@ -1,4 +1,4 @@
-"""Erasing a subject reaches what add-on rooms keep outside of the store: ended first, then removed, and counted."""
+"""Erasing a subject reaches what plug-ins keep outside of the store: ended first, then removed, and counted."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.model.plugin_resources import RoomResource, RoomResources
+from oauthbroker.model.plugin_resources import PluginResource, PluginResources
 from oauthbroker.testing import IdentityProvider, TestClock
-from tests.kit.room_package import install
+from tests.kit.plugin_package import install
 from tests.kit.running_broker import ALICE, BOB, Harness, running, user_app
 
-ROOM = """
-from oauthbroker import RoomTraces
+PLUGIN = """
+from oauthbroker import SubjectRecords
 
 kept = {"idp:user:U234567": 3}
 ending = [1, 0, 0, 0]
 
 
 async def erase(bundle, subject, *, dry_run):
-    resources = bundle.rooms["shop"].of("Bed")
+    resources = bundle.plugins["shop"].of("Bed")
     heard.append((sorted(resources), subject, dry_run))
     if dry_run:
-        return RoomTraces(records=kept.get(subject, 0))
+        return SubjectRecords(records=kept.get(subject, 0))
     left = ending.pop(0) if kept.get(subject) else 0
     found, kept[subject] = kept.get(subject, 0), left
-    return RoomTraces(records=found, ending=left)
+    return SubjectRecords(records=found, ending=left)
 """
 FAILS = """
 async def erase(bundle, subject, *, dry_run):
@@ -37,12 +37,12 @@ async def erase(bundle, subject, *, dry_run):
 
 
 class Shop:
-    """A broker with a room that keeps records of its own."""
+    """A broker with a plug-in that keeps records of its own."""
 
     def __init__(self, folder: Path, idp: IdentityProvider, clock: TestClock, code: str) -> None:
         self.module: Any = import_module(install(folder, "shop", code, "erase=here('erase')"))
-        resources = RoomResources((RoomResource("Bed", "flows", None),))
-        self.running = running(idp, [user_app(idp)], clock=clock, rooms={"shop": resources})
+        resources = PluginResources((PluginResource("Bed", "flows", None),))
+        self.running = running(idp, [user_app(idp)], clock=clock, plugins={"shop": resources})
 
 
 @pytest.fixture
@@ -54,25 +54,25 @@ def shop(
     test_clock: TestClock,
 ) -> Shop:
     monkeypatch.syspath_prepend(tmp_path)
-    return Shop(tmp_path, identity_provider, test_clock, getattr(request, "param", ROOM))
+    return Shop(tmp_path, identity_provider, test_clock, getattr(request, "param", PLUGIN))
 
 
-async def test_a_rooms_records_are_counted_and_those_that_have_to_end_first_are_waited_for(shop: Shop) -> None:
+async def test_a_plugins_records_are_counted_and_those_that_have_to_end_first_are_waited_for(shop: Shop) -> None:
     async with shop.running as harness:
         await harness.connected()
-        assert 3 == (await harness.broker.erasure.look(ALICE)).counts()["roomRecords"]
+        assert 3 == (await harness.broker.erasure.look(ALICE)).counts()["pluginRecords"]
         assert [(["flows"], ALICE, True)] == shop.module.heard, "a look changes nothing"
         shop.module.ending[:] = [1, 1, 0, 0]
         waits = await harness.broker.erase(ALICE)
-        assert (False, 1, 3) == (waits.done, waits.to_json()["ending"], waits.to_json()["roomRecords"])
+        assert (False, 1, 3) == (waits.done, waits.to_json()["ending"], waits.to_json()["pluginRecords"])
         assert await harness.grant("mail", ALICE) is not None, "nothing is removed from the store meanwhile"
         done = await harness.broker.erase(ALICE)
-        assert (True, 0, 1) == (done.done, done.to_json()["ending"], done.to_json()["roomRecords"])
+        assert (True, 0, 1) == (done.done, done.to_json()["ending"], done.to_json()["pluginRecords"])
         assert await harness.grant("mail", ALICE) is None
         assert (await harness.broker.erasure.look(ALICE)).empty
 
 
-async def test_a_subject_of_which_only_a_room_keeps_something_is_erased(shop: Shop) -> None:
+async def test_a_subject_of_which_only_a_plugin_keeps_something_is_erased(shop: Shop) -> None:
     shop.module.kept[BOB] = 1
     shop.module.ending[:] = [0, 0]
     async with shop.running as harness:
@@ -82,7 +82,7 @@ async def test_a_subject_of_which_only_a_room_keeps_something_is_erased(shop: Sh
 
 
 @pytest.mark.parametrize("shop", [FAILS], indirect=True)
-async def test_a_room_that_fails_stops_the_erasure_and_is_named(shop: Shop) -> None:
+async def test_a_plugin_that_fails_stops_the_erasure_and_is_named(shop: Shop) -> None:
     async with shop.running as harness:
         await harness.connected()
         with pytest.raises(BrokerError) as failed:

@@ -1,4 +1,4 @@
-"""Resource kinds of add-on rooms: read and checked with all others, and only where the Broker names the room."""
+"""Resource kinds of plug-ins: read and checked with all others, and only where the Broker names the plug-in."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from oauthbroker.config import Loaded, load, load_settings, resolve
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
-from tests.kit.room_package import install
-from tests.kit.rooms_installed import SAMPLE, distribution, on_path
+from tests.kit.plugin_package import install
+from tests.kit.plugins_installed import SAMPLE, distribution, on_path
 from tests.unit.config.bundles import (
     APP,
     BROKER,
@@ -24,7 +24,7 @@ from tests.unit.config.bundles import (
     write,
 )
 
-ROOMS = BROKER + "  rooms: [sample]\n"
+PLUGINS = BROKER + "  plugins: [sample]\n"
 NOTEBOOK = (
     HEAD
     + """kind: Notebook
@@ -47,14 +47,14 @@ def sample():
         yield
 
 
-def named(*rooms: str) -> str:
-    return BROKER + f"  rooms: [{', '.join(rooms)}]\n"
+def named(*plugins: str) -> str:
+    return BROKER + f"  plugins: [{', '.join(plugins)}]\n"
 
 
-def test_a_named_rooms_resources_are_read_with_their_secrets(tmp_path: Path):
-    loaded, bundle = loaded_with_values(write(tmp_path, broker=ROOMS, app=APP, red=NOTEBOOK, tool=NOTED))
-    assert ("sample",) == bundle.settings.rooms
-    red, hammer = bundle.rooms["sample"].resources
+def test_a_named_plugins_resources_are_read_with_their_secrets(tmp_path: Path):
+    loaded, bundle = loaded_with_values(write(tmp_path, broker=PLUGINS, app=APP, red=NOTEBOOK, tool=NOTED))
+    assert ("sample",) == bundle.settings.plugins
+    red, hammer = bundle.plugins["sample"].resources
     assert ("Notebook", "red", 3) == (red.kind, red.name, red.spec.pages)
     assert {("servers", "home", "token"): Secret("from-the-environment")} == red.secrets
     assert ("Tool", "hammer", "red") == (hammer.kind, hammer.name, hammer.spec.notes.notebook.name)
@@ -63,17 +63,17 @@ def test_a_named_rooms_resources_are_read_with_their_secrets(tmp_path: Path):
     assert () == loaded.left_alone + loaded.idle_refs
 
 
-def test_a_room_that_is_installed_and_not_named_adds_nothing(tmp_path: Path):
+def test_a_plugin_that_is_installed_and_not_named_adds_nothing(tmp_path: Path):
     loaded = load(write(tmp_path, broker=BROKER, app=APP, red=NOTEBOOK, tool=NOTED))
-    assert {} == loaded.rooms
+    assert {} == loaded.plugins
     assert {"ACME_SECRET"} == loaded.env_names
     assert ["Notebook"] == [each.kind for each in loaded.left_alone]
     assert ["spec.oauthAppRef"] == [each.path for each in loaded.idle_refs]
 
 
-def test_a_short_command_reads_no_value_of_a_room(tmp_path: Path):
-    loaded = load(write(tmp_path, broker=ROOMS, app=APP, red=NOTEBOOK))
-    assert {} == resolve(loaded, {}, {}, only=()).rooms
+def test_a_short_command_reads_no_value_of_a_plugin(tmp_path: Path):
+    loaded = load(write(tmp_path, broker=PLUGINS, app=APP, red=NOTEBOOK))
+    assert {} == resolve(loaded, {}, {}, only=()).plugins
 
 
 FLAWS = {
@@ -83,11 +83,11 @@ FLAWS = {
     "a word": ("mode: read", "mode: @@erase", "not one of the words known here", "write 'read' or 'write'"),
     "an absent field below": ('home: {url: "https://home.example", token', "@@home: {token", "missing", "write it"),
     "an unknown field below a key": ("token: {", "@@tokken: {", "unknown field", "the nearest known name is token"),
-    "the room's own check": ('"https://home', '@@"http://home', "not an https address", "write https://..."),
+    "the plug-in's own check": ('"https://home', '@@"http://home', "not an https address", "write https://..."),
     "a reference to nothing": ("OAuthApp/acme", "@@OAuthApp/acne", "no such OAuthApp in this bundle", "the nearest known one is OAuthApp/acme"),
     "a reference to another kind": ("OAuthApp/acme", "@@Tool/acme", "not a reference to an OAuthApp", "write OAuthApp/<name>"),
     "no reference": ("spec:\n  oauthAppRef: OAuthApp/acme\n", "@@spec:\n", "missing", "write OAuthApp/<name>"),
-    "a reference to a resource of the room": ("pages: 3", "nextPage: @@Notebook/rad", "no such Notebook in this bundle", "the nearest known one is Notebook/red"),
+    "a reference to a resource of the plug-in": ("pages: 3", "nextPage: @@Notebook/rad", "no such Notebook in this bundle", "the nearest known one is Notebook/red"),
     "a plain secret": ("{valueFrom: {env: HOME_TOKEN}}", f"@@{CANARY}", "a secret as plain text", "write {valueFrom: {secretRef: {ref: Secret/<name>, key: <key>}}} or {valueFrom: {env: NAME}}"),
     "a wrapped plain secret": ("{valueFrom: {env: HOME_TOKEN}}", f"{{value: @@{CANARY}}}", "a secret in plain YAML", "write valueFrom: {secretRef: {ref: Secret/<name>, key: <key>}}, or allowPlainSecrets: dev in the Broker resource"),
     "an anchor": ("pages: 3", "pages: @@&a 3", "YAML anchors are not read", "remove the & name"),
@@ -98,7 +98,7 @@ FLAWS = {
 def test_each_flaw_is_one_problem_at_its_place(tmp_path: Path, change: tuple[str, str, str, str]):
     old, new, what, todo = change
     text, (line, column) = unmarked(edited(NOTEBOOK, (old, new)))
-    (problem,) = problems_in(write(tmp_path, broker=ROOMS, app=APP, red=text))
+    (problem,) = problems_in(write(tmp_path, broker=PLUGINS, app=APP, red=text))
     assert (what, todo) == (problem.what, problem.todo)
     assert (str(tmp_path / "red.yaml"), line, column) == (problem.file, problem.line, problem.column)
     assert CANARY not in str(problem)
@@ -112,7 +112,7 @@ def test_all_errors_come_at_once(tmp_path: Path):
     app = edited(APP, ("flow: authorizationCode", "flow: nothing"))
     found = problems_in(write(tmp_path, broker=named("sample", "absent"), app=app, red=red, tool=tool))
     assert {
-        ("spec.rooms[1]", "no room of this name is installed"),
+        ("spec.plugins[1]", "no plug-in of this name is installed"),
         ("spec.flow", "not one of the words known here"),
         ("spec.pages", "too large"),
         ("spec.oauthAppRef", "no such OAuthApp in this bundle"),
@@ -123,106 +123,110 @@ def test_all_errors_come_at_once(tmp_path: Path):
 
 
 def test_a_key_that_may_be_a_secret_is_not_repeated(tmp_path: Path):
-    """A value in the place of a key: neither the shape nor the room's own check prints it."""
+    """A value in the place of a key: neither the shape nor the plug-in's own check prints it."""
     red = edited(
         NOTEBOOK,
         ("home:", f"{CANARY}:"),
         ("https://home", "http://home"),
         ("{valueFrom: {env: HOME_TOKEN}}", "{value: x}"),
     )
-    found = problems_in(write(tmp_path, broker=ROOMS, app=APP, red=red))
+    found = problems_in(write(tmp_path, broker=PLUGINS, app=APP, red=red))
     assert ["spec.servers.?.url", "spec.servers.?.token.value"] == [each.path for each in found]
     assert CANARY not in str([str(each) for each in found])
 
 
-def test_a_slip_of_a_rooms_field_in_a_tool_is_told_and_its_own_fields_are_no_slips(tmp_path: Path):
+def test_a_slip_of_a_plugins_field_in_a_tool_is_told_and_its_own_fields_are_no_slips(tmp_path: Path):
     tool = edited(NOTED, ("notes:", "ntoes:"))
-    (problem,) = problems_in(write(tmp_path, broker=ROOMS, app=APP, tool=tool))
+    (problem,) = problems_in(write(tmp_path, broker=PLUGINS, app=APP, tool=tool))
     assert ("spec.ntoes", "the nearest known name is notes") == (problem.path, problem.todo)
 
 
 @pytest.mark.parametrize("kind", ["Notebok", "notebook"])
-def test_a_slip_of_a_rooms_kind_is_told(tmp_path: Path, kind: str):
+def test_a_slip_of_a_plugins_kind_is_told(tmp_path: Path, kind: str):
     text = edited(NOTEBOOK, ("kind: Notebook", f"kind: {kind}"))
-    (problem,) = problems_in(write(tmp_path, broker=ROOMS, app=APP, red=text))
+    (problem,) = problems_in(write(tmp_path, broker=PLUGINS, app=APP, red=text))
     assert ("unknown kind", "the nearest known one is Notebook") == (problem.what, problem.todo)
 
 
-def test_plain_secrets_for_development_reach_a_room(tmp_path: Path):
+def test_plain_secrets_for_development_reach_a_plugin(tmp_path: Path):
     text = edited(NOTEBOOK, ("{valueFrom: {env: HOME_TOKEN}}", "{value: plain}"))
-    broker = edited(ROOMS, ("https://broker.example", "http://127.0.0.1:8420")) + "  allowPlainSecrets: dev\n"
+    broker = edited(PLUGINS, ("https://broker.example", "http://127.0.0.1:8420")) + "  allowPlainSecrets: dev\n"
     _, bundle = loaded_with_values(write(tmp_path, broker=broker, app=APP, red=text))
-    assert [Secret("plain")] == list(bundle.rooms["sample"].resources[0].secrets.values())
+    assert [Secret("plain")] == list(bundle.plugins["sample"].resources[0].secrets.values())
 
 
 NAMES = {
-    "unknown": ("absent", "no room of this name is installed", "install the package that has it, or remove the name"),
-    "a slip": ("smaple", "no room of this name is installed", "the nearest known one is sample"),
-    "twice": ("sample, sample", "the same room twice", "remove one"),
+    "unknown": (
+        "absent",
+        "no plug-in of this name is installed",
+        "install the package that has it, or remove the name",
+    ),
+    "a slip": ("smaple", "no plug-in of this name is installed", "the nearest known one is sample"),
+    "twice": ("sample, sample", "the same plug-in twice", "remove one"),
 }
 
 
 @pytest.mark.parametrize("row", NAMES.values(), ids=NAMES)
-def test_a_name_that_is_no_room_is_a_problem_at_its_place(tmp_path: Path, row: tuple[str, str, str]):
+def test_a_name_that_is_no_plugin_is_a_problem_at_its_place(tmp_path: Path, row: tuple[str, str, str]):
     names, what, todo = row
     (problem,) = problems_in(write(tmp_path, broker=named(names), app=APP))
     assert (what, todo) == (problem.what, problem.todo)
     assert BROKER.count("\n") + 1 == problem.line
-    assert load_settings(tmp_path).rooms == tuple(names.split(", "))  # short commands need no room
+    assert load_settings(tmp_path).plugins == tuple(names.split(", "))  # short commands need no plug-in
 
 
-HEADER = "from oauthbroker import ResourceKind, Room, Strict, Tolerant\n\n\nclass Spec(Strict):\n    pages: int | None = None\n\n\n"
-OF_KIND = HEADER + "KINDS = ({kinds},)\nROOM = Room(name='other', kinds='other:KINDS')\n"
-UPDATE = "update the package of the room, or remove the name"
+HEADER = "from oauthbroker import ResourceKind, Plug-in, Strict, Tolerant\n\n\nclass Spec(Strict):\n    pages: int | None = None\n\n\n"
+OF_KIND = HEADER + "KINDS = ({kinds},)\nPLUGIN = Plugin(name='other', kinds='other:KINDS')\n"
+UPDATE = "update the package of the plug-in, or remove the name"
 BROKEN = {
-    "no import": ("import nowhere_at_all", "the room other of other-room cannot be imported: ModuleNotFoundError"),
-    "no room": ("ROOM = 1", "the entry point other of other-room is not a Room of this name"),
-    "another name": (HEADER + "ROOM = Room(name='else')", "the entry point other of other-room is not a Room of this name"),
-    "a bad name": (HEADER + "ROOM = Room(name='../x')", "the room other of other-room cannot be imported: ValueError"),
-    "no kinds": (HEADER + "ROOM = Room(name='other', kinds='other:NONE')", "the room other cannot import other:NONE: AttributeError"),
-    "kinds of another type": (HEADER + "KINDS = [1]\nROOM = Room(name='other', kinds='other:KINDS')", "other:KINDS of the room other is not a tuple of ResourceKind"),
-    "our kind": (OF_KIND.format(kinds="ResourceKind(kind='OAuthApp', model=Spec)"), "the kind OAuthApp of the room other is a kind of the broker"),
-    "secrets": (OF_KIND.format(kinds="ResourceKind(kind='Secret', model=Spec)"), "the kind Secret of the room other is a kind of the broker"),
-    "a kind of another room": (OF_KIND.format(kinds="ResourceKind(kind='Notebook', model=Spec)"), "the kind Notebook of the room other is also a kind of the room sample"),
-    "one kind twice": (OF_KIND.format(kinds="ResourceKind(kind='Manual', model=Spec), ResourceKind(kind='Manual', model=Spec)"), "the kind Manual of the room other is declared twice"),
-    "a strict model for a tool": (OF_KIND.format(kinds="ResourceKind(kind='Tool', model=Spec)"), "the kind Tool of the room other is read by the broker too, and its model is no Tolerant"),
-    "a model of another base": ("import pydantic\n" + OF_KIND.format(kinds="ResourceKind(kind='Manual', model=pydantic.BaseModel)"), "the kind Manual of the room other has a model that is no Strict and no Tolerant"),
-    "no name of a kind": (OF_KIND.format(kinds="ResourceKind(kind='x/y', model=Spec)"), "the room other of other-room cannot be imported: ValueError"),
-    "an object for a model": (OF_KIND.format(kinds="ResourceKind(kind='Manual', model=Spec())"), "the room other of other-room cannot be imported: TypeError"),
-    "no command": (HEADER + "ROOM = Room(name='other', commands={'take': 1})", "the room other of other-room cannot be imported: TypeError"),
-    "an exit": ("raise SystemExit(0)", "the room other of other-room cannot be imported: SystemExit"),
+    "no import": ("import nowhere_at_all", "the plug-in other of other-plugin cannot be imported: ModuleNotFoundError"),
+    "no plug-in": ("PLUGIN = 1", "the entry point other of other-plugin is not a Plug-in of this name"),
+    "another name": (HEADER + "PLUGIN = Plugin(name='else')", "the entry point other of other-plugin is not a Plug-in of this name"),
+    "a bad name": (HEADER + "PLUGIN = Plugin(name='../x')", "the plug-in other of other-plugin cannot be imported: ValueError"),
+    "no kinds": (HEADER + "PLUGIN = Plugin(name='other', kinds='other:NONE')", "the plug-in other cannot import other:NONE: AttributeError"),
+    "kinds of another type": (HEADER + "KINDS = [1]\nPLUGIN = Plugin(name='other', kinds='other:KINDS')", "other:KINDS of the plug-in other is not a tuple of ResourceKind"),
+    "our kind": (OF_KIND.format(kinds="ResourceKind(kind='OAuthApp', model=Spec)"), "the kind OAuthApp of the plug-in other is a kind of the broker"),
+    "secrets": (OF_KIND.format(kinds="ResourceKind(kind='Secret', model=Spec)"), "the kind Secret of the plug-in other is a kind of the broker"),
+    "a kind of another plug-in": (OF_KIND.format(kinds="ResourceKind(kind='Notebook', model=Spec)"), "the kind Notebook of the plug-in other is also a kind of the plug-in sample"),
+    "one kind twice": (OF_KIND.format(kinds="ResourceKind(kind='Manual', model=Spec), ResourceKind(kind='Manual', model=Spec)"), "the kind Manual of the plug-in other is declared twice"),
+    "a strict model for a tool": (OF_KIND.format(kinds="ResourceKind(kind='Tool', model=Spec)"), "the kind Tool of the plug-in other is read by the broker too, and its model is no Tolerant"),
+    "a model of another base": ("import pydantic\n" + OF_KIND.format(kinds="ResourceKind(kind='Manual', model=pydantic.BaseModel)"), "the kind Manual of the plug-in other has a model that is no Strict and no Tolerant"),
+    "no name of a kind": (OF_KIND.format(kinds="ResourceKind(kind='x/y', model=Spec)"), "the plug-in other of other-plugin cannot be imported: ValueError"),
+    "an object for a model": (OF_KIND.format(kinds="ResourceKind(kind='Manual', model=Spec())"), "the plug-in other of other-plugin cannot be imported: TypeError"),
+    "no command": (HEADER + "PLUGIN = Plugin(name='other', commands={'take': 1})", "the plug-in other of other-plugin cannot be imported: TypeError"),
+    "an exit": ("raise SystemExit(0)", "the plug-in other of other-plugin cannot be imported: SystemExit"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("row", BROKEN.values(), ids=BROKEN)
-def test_a_room_that_cannot_be_used_is_named(tmp_path: Path, row: tuple[str, str]):
+def test_a_plugin_that_cannot_be_used_is_named(tmp_path: Path, row: tuple[str, str]):
     text, what = row
-    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+    with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
         (problem,) = problems_in(write(tmp_path / "config", broker=named("sample", "other"), app=APP))
-    assert ("spec.rooms[1]", what, UPDATE) == (problem.path, problem.what, problem.todo)
+    assert ("spec.plugins[1]", what, UPDATE) == (problem.path, problem.what, problem.todo)
 
 
-def test_two_packages_with_one_room_are_both_named(tmp_path: Path):
-    site = distribution(tmp_path / "site", "false-room", {"sample": "false_room:ROOM"}, false_room="ROOM = 1")
+def test_two_packages_with_one_plugin_are_both_named(tmp_path: Path):
+    site = distribution(tmp_path / "site", "false-plugin", {"sample": "false_plugin:PLUGIN"}, false_plugin="PLUGIN = 1")
     with on_path(site):
-        (problem,) = problems_in(write(tmp_path / "config", broker=ROOMS, app=APP))
-    assert "false-room and sample-room both have a room sample" == problem.what
+        (problem,) = problems_in(write(tmp_path / "config", broker=PLUGINS, app=APP))
+    assert "false-plugin and sample-plugin both have a plug-in sample" == problem.what
 
 
-def test_two_rooms_may_read_one_tool(tmp_path: Path):
+def test_two_plugins_may_read_one_tool(tmp_path: Path):
     text = (
         HEADER
         + "class More(Tolerant):\n    colour: str | None = None\n\n\nKINDS = (ResourceKind(kind='Tool', model=More),)\n"
     )
-    text += "ROOM = Room(name='other', kinds='other:KINDS')\n"
+    text += "PLUGIN = Plugin(name='other', kinds='other:KINDS')\n"
     tool = edited(NOTED, ("entry: ./hammer.js", "colour: red"))
-    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+    with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
         bundle = write(tmp_path / "config", broker=named("sample", "other"), app=APP, red=NOTEBOOK, tool=tool)
         loaded = load(bundle)
         assert {"sample": ["Notebook", "Tool"], "other": ["Tool"]} == {
-            room: sorted(each.kind for each in drafts) for room, drafts in loaded.rooms.items()
+            plugin: sorted(each.kind for each in drafts) for plugin, drafts in loaded.plugins.items()
         }
-        assert "red" == loaded.rooms["other"][0].spec.colour
+        assert "red" == loaded.plugins["other"][0].spec.colour
         (problem,) = problems_in(write(tmp_path / "config", tool=edited(tool, ("colour: red", "colour: 1"))))
     assert ("spec.colour", "not text") == (problem.path, problem.what)
 
@@ -251,13 +255,13 @@ KINDS = (ResourceKind(kind='Manual', model=Odd),)"""
 
 @pytest.mark.parametrize("error", ["ZeroDivisionError", "SystemExit"])
 @pytest.mark.parametrize("kinds", [CHECK, VALIDATOR], ids=["a check", "a validator"])
-def test_code_of_a_room_that_raises_is_a_problem_beside_the_others(tmp_path: Path, kinds: str, error: str):
-    text = f"{HEADER}{kinds.format(error=error)}\nROOM = Room(name='other', kinds='other:KINDS')\n"
+def test_code_of_a_plugin_that_raises_is_a_problem_beside_the_others(tmp_path: Path, kinds: str, error: str):
+    text = f"{HEADER}{kinds.format(error=error)}\nPLUGIN = Plugin(name='other', kinds='other:KINDS')\n"
     app = edited(APP, ("flow: authorizationCode", "flow: nothing"))
-    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+    with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
         found = problems_in(write(tmp_path / "config", broker=named("other"), app=app, manual=MANUAL))
     assert {
-        f"the room other could not read this resource: {error}",
+        f"the plug-in other could not read this resource: {error}",
         "not one of the words known here",
     } <= {each.what for each in found}
     assert "planted" not in str([str(each) for each in found])
@@ -275,51 +279,51 @@ def test_a_spec_that_cannot_be_built_is_one_problem_and_is_not_checked(tmp_path:
     body, spec, path, what = row
     text = f"from pydantic import model_validator\n{HEADER}class Whole(Strict):\n{body}\n\n"
     text += "KINDS = (ResourceKind(kind='Manual', model=Whole, check=lambda it, all: 1 / 0),)\n"
-    text += "ROOM = Room(name='other', kinds='other:KINDS')\n"
+    text += "PLUGIN = Plugin(name='other', kinds='other:KINDS')\n"
     manual = edited(MANUAL, ("spec: {pages: 3}", spec))
-    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+    with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
         (problem,) = problems_in(write(tmp_path / "config", broker=named("other"), app=APP, manual=manual))
     assert (path, what) == (problem.path, problem.what)
 
 
-def test_a_field_of_a_room_is_no_typo_of_a_field_of_ours(tmp_path: Path):
-    """`export` resembles our `exports`; a room that reads it makes it a field of its own."""
+def test_a_field_of_a_plugin_is_no_typo_of_a_field_of_ours(tmp_path: Path):
+    """`export` resembles our `exports`; a plug-in that reads it makes it a field of its own."""
     text = (
         HEADER
         + "class More(Tolerant):\n    export: str | None = None\n\n\nKINDS = (ResourceKind(kind='Tool', model=More),)\n"
     )
-    text += "ROOM = Room(name='other', kinds='other:KINDS')\n"
+    text += "PLUGIN = Plugin(name='other', kinds='other:KINDS')\n"
     tool = HEAD + "kind: Tool\nmetadata: {name: saw}\nspec: {export: all}\n"
-    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+    with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
         (problem,) = problems_in(write(tmp_path / "config", broker=BROKER, tool=tool))
         assert "the nearest known name is exports" == problem.todo
-        assert "all" == load(write(tmp_path / "config", broker=named("other"))).rooms["other"][0].spec.export
+        assert "all" == load(write(tmp_path / "config", broker=named("other"))).plugins["other"][0].spec.export
 
 
-def test_an_extension_without_auth_is_read_where_a_room_reads_extensions(tmp_path: Path):
+def test_an_extension_without_auth_is_read_where_a_plugin_reads_extensions(tmp_path: Path):
     text = (
         HEADER
         + "class More(Tolerant):\n    pages: int | None = None\n\n\nKINDS = (ResourceKind(kind='Extension', model=More),)\n"
     )
-    text += "ROOM = Room(name='other', kinds='other:KINDS')\n"
+    text += "PLUGIN = Plugin(name='other', kinds='other:KINDS')\n"
     extension = HEAD + "kind: Extension\nmetadata: {name: glue}\nspec: {pages: 3}\n"
-    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+    with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
         folder = write(tmp_path / "config", broker=BROKER, glue=extension)
         assert ["Extension"] == [each.kind for each in load(folder).left_alone]
-        assert 3 == load(write(folder, broker=named("other"))).rooms["other"][0].spec.pages
+        assert 3 == load(write(folder, broker=named("other"))).plugins["other"][0].spec.pages
 
 
 def test_a_model_may_contain_itself(tmp_path: Path):
     text = HEADER + "class Tree(Strict):\n    pages: int | None = None\n    below: 'list[Tree] | None' = None\n\n\n"
-    text += "KINDS = (ResourceKind(kind='Manual', model=Tree),)\nROOM = Room(name='other', kinds='other:KINDS')\n"
+    text += "KINDS = (ResourceKind(kind='Manual', model=Tree),)\nPLUGIN = Plugin(name='other', kinds='other:KINDS')\n"
     manual = edited(MANUAL, ("{pages: 3}", "{below: [{below: [{pages: 1, pagse: 2}]}]}"))
-    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+    with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
         (problem,) = problems_in(write(tmp_path / "config", broker=named("other"), manual=manual))
     assert ("spec.below[0].below[0].pagse", "the nearest known name is pages") == (problem.path, problem.todo)
 
 
-def test_each_room_sees_its_own_reading_of_a_resource(tmp_path: Path):
-    """Both rooms read tools; the check of each finds its own fields there."""
+def test_each_plugin_sees_its_own_reading_of_a_resource(tmp_path: Path):
+    """Both plug-ins read tools; the check of each finds its own fields there."""
     text = (
         HEADER
         + """
@@ -334,25 +338,25 @@ def check(tool, tools):
 
 
 KINDS = (ResourceKind(kind='Tool', model=More, check=check),)
-ROOM = Room(name='other', kinds='other:KINDS')
+PLUGIN = Plugin(name='other', kinds='other:KINDS')
 """
     )
-    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+    with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
         for order in (("sample", "other"), ("other", "sample")):
             bundle = write(tmp_path / "config", broker=named(*order), app=APP, red=NOTEBOOK, tool=NOTED)
-            assert set(order) == set(load(bundle).rooms)
+            assert set(order) == set(load(bundle).plugins)
 
 
-def test_a_kind_of_the_runtime_is_read_where_a_room_declares_it(tmp_path: Path):
-    """`MCPServer` belongs to another program, until a room that reads it is named."""
+def test_a_kind_of_the_runtime_is_read_where_a_plugin_declares_it(tmp_path: Path):
+    """`MCPServer` belongs to another program, until a plug-in that reads it is named."""
     text = OF_KIND.format(kinds="ResourceKind(kind='MCPServer', model=Spec)")
     server = edited(MANUAL, ("kind: Manual", "kind: MCPServer"))
-    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+    with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
         folder = write(tmp_path / "config", broker=BROKER, server=server)
         assert ["MCPServer"] == [each.kind for each in load(folder).left_alone]
         loaded: Loaded = load(write(folder, broker=named("other")))
     assert () == loaded.left_alone
-    assert ["MCPServer"] == [each.kind for each in loaded.rooms["other"]]
+    assert ["MCPServer"] == [each.kind for each in loaded.plugins["other"]]
 
 
 SEEN = """
@@ -364,27 +368,27 @@ def check(resource, resources):
 
 
 KINDS = (ResourceKind(kind="Manual", model=Spec, check=check),)
-ROOM = Room(name="other", kinds="other:KINDS")
+PLUGIN = Plugin(name="other", kinds="other:KINDS")
 """
 
 
 @pytest.mark.parametrize("given", ["config", "config/all.yaml"])
-def test_a_room_learns_the_folder_of_the_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str):
+def test_a_plugin_learns_the_folder_of_the_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str):
     text = HEADER + SEEN
     folder = tmp_path / "config"
     write(folder, all=named("other") + "---\n" + MANUAL)
     monkeypatch.chdir(tmp_path)
-    with on_path(distribution(tmp_path / "site", "other-room", {"other": "other:ROOM"}, other=text)):
+    with on_path(distribution(tmp_path / "site", "other-plugin", {"other": "other:PLUGIN"}, other=text)):
         loaded = load(Path(given))
         from other import seen  # type: ignore[import-not-found]
 
-        assert folder == resolve(loaded, {}, {}).rooms["other"].folder
+        assert folder == resolve(loaded, {}, {}).plugins["other"].folder
     assert [folder] == seen
 
 
-def test_a_bundle_without_rooms_searches_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_bundle_without_plugins_searches_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("oauthbroker.config.plugins.named_plugins.installed", lambda: pytest.fail("searched"))
-    assert {} == load(write(tmp_path, broker=BROKER, app=APP)).rooms
+    assert {} == load(write(tmp_path, broker=BROKER, app=APP)).plugins
 
 
 PLACES = """
@@ -397,7 +401,7 @@ def failing(store, resources):
 """
 
 
-def test_the_places_that_a_room_keeps_secret_are_those_of_the_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_places_that_a_plugin_keeps_secret_are_those_of_the_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(tmp_path / "packages"))
     install(tmp_path / "packages", "vault", PLACES, "secret_places=here('places')")
     install(tmp_path / "packages", "broken", PLACES, "secret_places=here('failing')")
@@ -408,5 +412,5 @@ def test_the_places_that_a_room_keeps_secret_are_those_of_the_bundle(tmp_path: P
         resolve(refused, {}, {})
     assert (Code.CONFIG_INVALID, True) == (
         raised.value.code,
-        "the room broken raised KeyError" in str(raised.value.note),
+        "the plug-in broken raised KeyError" in str(raised.value.note),
     )

@@ -1,4 +1,4 @@
-"""Audit entries of add-on rooms: which types a room may declare, which entries it may write, and how they are read."""
+"""Audit entries of plug-ins: which types a plug-in may declare, which entries it may write, and how they are read."""
 
 from __future__ import annotations
 
@@ -12,49 +12,51 @@ from oauthbroker.audit import AuditEntry, TurnEnded
 from oauthbroker.audit.file import AuditFile
 from oauthbroker.audit.formatting import rest_of
 from oauthbroker.audit.memory import AuditList, ListTrail
-from oauthbroker.audit.plugin_entry import RoomEntry, RoomTypes, is_of_room
+from oauthbroker.audit.plugin_entry import PluginAuditEntry, PluginAuditTypes, is_of_plugin
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from tests.kit.audit import AT, KEYS
 
 
-class Dug(RoomEntry, room="garden"):
+class Dug(PluginAuditEntry, plugin="garden"):
     tool: str
     depth: int
     deep: bool = False
     grant: str | None = None
 
 
-class TurnBegun(RoomEntry, room="garden"):
+class TurnBegun(PluginAuditEntry, plugin="garden"):
     turn: str
 
 
-class WithSecret(RoomEntry, room="garden"):
+class WithSecret(PluginAuditEntry, plugin="garden"):
     token: Secret
 
 
-class WithFloat(RoomEntry, room="garden"):
+class WithFloat(PluginAuditEntry, plugin="garden"):
     depth: float | None
 
 
-class WithType(RoomEntry, room="garden"):
+class WithType(PluginAuditEntry, plugin="garden"):
     type: str
 
 
-class WithMac(RoomEntry, room="garden"):
+class WithMac(PluginAuditEntry, plugin="garden"):
     mac: str
 
 
-class WithList(RoomEntry, room="garden"):
+class WithList(PluginAuditEntry, plugin="garden"):
     tools: list[str]
 
 
 def entry_class(name: str, member: str) -> type:
-    return new_class(name, (RoomEntry,), {"room": "garden"}, lambda body: body.update(__annotations__={member: int}))
+    return new_class(
+        name, (PluginAuditEntry,), {"plugin": "garden"}, lambda body: body.update(__annotations__={member: int})
+    )
 
 
-def types(*known: type) -> RoomTypes:
-    taken = RoomTypes()
+def types(*known: type) -> PluginAuditTypes:
+    taken = PluginAuditTypes()
     taken.take("garden", known)
     return taken
 
@@ -65,7 +67,7 @@ def refusal(act: Any) -> BrokerError:
     return refused.value
 
 
-def test_a_room_may_write_the_entries_that_it_declared() -> None:
+def test_a_plugin_may_write_the_entries_that_it_declared() -> None:
     taken = types(Dug, TurnBegun)
     for entry in (
         Dug(tool="spade", depth=3),
@@ -99,7 +101,7 @@ def test_any_other_entry_is_refused(entry: AuditEntry) -> None:
 def test_a_type_whose_members_may_not_stand_in_the_log_is_refused(kind: type) -> None:
     refused = refusal(lambda: types(Dug, kind))
     assert Code.CONFIG_INVALID is refused.code
-    assert "the room garden" in str(refused)
+    assert "the plug-in garden" in str(refused)
     assert kind.__name__ in str(refused)
 
 
@@ -109,31 +111,33 @@ def test_a_type_whose_members_may_not_stand_in_the_log_is_refused(kind: type) ->
 def test_a_name_that_no_reader_of_the_log_knows_is_refused(kind: type) -> None:
     refused = refusal(lambda: types(Dug, kind))
     assert Code.CONFIG_INVALID is refused.code
-    assert f"the room garden: the audit entry {kind.__name__!a}" in str(refused)
+    assert f"the plug-in garden: the audit entry {kind.__name__!a}" in str(refused)
 
 
-@pytest.mark.parametrize("given", [(TurnEnded,), (int,), (RoomEntry,), Dug(tool="x", depth=1), "Dug", None, (None,)])
-def test_a_value_that_is_no_tuple_of_a_rooms_types_is_refused(given: object) -> None:
-    assert "the room garden" in str(refusal(lambda: RoomTypes().take("garden", given)))
+@pytest.mark.parametrize(
+    "given", [(TurnEnded,), (int,), (PluginAuditEntry,), Dug(tool="x", depth=1), "Dug", None, (None,)]
+)
+def test_a_value_that_is_no_tuple_of_a_plugins_types_is_refused(given: object) -> None:
+    assert "the plug-in garden" in str(refusal(lambda: PluginAuditTypes().take("garden", given)))
 
 
-def test_a_type_of_another_room_is_refused() -> None:
-    assert "the room orchard" in str(refusal(lambda: RoomTypes().take("orchard", (Dug,))))
+def test_a_type_of_another_plugin_is_refused() -> None:
+    assert "the plug-in orchard" in str(refusal(lambda: PluginAuditTypes().take("orchard", (Dug,))))
 
 
-def test_the_log_spells_the_room_before_the_type_so_that_no_type_is_taken_for_one_of_ours() -> None:
+def test_the_log_spells_the_plugin_before_the_type_so_that_no_type_is_taken_for_one_of_ours() -> None:
     assert '"type":"garden.TurnBegun","turn":"turn-1"' == rest_of(TurnBegun(turn="turn-1"))
     assert "garden.Dug" not in AuditEntry.names()
-    assert "RoomEntry" not in AuditEntry.names()
-    assert {"garden.Dug", "garden.TurnBegun"} <= {*RoomEntry.names()}
+    assert "PluginAuditEntry" not in AuditEntry.names()
+    assert {"garden.Dug", "garden.TurnBegun"} <= {*PluginAuditEntry.names()}
 
 
 @pytest.mark.parametrize(("name", "expected"), [("garden.Dug", True), ("Dug", False), ("garden.", False), ("a.b.C", False), ("TurnBegun", False), ("x.LogBegan", True)])  # fmt: skip
-def test_a_type_of_a_room_is_known_by_its_spelling(name: str, expected: bool) -> None:
-    assert expected is is_of_room(name)
+def test_a_type_of_a_plugin_is_known_by_its_spelling(name: str, expected: bool) -> None:
+    assert expected is is_of_plugin(name)
 
 
-async def test_in_memory_and_on_disk_an_entry_of_a_room_is_read_like_one_of_ours(tmp_path: Path) -> None:
+async def test_in_memory_and_on_disk_an_entry_of_a_plugin_is_read_like_one_of_ours(tmp_path: Path) -> None:
     written = AuditList()
     on_disk = AuditFile(tmp_path, KEYS)
     for writer in (written, on_disk):

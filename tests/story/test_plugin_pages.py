@@ -1,4 +1,4 @@
-"""Operators' pages of an add-on room: served as the pages of `/admin` are, in their layout, with the room's words."""
+"""Operators' pages of a plug-in: served as the pages of `/admin` are, in their layout, with the plug-in's words."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from urllib.parse import urlencode
 import pytest
 
 from oauthbroker.core.errors import Code
-from oauthbroker.model.plugin_resources import RoomResources
+from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.web.middleware.security_headers import content_security_policy, security_headers
 from tests.kit.callback_pages import assert_error_page
-from tests.kit.room_package import install
+from tests.kit.plugin_package import install
 from tests.kit.running_broker import Harness, running, user_app
 from tests.story.hostile_web import HOSTILE_TEXTS
 from tests.story.signed_in import ADMIN, ADMIN_LOGIN, operator_browser
 from tests.unit.web.kit import Document
 
-HOME = f"{ADMIN}/rooms/garden"
+HOME = f"{ADMIN}/plugins/garden"
 GARDEN = """
 from pathlib import Path
 
-from oauthbroker import RoomPage, RoomPages, RoomView
+from oauthbroker import PluginPage, PluginPages, PluginView
 
 
 async def beds(visit):
-    return RoomView(template="beds", title=visit.query.get("name", "Beds"), values={"name": visit.query.get("name", ""), "bed": ""})
+    return PluginView(template="beds", title=visit.query.get("name", "Beds"), values={"name": visit.query.get("name", ""), "bed": ""})
 
 
 async def bed(visit):
-    return RoomView(template="beds", title=visit.words.nav, values={"name": "", "bed": visit.path["bed"]})
+    return PluginView(template="beds", title=visit.words.nav, values={"name": "", "bed": visit.path["bed"]})
 
 
 async def gone(visit):
@@ -48,16 +48,16 @@ async def leave(visit):
 
 
 async def lacking(visit):
-    return RoomView(template="beds", title="", values={})
+    return PluginView(template="beds", title="", values={})
 
 
 HANDLERS = {"": beds, "/beds/{bed}": bed, "/gone": gone, "/crash": crash, "/leave": leave, "/lacking": lacking}
 
 
 @asynccontextmanager
-async def open_room(broker, resources):
-    pages = [RoomPage(path=path, handler=handler) for path, handler in HANDLERS.items()]
-    yield OpenRoom(pages=RoomPages(folder=Path(__file__).parent / "pages", pages=pages))
+async def open_plugin(broker, resources):
+    pages = [PluginPage(path=path, handler=handler) for path, handler in HANDLERS.items()]
+    yield RunningPlugin(pages=PluginPages(folder=Path(__file__).parent / "pages", pages=pages))
 """
 TEMPLATE = """{% extends "admin_base.html" %}
 {% block main %}
@@ -79,8 +79,8 @@ async def harness(
     (tmp_path / "pages" / "beds.html").write_text(TEMPLATE, "utf-8")
     for locale, words in WORDS.items():
         (tmp_path / "pages" / "words" / f"{locale}.json").write_text(json.dumps({"pages": words}), "utf-8")
-    apps, rooms = [user_app(identity_provider)], {"garden": RoomResources()}
-    async with running(identity_provider, apps, clock=test_clock, rooms=rooms) as harness:
+    apps, plugins = [user_app(identity_provider)], {"garden": PluginResources()}
+    async with running(identity_provider, apps, clock=test_clock, plugins=plugins) as harness:
         yield harness
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import AuthorizationRequired, Room, RoomEntry, RoomResource, RoomResources, open_broker
+from oauthbroker import AuthorizationRequired, Plugin, PluginAuditEntry, PluginResource, PluginResources, open_broker
 from oauthbroker.cli import run
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.docs import code_blocks, page_text
-from tests.kit.rooms_installed import distribution, on_path
+from tests.kit.plugins_installed import distribution, on_path
 from tests.kit.running_broker import ALICE, BOB, Harness, running, turn, user_app
 from tests.story.api.kit import Callers
 from tests.story.signed_in import ADMIN, operator_browser
@@ -40,7 +40,7 @@ kind: Tool
 metadata: {name: reader}
 spec: {shelf: Shelf/novels}
 """
-NOVELS = RoomResources((RoomResource("Shelf", "novels", None),))
+NOVELS = PluginResources((PluginResource("Shelf", "novels", None),))
 ENV = {"LIBRARY_KEY": "the-key", "SECRET": "the-secret"}
 
 
@@ -54,7 +54,7 @@ def package(tmp_path: Path) -> Path:
         place, _, text = block.removeprefix("# ").partition("\n")
         folder.joinpath(place).parent.mkdir(exist_ok=True)
         folder.joinpath(place).write_text(text, "utf-8")
-    pages = folder / "library_room" / "pages"
+    pages = folder / "library_plugin" / "pages"
     pages.joinpath("words").mkdir(parents=True)
     for name, language in {"shelves.html": "html", "words/en.json": "json"}.items():
         (text,) = code_blocks("docs/plugins.md", language)
@@ -92,20 +92,20 @@ async def test_the_resources_of_the_page_reach_a_broker_with_their_secrets(
     with on_path(package):
         assert 0 == run(["init"])
         async with open_broker(config, env=ENV, background=False) as broker:
-            rooms = broker.bundle.rooms["library"]
+            plugins = broker.bundle.plugins["library"]
     assert ("Novels", "the-key") == (
-        rooms.of("Shelf")["novels"].spec.title,
-        rooms.of("Shelf")["novels"].secrets["apiKey",].reveal(),
+        plugins.of("Shelf")["novels"].spec.title,
+        plugins.of("Shelf")["novels"].secrets["apiKey",].reveal(),
     )
-    assert "novels" == rooms.of("Tool")["reader"].spec.shelf.name
+    assert "novels" == plugins.of("Tool")["reader"].spec.shelf.name
 
 
 @pytest.fixture
 async def harness(package: Path, identity_provider: IdentityProvider, test_clock: TestClock) -> AsyncIterator[Harness]:
-    """A broker with the page's room and app."""
-    apps, rooms = [user_app(identity_provider, "books")], {"library": NOVELS}
+    """A broker with the page's plug-in and app."""
+    apps, plugins = [user_app(identity_provider, "books")], {"library": NOVELS}
     with on_path(package):
-        async with running(identity_provider, apps, clock=test_clock, rooms=rooms) as harness:
+        async with running(identity_provider, apps, clock=test_clock, plugins=plugins) as harness:
             yield harness
 
 
@@ -119,20 +119,22 @@ async def test_the_route_of_the_page_lends_as_the_user_of_the_turn(harness: Harn
     await harness.connect(asked)
     assert {"lent": True} == (await tool.post("/v1/library/loans", loan)).json()
     assert {"lent": False} == (await tool.post("/v1/library/loans", {**loan, "shelf": "comics"})).json()
-    assert ["library.BookLent"] == [type(it).type_name() for it in harness.audit.entries if isinstance(it, RoomEntry)]
+    assert ["library.BookLent"] == [
+        type(it).type_name() for it in harness.audit.entries if isinstance(it, PluginAuditEntry)
+    ]
     assert "requestInvalid" == (await tool.post("/v1/library/loans", {"shelf": "novels"})).code
     assert 403 == (await api.runtime.post("/v1/library/loans", loan)).status
 
 
 async def test_the_page_for_operators_shows_its_shelves(harness: Harness):
     person = await operator_browser(harness)
-    page = await person.open(f"{ADMIN}/rooms/library")
+    page = await person.open(f"{ADMIN}/plugins/library")
     assert (200, True) == (page.status, "Shelves 0 books lent Shelf novels" in page.text)
-    assert f"{ADMIN}/rooms/library?shelf=novels" in page.document.links
+    assert f"{ADMIN}/plugins/library?shelf=novels" in page.document.links
 
 
 async def test_the_loans_of_the_page_go_with_their_reader(harness: Harness):
-    loans, broker = import_module("library_room.loans"), harness.broker
+    loans, broker = import_module("library_plugin.loans"), harness.broker
     assert await loans.lend(broker, "Emma", ALICE)
     assert await loans.lend(broker, "Emma", ALICE)
     assert not await loans.lend(broker, "Emma", BOB)
@@ -143,18 +145,18 @@ async def test_the_loans_of_the_page_go_with_their_reader(harness: Harness):
     assert [True, False] == [await loans.take_back(broker, "Persuasion") for _ in range(2)]
 
 
-async def test_a_room_that_the_configuration_does_not_name_has_no_state(harness: Harness):
+async def test_a_plugin_that_the_configuration_does_not_name_has_no_state(harness: Harness):
     with pytest.raises(BrokerError) as refused:
-        harness.broker.room_state("kitchen")
+        harness.broker.plugin_state("kitchen")
     assert Code.REQUEST_INVALID is refused.value.code
 
 
-async def test_the_room_of_the_page_follows_a_reload_and_tells_its_findings(harness: Harness):
+async def test_the_plugin_of_the_page_follows_a_reload_and_tells_its_findings(harness: Harness):
     assert () == harness.broker.health().problems
-    await harness.broker.reload(replace(harness.broker.bundle, rooms={}))
+    await harness.broker.reload(replace(harness.broker.bundle, plugins={}))
     assert ("library.noShelves",) == harness.broker.health().problems
 
 
 def test_the_page_names_every_part_of_a_declaration():
-    named = set(Room.__slots__) - {"name"}
+    named = set(Plugin.__slots__) - {"name"}
     assert set() == {name for name in named if f"| `{name}` |" not in page_text("docs/plugins.md")}

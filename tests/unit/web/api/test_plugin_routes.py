@@ -1,4 +1,4 @@
-"""Which routes an add-on room may have. Each flaw stops the start, with a note that names the room and the path."""
+"""Which routes a plug-in may have. Each flaw stops the start, with a note that names the plug-in and the path."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.plugins.running_plugin import RoomRoute
+from oauthbroker.plugins.running_plugin import PluginRoute
 from oauthbroker.web.api.call_table import OPERATIONS
 from oauthbroker.web.api.fields import RequestModel
 from oauthbroker.web.api.plugin_routes import operations_of
@@ -25,16 +25,16 @@ class Loose(BaseModel):
 async def answer(call: Any) -> None: ...
 
 
-def a_route(path: str = "/v1/garden/beds", **more: Any) -> RoomRoute:
-    return RoomRoute(**{"method": "POST", "path": path, "handler": answer, "who": ("turn",), **more})
+def a_route(path: str = "/v1/garden/beds", **more: Any) -> PluginRoute:
+    return PluginRoute(**{"method": "POST", "path": path, "handler": answer, "who": ("turn",), **more})
 
 
-def public(path: str, **more: Any) -> RoomRoute:
+def public(path: str, **more: Any) -> PluginRoute:
     return a_route(path, **{"method": "GET", "who": (), **more})
 
 
 SOUND = {
-    "the room's own path": a_route("/v1/garden"),
+    "the plug-in's own path": a_route("/v1/garden"),
     "a step below": a_route("/v1/garden/beds"),
     "a variable step": a_route("/v1/garden/{bed}/dig", parameters=Bed),
     "a body": a_route(body=Bed),
@@ -45,15 +45,15 @@ SOUND = {
 
 
 @pytest.mark.parametrize("route", SOUND.values(), ids=SOUND)
-def test_a_sound_route_becomes_an_operation(route: RoomRoute) -> None:
+def test_a_sound_route_becomes_an_operation(route: PluginRoute) -> None:
     (operation,) = operations_of({"garden": [route]})
     assert (route.path, route.method, tuple(route.who)) == (operation.path, operation.method, operation.who)
 
 
 FLAWED = {
     "a path of the broker": a_route("/v1/tokens"),
-    "a path of another room": a_route("/v1/orchard/beds"),
-    "a path that only begins like the room": a_route("/v1/gardens"),
+    "a path of another plug-in": a_route("/v1/orchard/beds"),
+    "a path that only begins like the plug-in": a_route("/v1/gardens"),
     "a path outside /v1": a_route("/garden"),
     "the root": a_route("/"),
     "no path": a_route(""),
@@ -79,16 +79,16 @@ FLAWED = {
 
 
 @pytest.mark.parametrize("route", FLAWED.values(), ids=FLAWED)
-def test_a_flawed_route_is_refused_with_the_name_of_its_room(route: RoomRoute) -> None:
+def test_a_flawed_route_is_refused_with_the_name_of_its_plugin(route: PluginRoute) -> None:
     with pytest.raises(BrokerError) as refused:
         operations_of({"garden": [a_route("/v1/garden/sound"), route]})
     assert Code.CONFIG_INVALID is refused.value.code
-    assert f"the room garden, {route.method} {route.path}: " in refused.value.note
+    assert f"the plug-in garden, {route.method} {route.path}: " in refused.value.note
 
 
 @pytest.mark.parametrize("segment", sorted({operation.path.split("/")[2] for operation in OPERATIONS}))
-def test_a_room_with_the_name_of_a_path_of_the_broker_has_no_routes(segment: str) -> None:
-    with pytest.raises(BrokerError, match=f"the room {segment}, "):
+def test_a_plugin_with_the_name_of_a_path_of_the_broker_has_no_routes(segment: str) -> None:
+    with pytest.raises(BrokerError, match=f"the plug-in {segment}, "):
         operations_of({segment: [a_route(f"/v1/{segment}/mine")]})
 
 
@@ -102,16 +102,16 @@ TWICE = {
         "garden", a_route("/v1/garden/{bed}", parameters=Bed), "garden",
         a_route("/v1/garden/{tree}", method="DELETE", parameters=type("Tree", (RequestModel,), {"__annotations__": {"tree": str}})),
     ),
-    "a public document of two rooms": ("garden", public("/.well-known/x"), "orchard", public("/.well-known/x")),
+    "a public document of two plug-ins": ("garden", public("/.well-known/x"), "orchard", public("/.well-known/x")),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("first", "one", "second", "other"), TWICE.values(), ids=TWICE)
-def test_two_routes_do_not_have_one_path(first: str, one: RoomRoute, second: str, other: RoomRoute) -> None:
-    rooms: dict[str, list[RoomRoute]] = {first: [one]}
-    rooms.setdefault(second, []).append(other)
+def test_two_routes_do_not_have_one_path(first: str, one: PluginRoute, second: str, other: PluginRoute) -> None:
+    plugins: dict[str, list[PluginRoute]] = {first: [one]}
+    plugins.setdefault(second, []).append(other)
     with pytest.raises(BrokerError, match="another route has this path"):
-        operations_of(rooms)
+        operations_of(plugins)
 
 
 def test_one_path_may_have_several_methods() -> None:

@@ -1,4 +1,4 @@
-"""What an add-on room keeps: JSON by key, apart from other rooms, found by their room, removed with its subjects."""
+"""What a plug-in keeps: JSON by key, apart from other plug-ins, found by their plug-in, removed with its subjects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.plugin_services.plugin_state import MOST_KEY, RoomState
+from oauthbroker.plugin_services.plugin_state import MOST_KEY, PluginState
 from oauthbroker.repository.plugin_values import KIND, MOST_BYTES
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.store.format.port import Conflict, Entry, Store
@@ -34,23 +34,25 @@ async def repository(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
 
 
 @pytest.fixture
-def state(repository: Repository) -> RoomState:
-    return RoomState(repository.room_values, "library")
+def state(repository: Repository) -> PluginState:
+    return PluginState(repository.plugin_values, "library")
 
 
-async def everything(state: RoomState) -> dict[str, Any]:
+async def everything(state: PluginState) -> dict[str, Any]:
     return {key: value async for key, value in state.all()}
 
 
-async def test_a_value_is_read_back_as_it_was_by_another_process_too(repository: Repository, state: RoomState) -> None:
+async def test_a_value_is_read_back_as_it_was_by_another_process_too(
+    repository: Repository, state: PluginState
+) -> None:
     value = {"list": [1, 2.5, None, True], "text": "책 \x00", "": {}}
     assert value == await state.change("loans", lambda _: value)
     assert value == await state.get("loans")
-    again = RoomState(Repository(repository.room_values.store).room_values, "library")
+    again = PluginState(Repository(repository.plugin_values.store).plugin_values, "library")
     assert value == await again.get("loans")
 
 
-async def test_change_gets_the_newest_value_and_none_removes_it(state: RoomState) -> None:
+async def test_change_gets_the_newest_value_and_none_removes_it(state: PluginState) -> None:
     assert await state.get("count") is None
     for expected in (1, 2, 3):
         assert expected == await state.change("count", lambda there: (there or 0) + 1)
@@ -61,30 +63,30 @@ async def test_change_gets_the_newest_value_and_none_removes_it(state: RoomState
 
 
 @pytest.mark.parametrize("value", [0, False, "", [], {}])
-async def test_an_empty_value_is_a_value(state: RoomState, value: object) -> None:
+async def test_an_empty_value_is_a_value(state: PluginState, value: object) -> None:
     await state.change("empty", lambda _: value)
     assert {"empty": value} == await everything(state)
 
 
-async def test_no_change_of_concurrent_writers_is_lost(state: RoomState) -> None:
+async def test_no_change_of_concurrent_writers_is_lost(state: PluginState) -> None:
     await asyncio.gather(*(state.change("n", lambda there: [*(there or []), 1]) for _ in range(100)))
     assert [1] * 100 == await state.get("n")
 
 
 async def test_a_change_that_others_overtake_for_ever_is_refused(
-    repository: Repository, state: RoomState, monkeypatch: pytest.MonkeyPatch
+    repository: Repository, state: PluginState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def overtaken(*_: object, **__: object) -> Entry:
         raise Conflict
 
-    monkeypatch.setattr(repository.room_values.store, "put", overtaken)
+    monkeypatch.setattr(repository.plugin_values.store, "put", overtaken)
     with pytest.raises(BrokerError) as refused:
         await state.change("n", lambda _: 1)
     assert Code.STORE_LOCKED is refused.value.code
 
 
-async def test_rooms_do_not_see_each_others_values(repository: Repository, state: RoomState) -> None:
-    other = RoomState(repository.room_values, "kitchen")
+async def test_plugins_do_not_see_each_others_values(repository: Repository, state: PluginState) -> None:
+    other = PluginState(repository.plugin_values, "kitchen")
     await state.change("key", lambda _: "ours")
     await other.change("key", lambda _: "theirs")
     assert ("ours", {"key": "ours"}) == (await state.get("key"), await everything(state))
@@ -92,7 +94,7 @@ async def test_rooms_do_not_see_each_others_values(repository: Repository, state
     assert ({"key": "ours"}, {}) == (await everything(state), await everything(other))
 
 
-async def test_remove_says_whether_there_was_a_value(state: RoomState) -> None:
+async def test_remove_says_whether_there_was_a_value(state: PluginState) -> None:
     await state.change("key", lambda _: 1)
     assert [True, False] == [await state.remove("key"), await state.remove("key")]
 
@@ -102,7 +104,7 @@ async def test_remove_says_whether_there_was_a_value(state: RoomState) -> None:
     [object(), {1: "a"}, (1, 2), float("nan"), float("inf"), "\ud800", {"\ud800": 1}, b"bytes", "x" * MOST_BYTES],
     ids=["an object", "a number as a key", "a tuple", "NaN", "infinity", "half a pair", "half a pair as a key", "bytes", "too large"],
 )  # fmt: skip
-async def test_a_value_that_would_not_come_back_as_it_was_is_refused(state: RoomState, value: object) -> None:
+async def test_a_value_that_would_not_come_back_as_it_was_is_refused(state: PluginState, value: object) -> None:
     await state.change("key", lambda _: "before")
     with pytest.raises(BrokerError) as refused:
         await state.change("key", lambda _: value)
@@ -111,7 +113,7 @@ async def test_a_value_that_would_not_come_back_as_it_was_is_refused(state: Room
 
 
 @pytest.mark.parametrize("levels", [1, 128, 129, 199, 200, 600])
-async def test_a_value_that_is_written_is_read_again(state: RoomState, levels: int) -> None:
+async def test_a_value_that_is_written_is_read_again(state: PluginState, levels: int) -> None:
     value = nested(levels)
     if levels <= 128:
         await state.change("deep", lambda _: value)
@@ -122,7 +124,7 @@ async def test_a_value_that_is_written_is_read_again(state: RoomState, levels: i
     assert await state.get("deep") is None
 
 
-async def test_a_value_that_is_nested_without_end_is_refused(state: RoomState) -> None:
+async def test_a_value_that_is_nested_without_end_is_refused(state: PluginState) -> None:
     deep: list[object] = []
     for _ in range(100_000):
         deep = [deep]
@@ -132,16 +134,16 @@ async def test_a_value_that_is_nested_without_end_is_refused(state: RoomState) -
 
 
 @pytest.mark.parametrize("key", ["", "x" * (MOST_KEY + 1), 7, None])
-async def test_a_key_is_a_text_of_bounded_length(state: RoomState, key: Any) -> None:
+async def test_a_key_is_a_text_of_bounded_length(state: PluginState, key: Any) -> None:
     for call in (state.get(key), state.change(key, lambda _: 1), state.remove(key)):
         with pytest.raises(BrokerError) as refused:
             await call
         assert Code.REQUEST_INVALID is refused.value.code
 
 
-async def test_subjects_stay_with_a_value_until_they_are_given_anew(repository: Repository, state: RoomState) -> None:
+async def test_subjects_stay_with_a_value_until_they_are_given_anew(repository: Repository, state: PluginState) -> None:
     async def about(subject: str) -> list[str]:
-        return [found.key async for found in repository.room_values.about(subject)]
+        return [found.key async for found in repository.plugin_values.about(subject)]
 
     await state.change("loan", lambda _: 1, subjects=lambda _: [ALICE])
     await state.change("loan", lambda _: 2)
@@ -155,7 +157,7 @@ async def test_subjects_stay_with_a_value_until_they_are_given_anew(repository: 
 
 async def test_a_damaged_value_is_an_error_and_no_missing_value_and_can_be_removed(tmp_path: Path) -> None:
     store = open_file_store(tmp_path)
-    state = RoomState(Repository(store, on_damage=lambda place, code: None).room_values, "library")
+    state = PluginState(Repository(store, on_damage=lambda place, code: None).plugin_values, "library")
     await state.change("broken", lambda _: 1)
     await state.change("sound", lambda _: 2)
     file = tmp_path / "store" / "data" / KIND / store.key(KIND, "library", "broken").name
@@ -170,8 +172,10 @@ async def test_a_damaged_value_is_an_error_and_no_missing_value_and_can_be_remov
     await store.close()
 
 
-async def test_a_lease_keeps_out_others_of_the_room_and_no_other_room(repository: Repository, state: RoomState) -> None:
-    other = RoomState(repository.room_values, "kitchen")
+async def test_a_lease_keeps_out_others_of_the_plugin_and_no_other_plugin(
+    repository: Repository, state: PluginState
+) -> None:
+    other = PluginState(repository.plugin_values, "kitchen")
     async with state.lease("send", wait=1) as lease, other.lease("send", wait=1):
         assert not lease.lost
         with pytest.raises(BrokerError) as busy:
@@ -183,7 +187,7 @@ async def test_a_lease_keeps_out_others_of_the_room_and_no_other_room(repository
 
 async def test_neither_values_nor_subjects_are_readable_in_the_store(tmp_path: Path) -> None:
     store = open_file_store(tmp_path)
-    state = RoomState(Repository(store).room_values, "library")
+    state = PluginState(Repository(store).plugin_values, "library")
     await state.change("the key", lambda _: "the value", subjects=lambda _: [ALICE])
     await store.close()
     for file in tmp_path.rglob("*"):

@@ -1,11 +1,11 @@
-"""The audit entries of the sample room."""
+"""The audit entries of the sample plug-in."""
 
 from __future__ import annotations
 
-from oauthbroker import RoomEntry
+from oauthbroker import PluginAuditEntry
 
 
-class NoteWritten(RoomEntry, room="sample"):
+class NoteWritten(PluginAuditEntry, plugin="sample"):
     """A note is being written. This entry is written first."""
 
     notebook: str
