@@ -35,7 +35,7 @@ def resources(**specs: Any) -> PluginResources:
     )
 
 
-HOTEL = {"actions": {"BOOK_ROOM": {"requiredFields": ["plugin"]}}}
+HOTEL = {"actions": {"BOOK_ROOM": {"requiredFields": ["room"]}}}
 SHOP = {"actions": {"PAY": {"jsonSchema": {"required": ["total"]}}}}
 
 
@@ -151,7 +151,7 @@ def test_the_command_takes_an_action_schema(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "hotel.yaml").write_text(yaml.safe_dump(HEADER | {"spec": HOTEL}), "utf-8")
-    booking = {"action_type": "BOOK_ROOM", "plugin": 7}
+    booking = {"action_type": "BOOK_ROOM", "room": 7}
     assert 0 == typed(monkeypatch, "--schema", str(tmp_path / "hotel.yaml"), "--json", stdin=json.dumps([booking]))
     assert [booking] == json.loads(capsys.readouterr().out)["valid_actions"]
 

@@ -14,21 +14,21 @@ from oauthbroker.gateway import rulebook, validate
 from tests.unit.config.bundles import BROKER, HEAD, edited, loaded_with_values, problems_in, unmarked, write
 from tests.unit.gateway.kit import CART, explain
 
-PLUGINS = BROKER + "  plugins: [actions]\n"
+WITH_PLUGIN = BROKER + "  plugins: [actions]\n"
 SPEC = """\
   fields:
     nights: {type: integer, min: 1, max: 30}
     email: {format: email}
   actions:
     BOOK_ROOM:
-      requiredFields: [action_type, plug-in, nights, total]
-      fieldTypes: {plugin: string}
-      constraints: {plugin: {enum: [single, double], maxLength: 9}}
+      requiredFields: [action_type, room, nights, total]
+      fieldTypes: {room: string}
+      constraints: {room: {enum: [single, double], maxLength: 9}}
       login: true
       rules:
         - {field: total, op: atMost, context: credit, text: The credit is too small}
         - {field: until, op: above, otherField: from, text: The stay ends before it begins}
-        - {field: plugin, op: in, context: plugins, text: This plugin is not open to you}
+        - {field: room, op: in, context: rooms, text: This room is not open to you}
     QUOTE:
       jsonSchema:
         type: object
@@ -40,15 +40,15 @@ SPEC = """\
           guests: {type: array, maxItems: 2, items: {type: object, required: [age], properties: {age: {type: integer, minimum: 0}}}}
     CLOSE: {userTypes: [seller]}
   rules:
-    - {field: plugin, op: notEquals, value: attic, text: The attic is closed}
+    - {field: room, op: notEquals, value: attic, text: The attic is closed}
   warnings:
     - {field: nights, op: atLeast, value: 14, text: A long stay}
   sameActions: {count: 2, text: Twice the same}
 """
 SCHEMA = HEAD + "kind: ActionSchema\nmetadata: {name: hotel}\nspec:\n" + SPEC
 HOTEL = rulebook(yaml.safe_load(SPEC))
-GUEST = {"is_logged_in": True, "user_id": "u1", "credit": 100, "plugins": ["single", {"id": "x"}]}
-BOOKING = {"action_type": "BOOK_ROOM", "plugin": "single", "nights": 2, "total": 100}
+GUEST = {"is_logged_in": True, "user_id": "u1", "credit": 100, "rooms": ["single", {"id": "x"}]}
+BOOKING = {"action_type": "BOOK_ROOM", "room": "single", "nights": 2, "total": 100}
 
 
 def reason(action: Any, context: Any = GUEST) -> tuple[str, str]:
@@ -63,7 +63,7 @@ def reason(action: Any, context: Any = GUEST) -> tuple[str, str]:
     [
         ({}, {}, ("", "")),
         ({"action_type": "ADD_TO_CART"}, {}, ("Unknown action_type: ADD_TO_CART", "UNKNOWN_ACTION_TYPE")),
-        ({"plugin": "suite"}, {}, ("Field plug-in must be one of single, double", "VALUE_OUT_OF_RANGE")),
+        ({"room": "suite"}, {}, ("Field room must be one of single, double", "VALUE_OUT_OF_RANGE")),
         ({"nights": 31}, {}, ("Field nights must be between 1 and 30, got 31", "VALUE_OUT_OF_RANGE")),
         ({"total": 100.5}, {}, ("The credit is too small", "BUSINESS_LOGIC_VIOLATION")),
         ({}, {"credit": "100"}, ("The credit is too small", "BUSINESS_LOGIC_VIOLATION")),
@@ -74,9 +74,9 @@ def reason(action: Any, context: Any = GUEST) -> tuple[str, str]:
         ({"from": "2026-01-02", "until": "2026-01-02"}, {}, ("The stay ends before it begins", "BUSINESS_LOGIC_VIOLATION")),
         ({"from": 3, "until": "4"}, {}, ("The stay ends before it begins", "BUSINESS_LOGIC_VIOLATION")),
         ({"until": "2026-01-02"}, {}, ("", "")),
-        ({"plugin": "double"}, {}, ("This plug-in is not open to you", "BUSINESS_LOGIC_VIOLATION")),
-        ({}, {"plugins": None}, ("This plug-in is not open to you", "BUSINESS_LOGIC_VIOLATION")),
-        ({}, {"plugins": "single"}, ("This plug-in is not open to you", "BUSINESS_LOGIC_VIOLATION")),
+        ({"room": "double"}, {}, ("This room is not open to you", "BUSINESS_LOGIC_VIOLATION")),
+        ({}, {"rooms": None}, ("This room is not open to you", "BUSINESS_LOGIC_VIOLATION")),
+        ({}, {"rooms": "single"}, ("This room is not open to you", "BUSINESS_LOGIC_VIOLATION")),
         ({}, {"is_logged_in": False, "credit": 0}, ("Action requires a login", "UNAUTHORIZED_ACTION")),
     ],
 )  # fmt: skip
@@ -184,7 +184,7 @@ def test_json_schema_without_its_extra_is_told_at_load(monkeypatch: pytest.Monke
 
 
 def test_a_bundle_has_action_schemas(tmp_path: Path) -> None:
-    _, bundle = loaded_with_values(write(tmp_path, broker=PLUGINS, hotel=SCHEMA))
+    _, bundle = loaded_with_values(write(tmp_path, broker=WITH_PLUGIN, hotel=SCHEMA))
     book = rulebook(bundle.plugins["actions"].of("ActionSchema")["hotel"].spec)
     assert validate([BOOKING], book, GUEST)["valid_actions"]
     assert {} == load(write(tmp_path / "b", broker=BROKER, hotel=SCHEMA)).plugins
@@ -192,18 +192,18 @@ def test_a_bundle_has_action_schemas(tmp_path: Path) -> None:
 
 FLAWS = {
     "a typo": ("nights: {type:", "nights: {@@tpye:", "unknown field", "the nearest known name is type"),
-    "a type": ("plug-in: string}", "plug-in: @@text}", "not one of the words known here", "write 'string', 'number', 'integer', 'boolean', 'array' or 'object'"),
+    "a type": ("room: string}", "room: @@text}", "not one of the words known here", "write 'string', 'number', 'integer', 'boolean', 'array' or 'object'"),
     "a format": ("{format: email}", "{format: @@mail}", "not one of the words known here", "write 'uuid', 'email', 'phone', 'iso8601', 'productId', 'orderId' or 'couponCode'"),
     "no other side": ("{field: nights, op: atLeast, value: 14,", "@@{field: nights, op: atLeast,", "not one other side", "write exactly one of value, otherField, context, list, timesAverage"),
     "two other sides": ("op: atLeast, value: 14,", "op: atLeast, value: 14, context: credit,", "not one other side", "write exactly one of value, otherField, context, list, timesAverage"),
-    "a list without in": ("{field: plug-in, op: notEquals, value: attic", "{field: plug-in, op: @@notEquals, value: [attic]", "does not fit the other side", "write in or notIn for a list, and only for one"),
-    "in without a list": ("{field: plug-in, op: notEquals, value: attic", "{field: plug-in, op: @@in, value: attic", "does not fit the other side", "write in or notIn for a list, and only for one"),
+    "a list without in": ("{field: room, op: notEquals, value: attic", "{field: room, op: @@notEquals, value: [attic]", "does not fit the other side", "write in or notIn for a list, and only for one"),
+    "in without a list": ("{field: room, op: notEquals, value: attic", "{field: room, op: @@in, value: attic", "does not fit the other side", "write in or notIn for a list, and only for one"),
     "a wrong JSON Schema": ("      jsonSchema:\n        type: object", "      jsonSchema:\n        @@type: thing", "not a usable JSON Schema 2020-12", "correct it: no other documents, linear regexes"),
     "min above max": ("nights: {type: integer, min: 1, max: 30}", "nights: {type: integer, min: @@31, max: 30}", "greater than max", "write 30 or less"),
     "a bound of another type": ("maxLength: 9}", "maxLength: 9, min: @@1}", "not for this type", "remove it, or write type: number"),
     "a format of a number": ("nights: {type: integer,", "nights: {type: integer, format: @@uuid,", "not for this type", "remove it, or write type: string"),
-    "two types": ("plug-in: string}", "plug-in: string, nights: @@string}", "types that exclude each other", "write one type for the field"),
-    "a name twice": ("requiredFields: [action_type, plug-in,", "requiredFields: [action_type, plug-in, @@plugin,", "the same name again", "name it once"),
+    "two types": ("room: string}", "room: string, nights: @@string}", "types that exclude each other", "write one type for the field"),
+    "a name twice": ("requiredFields: [action_type, room,", "requiredFields: [action_type, room, @@room,", "the same name again", "name it once"),
     "two forms": ("    QUOTE:\n      jsonSchema:\n        type", "    QUOTE:\n      requiredFields: [city]\n      jsonSchema:\n        @@type", "beside another schema", "write one of the two forms"),
 }  # fmt: skip
 
@@ -214,7 +214,7 @@ FLAWS = {
 )  # fmt: skip
 def test_an_empty_list_of_choices_is_refused_at_load_with_its_place(tmp_path: Path, old: str, new: str) -> None:
     text, place = unmarked(edited(SCHEMA, (old, new)))
-    assert place in {(each.line, each.column) for each in problems_in(write(tmp_path, broker=PLUGINS, hotel=text))}
+    assert place in {(each.line, each.column) for each in problems_in(write(tmp_path, broker=WITH_PLUGIN, hotel=text))}
 
 
 @pytest.mark.parametrize("change", FLAWS.values(), ids=FLAWS)
@@ -224,7 +224,7 @@ def test_each_flaw_is_told_at_load_with_its_place(tmp_path: Path, change: tuple[
     place = None
     if "@@" in text:
         text, place = unmarked(text)
-    (problem,) = problems_in(write(tmp_path, broker=PLUGINS, hotel=text))
+    (problem,) = problems_in(write(tmp_path, broker=WITH_PLUGIN, hotel=text))
     assert (what, todo) == (problem.what, problem.todo)
     assert place in {None, (problem.line, problem.column)}
     assert str(tmp_path / "hotel.yaml") == problem.file
@@ -242,5 +242,5 @@ def test_a_schema_of_a_call_may_contradict_itself_and_rejects_then() -> None:
 def test_all_flaws_come_at_once(tmp_path: Path) -> None:
     text = edited(SCHEMA, ("op: above,", "op: over,"), ("value: 14", "value: [14]"), ("count: 2", "count: 1"))
     assert {"spec.actions.?.rules[1].op", "spec.sameActions.count"} <= {
-        each.path for each in problems_in(write(tmp_path, broker=PLUGINS, hotel=text))
+        each.path for each in problems_in(write(tmp_path, broker=WITH_PLUGIN, hotel=text))
     }

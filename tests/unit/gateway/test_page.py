@@ -26,7 +26,7 @@ def test_the_answer_of_the_page_is_the_answer() -> None:
 def test_the_domain_of_the_page_judges() -> None:
     (text,) = code_blocks(PAGE, "yaml")
     book = rulebook(yaml.safe_load(text)["spec"])
-    booking = {"action_type": "BOOK_ROOM", "plugin": "single", "nights": 2, "total": 90}
+    booking = {"action_type": "BOOK_ROOM", "room": "single", "nights": 2, "total": 90}
     answer = validate(
         [booking, {**booking, "total": 101}], book, {"is_logged_in": True, "user_id": "u1", "credit": 100}
     )
