@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import ge, gt, le, lt
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ class Inputs:
 
     context: Mapping[str, Any]
     lists: Mapping[str, Any]
-    valid: list[dict[str, Any]] = field(default_factory=list)
+    valid: list[list[dict[str, Any]]] = field(default_factory=list)  # each action, and the entries of its arrays
     _known: dict[int, Any] = field(default_factory=dict)
 
     def other_side(self, rule: ConditionSpec) -> Any:
@@ -43,7 +44,7 @@ class Inputs:
 
     def _average(self, name: str) -> float:
         """Return the average of a field among the available products, else among the valid actions; else 0."""
-        for listed in (self.lists["available_products"], self.valid):
+        for listed in (self.lists["available_products"], list(chain.from_iterable(self.valid))):
             entries = listed if type(listed) in {list, tuple} else ()
             found: list[Any] = [each.get(name) for each in entries if type(each) is dict]
             if values := [each for each in found if type_of(each) in NUMBERS and 0 <= each <= _MOST_AVERAGED]:
@@ -74,8 +75,9 @@ class ActionRules:
     def __init__(self, spec: ActionSpec, domain: ActionSchemaSpec) -> None:
         self._spec, self._rules = spec, (*domain.rules, *spec.rules)
         typed = {name: FieldSpec(type=wanted) for name, wanted in spec.field_types.items()}
+        arrays = dict.fromkeys(spec.items, FieldSpec(type="array"))
         self._forms: dict[str, list[tuple[FieldSpec, frozenset[Any]]]] = {}  # with the keys of its enum
-        for forms in (typed, spec.constraints, domain.fields):
+        for forms in (arrays, typed, spec.constraints, domain.fields):
             for name, form in forms.items():
                 self._forms.setdefault(name, []).append((form, frozenset(map(key_of, form.enum or ()))))
         self._items = {
@@ -106,13 +108,13 @@ class ActionRules:
                 if text := _beyond(form, value, allowed):
                     yield Failure(STAGES[3], f"Field {shown(name)} must {text}", name)
         yield from self._schema(action) if is_json(action) else [Failure(STAGES[1], NO_JSON)]
-        for place, rules, entry in self._entries(action):
+        for place, rules, entry in self.entries(action):
             if type(entry) is dict:
                 yield from (each.inside(place) for each in rules.forms_broken(entry))
             else:
                 yield Failure(STAGES[1], f"Field {place} must be object, got {type_of(entry)}", place)
 
-    def _entries(self, action: dict[str, Any]) -> Iterator[tuple[str, ActionRules, Any]]:
+    def entries(self, action: dict[str, Any]) -> Iterator[tuple[str, ActionRules, Any]]:
         """Yield the entries of the arrays that have rules of their own, each with its place."""
         for name, rules in self._items.items():
             listed = action.get(name)
@@ -125,7 +127,7 @@ class ActionRules:
         for rule in self._rules:
             if holds(rule, action, inputs) is False:
                 yield Failure("BUSINESS_LOGIC_VIOLATION", rule.text, rule.field), bool(rule.list)
-        for place, rules, entry in self._entries(action):
+        for place, rules, entry in self.entries(action):
             yield from ((failed.inside(place), listed) for failed, listed in rules.rules_broken(entry, inputs))
 
     def _in_business(self, action: dict[str, Any], inputs: Inputs) -> Iterator[Failure]:
@@ -177,3 +179,7 @@ class Rulebook:
         if name not in self._actions:
             return Failure("SCHEMA_NOT_FOUND", f"No schema defined for action_type: {name}", TYPE_FIELD)
         return next(self._actions[name].failures(action, inputs), None)
+
+    def parts(self, action: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return a valid action and the entries of its arrays. Warnings are for all of them."""
+        return [action, *(entry for _, _, entry in self._actions[action[TYPE_FIELD]].entries(action))]

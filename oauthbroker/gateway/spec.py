@@ -64,7 +64,7 @@ class SameActionsSpec(Strict):
 
 class ActionSpec(Strict):
     """One action: its schema in one of two forms, and its rules. `items` are arrays of objects with these required
-    fields, for which the fields and rules of the domain hold, too."""
+    fields, for which the fields, rules and warnings of the domain hold, too."""
 
     required_fields: list[Name] = Field(default_factory=list)
     field_types: dict[Name, JsonType] = Field(default_factory=dict)
@@ -166,10 +166,11 @@ def contradictions(spec: ActionSchemaSpec) -> Iterator[tuple[Place, str, str]]:
         for index, name in enumerate(it.required_fields):
             if name in it.required_fields[:index]:
                 yield (*place, "requiredFields", index), "the same name again", "name it once"
-        for name in {**it.field_types, **it.constraints}:
+        for name in {**it.field_types, **it.constraints, **it.items}:
             form, common = it.constraints.get(name, FieldSpec()), spec.fields.get(name, FieldSpec())
-            member = "constraints" if name in it.constraints else "fieldTypes"
-            yield from _in_form((*place, member, name), form, {form.type, common.type, it.field_types.get(name)})
+            member = "constraints" if name in it.constraints else "fieldTypes" if name in it.field_types else "items"
+            array: JsonType | None = "array" if name in it.items else None
+            yield from _in_form((*place, member, name), form, {form.type, common.type, it.field_types.get(name), array})
 
 
 def _in_form(path: Place, form: FieldSpec, types: set[JsonType | None]) -> Iterator[tuple[Place, str, str]]:

@@ -40,17 +40,18 @@ def validate(
     inputs = Inputs(context=user_context if type(user_context) is dict else {}, lists=lists)
     actions = action_requests if type(action_requests) in {list, tuple} else ()
     failures = [book.failure(each, inputs) for each in actions]
-    inputs.valid = [each for each, failure in zip(actions, failures, strict=True) if failure is None]
+    valid = [each for each, failure in zip(actions, failures, strict=True) if failure is None]
+    inputs.valid = [book.parts(each) for each in valid]
     warnings = iter(_warnings(book, inputs))
     results: list[dict[str, Any]] = []
     for index, it in enumerate(failures):
         errors, found = ([it.text + it.more], []) if it else ([], next(warnings))
         results.append({"action_index": index, "is_valid": it is None, "errors": errors, "warnings": found})
     rejected = [(index, it) for index, it in enumerate(failures) if it]
-    summary = {"total_count": len(actions), "valid_count": len(inputs.valid), "rejected_count": len(rejected)}
+    summary = {"total_count": len(actions), "valid_count": len(valid), "rejected_count": len(rejected)}
     answer = {
         "validation_results": results,
-        "valid_actions": inputs.valid,
+        "valid_actions": valid,
         "rejected_actions": [{"action": actions[index], "reason": it.text} for index, it in rejected],
         "validation_summary": {**summary, "warning_count": sum(len(each["warnings"]) for each in results)},
     }
@@ -95,8 +96,8 @@ def default_rulebook() -> Rulebook:
 
 
 def _book(schemas: Any) -> Rulebook:
-    """Return the rulebook of schemas by type. They narrow the default: its types, fields, items, rules and logins stay.
-    An entry that is no schema is left out, so that no action of its type is valid."""
+    """Return the rulebook of schemas by type. They narrow the default: its types, required fields, fields, items, rules
+    and logins stay. An entry that is no schema is left out, so that no action of its type is valid."""
     default, found = default_rulebook(), dict[str, ActionSpec]()
     if schemas is None:
         return default
@@ -107,17 +108,24 @@ def _book(schemas: Any) -> Rulebook:
             if any(flaws(ActionSchemaSpec(actions={name: spec}))):
                 continue
             found[name] = spec.model_copy(
-                update={"login": spec.login or ours.login, "items": {**spec.items, **ours.items}}
+                update={
+                    "required_fields": [*spec.required_fields, *ours.required_fields],
+                    "items": {**spec.items, **ours.items},
+                    "login": spec.login or ours.login,
+                }
             )
     return Rulebook(default.spec.model_copy(update={"actions": found}), tuple(default.spec.actions))
 
 
 def _warnings(book: Rulebook, inputs: Inputs) -> list[list[str]]:
-    """Return the warnings of each valid action. Actions are the same if all their members are equal as JSON."""
-    found = [[it.text for it in book.spec.warnings if holds(it, each, inputs)] for each in inputs.valid]
+    """Return the warnings of each valid action. Actions are the same if they are written alike as JSON."""
+    found = [
+        [it.text for it in book.spec.warnings if any(holds(it, part, inputs) for part in parts)]
+        for parts in inputs.valid
+    ]
     same = book.spec.same_actions
     if same is not None and len(inputs.valid) >= same.count:
-        texts = [_TEXT.encode(each) for each in inputs.valid]
+        texts = [_TEXT.encode(each) for each, *_ in inputs.valid]
         count = Counter(texts)
         for index, text in enumerate(texts):
             found[index] += [same.text] if count[text] >= same.count else []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
 from urllib.parse import urlsplit
 
 from oauthbroker.core.errors import BrokerError, Code
@@ -12,6 +13,9 @@ from oauthbroker.injection.headers import outgoing
 from oauthbroker.protocol.network.api_request import ApiRequest
 from oauthbroker.protocol.network.api_transport import ApiLimits, ApiTransport
 from oauthbroker.protocol.network.transport import Transport
+
+_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a token (RFC 9110, section 5.6.2)
+_VALUE: Final = re.compile(rb"([!-~]([\t -~]*[!-~])?)?")  # without white space at its ends (section 5.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +82,8 @@ class PublicWeb:
             encoded = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
         except (BrokerError, UnicodeEncodeError):
             raise BrokerError(Code.REQUEST_INVALID, note="the URL or a header") from None
+        if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in encoded):
+            raise BrokerError(Code.REQUEST_INVALID, note="a header")
         if not (method.isascii() and method.isalpha()) or method == "CONNECT":
             raise BrokerError(Code.REQUEST_INVALID, note="the method")
         parts = urlsplit(whole)

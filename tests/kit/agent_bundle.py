@@ -109,11 +109,14 @@ model = Told()
 """
 OTHERS = """\
 async def request(ctx, args):
-    return await ctx.runtime.request(args["target"], args["input"], instance_key=args.get("instanceKey"), timeout=args.get("timeout", 20))
+    named = {"instance_key": args["instanceKey"]} if "instanceKey" in args else {}
+    timed = {"timeout": args["timeout"]} if "timeout" in args else {}
+    return await ctx.runtime.request(args["target"], args["input"], **named, **timed)
 
 
 async def send(ctx, args):
-    await ctx.runtime.send(args["target"], args["input"], instance_key=args.get("instanceKey"))
+    text = "\\ud800" if args["input"] == "<half>" else args["input"]  # which no model can write
+    await ctx.runtime.send(args["target"], text, instance_key=args.get("instanceKey"))
     return {"sent": True}
 
 

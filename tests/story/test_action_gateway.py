@@ -55,6 +55,7 @@ def test_the_project_declares_the_plugin() -> None:
 # the route
 
 
+@pytest.mark.rule("gateway.procedure.1-2", "gateway.procedure.5-1", "gateway.inputs-2")
 async def test_the_route_answers_as_python_does(harness: Harness) -> None:
     api = await Callers.of(harness)
     tool = await api.turn(tools={})
@@ -71,6 +72,10 @@ async def test_the_route_answers_as_python_does(harness: Harness) -> None:
         "action_schema": {"ADD_TO_CART": {"required_fields": ["price"]}},
     }
     assert explain(**given) == (await api.runtime.post(PATH, given)).json()
+    nulls = {"action_schema": None, "user_context": None, "available_products": None, "available_coupons": None}
+    answer = (await api.runtime.post(PATH, {**nulls, "action_requests": [CART]})).json()
+    assert explain([CART]) == answer
+    assert [CART] == answer["valid_actions"]
     assert 403 == (await api.operator.post(PATH, body)).status
 
 
@@ -100,6 +105,7 @@ async def test_a_schema_of_the_name_default_replaces_the_nine_actions_and_follow
 @pytest.mark.parametrize(
     "body",
     [{}, {"action_requests": []}, {"action_requests": CART}, {"action_requests": [0] * 1001}, {"action_requests": [CART], "more": 1},
+     {"action_requests": None}, {"action_requests": {"0": CART}}, {"action_requests": json.dumps([CART])}, {"action_requests": [CART], "available_products": "prod_1"},
      {"action_requests": [CART], "user_context": []}, {"action_requests": [CART], "action_schema": []},
      {"action_requests": [CART], "action_schema": {"ADD_TO_CART": {"json_schema": {}}}}],
 )  # fmt: skip
@@ -176,6 +182,7 @@ HOSTILE: list[tuple[str | bytes, str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.rule("gateway.procedure.1-1")
 @pytest.mark.parametrize(("text", "note"), HOSTILE, ids=[str(note) for _, note in HOSTILE])
 def test_the_command_refuses_other_input_and_says_why(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str | bytes, note: str

@@ -16,6 +16,7 @@ import pytest
 from oauthbroker import BrokerError, Code, Secret
 from oauthbroker.tools.orchestration.instances import Instance, Instances
 from oauthbroker.tools.orchestration.plan import plans_from
+from oauthbroker.tools.types.output_limits import INPUT
 from tests.kit.agent_bundle import FILES, given, plan
 from tests.kit.processes import ended
 from tests.story.agent_world import SUBJECTS, AgentWorld, agent_world, turn_of
@@ -50,9 +51,9 @@ async def test_a_conversation_is_remembered_and_the_value_of_an_extension_too(wo
     instance = world.instances
     event_id = await world.say("third")
     await world.outcome(event_id)
-    history, recorded = await instance.begin(instance_of(), event_id, turn_of())
+    history = await instance.begin(instance_of(), event_id, turn_of())
     assert ["first", "planner: first", "second", "planner: second"] == [each["text"] for each in history]
-    assert ["third", "planner: third"] == [each["text"] for each in recorded]
+    assert ["third", "planner: third"] == [each["text"] for each in await instance.messages(event_id)]
     assert 6 == await instance.value(instance_of(), "Extension/counter")  # its `config` says two for each turn
 
 
@@ -92,7 +93,7 @@ async def test_an_event_that_was_accepted_twice_is_one_turn(world):
     assert 1 == len(world.notes())
 
 
-@pytest.mark.rule("turns.ours-16")
+@pytest.mark.rule("turns.ours-16", "002-10.3-2")
 async def test_after_a_crash_the_turn_goes_on_and_the_call_that_ended_it_is_not_made_again(world):
     assert "E_TOOL_INTERRUPTED" == await world.called("notes__crash", {})
     assert 1 == len(world.notes())
@@ -156,6 +157,7 @@ async def test_work_that_goes_on_and_crashes_is_told_to_its_agent(world):
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.rule("002-2.6-7", "002-11.3-10")
 async def test_a_process_that_is_killed_between_turns_is_started_again(world):
     pid = await world.pid()
     os.kill(pid, signal.SIGKILL)
@@ -177,6 +179,7 @@ async def test_a_request_starts_the_other_agent_and_returns_its_answer(world):
 
 
 @pytest.mark.rule(
+    "002-1.1-4",
     "002-2.6-1",
     "002-2.6-2",
     "002-2.6-3",
@@ -230,6 +233,9 @@ REFUSED = {
     "an agent that the swarm does not define": ("request", {"target": "stranger", "input": "x"}, "E_AGENT_UNKNOWN"),
     "a message to it": ("send", {"target": "Agent/writer", "input": "x"}, "E_AGENT_UNKNOWN"),
     "an instance of it": ("spawn", {"target": "stranger"}, "E_AGENT_UNKNOWN"),
+    "no text": ("request", {"target": 5, "input": "x"}, "E_AGENT_UNKNOWN"),
+    "another alphabet": ("send", {"target": "writ\u0435r", "input": "x"}, "E_AGENT_UNKNOWN"),
+    "an empty key": ("request", {"target": "writer", "input": "x", "instanceKey": ""}, "E_AGENT_INSTANCE"),
     "itself": ("request", {"target": "planner", "input": "x"}, "E_AGENT_DEADLOCK"),
     "a key of another conversation": ("send", {"target": "writer", "input": "x", "instanceKey": "a::b"}, "E_AGENT_INSTANCE"),
     "a folder outside": ("spawn", {"target": "writer", "cwd": "../.."}, "E_AGENT_CWD"),
@@ -243,6 +249,47 @@ REFUSED = {
 @pytest.mark.parametrize(("tool", "args", "code"), REFUSED.values(), ids=REFUSED)
 async def test_a_failed_call_of_an_agent_is_a_result_with_a_code(world, tool, args, code):
     assert code == await world.called(f"others__{tool}", args)
+
+
+MALFORMED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a name in other letters": ("request", {"target": "Writer", "input": "x"}, "E_AGENT_UNKNOWN"),
+    "no agent": ("send", {"target": None, "input": "x"}, "E_AGENT_UNKNOWN"),
+    "a key of 65 characters": ("spawn", {"target": "writer", "instanceKey": "a" * 65}, "E_AGENT_INSTANCE"),
+    "an empty key": ("spawn", {"target": "writer", "instanceKey": ""}, "E_AGENT_INSTANCE"),
+    "an empty key of a request": ("request", {"target": "writer", "input": "x", "instanceKey": ""}, "E_AGENT_INSTANCE"),
+    "a key that is no text": ("spawn", {"target": "writer", "instanceKey": 5}, "E_AGENT_INSTANCE"),
+    "a key of other letters": ("request", {"target": "writer", "input": "x", "instanceKey": "시"}, "E_AGENT_INSTANCE"),
+    "an input that is no text": ("request", {"target": "writer", "input": {"a": 1}}, "E_AGENT_INPUT"),
+    "no input": ("send", {"target": "writer", "input": None}, "E_AGENT_INPUT"),
+    "half a character": ("send", {"target": "writer", "input": "<half>"}, "E_AGENT_INPUT"),
+    "an input that is too large for an event": ("request", {"target": "writer", "input": "x" * (INPUT.size - 1)}, "E_AGENT_INPUT"),
+}  # fmt: skip
+
+
+@pytest.mark.rule("002-2.6-5", "002-11.3-4", "002-11.3-8", "turns.ours-19")
+async def test_each_malformed_call_of_an_agent_beside_others_is_a_result_with_a_code(world):
+    calls = [(f"others__{tool}", args) for tool, args, _ in MALFORMED.values()]
+    good = ("others__send", {"target": "writer", "input": "good"})
+    told = json.loads(await world.told(plan(*calls, good)))
+    assert [*(code for *_, code in MALFORMED.values()), {"sent": True}] == told
+
+
+@pytest.mark.rule("002-11-1", "002-11.1-1")
+async def test_any_text_that_fits_an_event_is_asked(world):
+    texts = ["", "한" * 3_000, "\U0001f600\0\n"]
+    told = json.loads(await world.told(plan(*[("others__request", {"target": "writer", "input": it}) for it in texts])))
+    assert [f"writer: {text}" for text in texts] == [each["response"] for each in told]
+    longest = "x" * (INPUT.size - 2)  # and two quotes
+    told = await world.called("others__request", {"target": "writer", "input": longest})
+    assert f"writer: {longest}" == told["response"]
+
+
+@pytest.mark.rule("002-11.1-2", "002-11.3-3")
+@pytest.mark.parametrize("target", ["writer", "planner"])
+async def test_a_message_to_an_agent_at_work_and_to_itself_is_sent_at_once(world, target):
+    slow = await world.say(plan(("notes__block", {"seconds": 5})), turn_of(agent="writer"))
+    assert {"sent": True} == await world.called("others__send", {"target": target, "input": "a note"})
+    assert await world.instances.outcome(slow) is None, "it does not wait for a turn of the other agent"
 
 
 @pytest.mark.rule("002-2.6-5", "002-11.3-8")
@@ -276,7 +323,9 @@ async def test_an_agent_that_waits_for_two_others_is_not_waited_for_by_one_of_th
 
 @pytest.mark.rule("002-2.6-8", "002-11.1-3", "002-11.1-4", "002-11.3-5", "002-11.3-6")
 async def test_a_spawned_instance_is_reached_by_its_name_and_listed_by_its_agent(world):
-    agents = [await world.called("others__catalog", {})]
+    agents, plugin = [await world.called("others__catalog", {})], world.broker.bundle.plugins["tools"]
+    written = {file: file.read_bytes() for file in Path(plugin.folder).rglob("*") if file.is_file()}
+    resources = repr(plugin.resources)
     made = await world.called("others__spawn", {"target": "writer", "instanceKey": "poems"})
     again = await world.called("others__spawn", {"target": "writer", "instanceKey": "poems"})
     assert {"target": "writer", "instanceKey": "poems", "cwd": None, "created": True} == made
@@ -286,9 +335,21 @@ async def test_a_spawned_instance_is_reached_by_its_name_and_listed_by_its_agent
     listed = [{"target": "writer", "instanceKey": "poems", "cwd": None}]
     assert listed == await world.called("others__list", {})
     assert [] == await world.called("others__list", {}, turn_of(agent="writer"))
-    assert listed == await world.called("others__list", {"includeAll": True}, turn_of(agent="writer"))
+    await world.called("others__spawn", {"target": "writer", "instanceKey": "POEMS"})
+    back = await world.called("others__spawn", {"target": "planner", "instanceKey": "poems"}, turn_of(agent="writer"))
+    assert back["created"], "a name is one for each agent, and letters count as they are"
+    listed = [{**listed[0], "instanceKey": name} for name in ("POEMS", "poems")]
+    assert listed == sorted(await world.called("others__list", {}), key=str)
+    assert [{"target": "planner", "instanceKey": "poems", "cwd": None}] == (
+        await world.called("others__list", {}, turn_of(agent="writer"))
+    )
+    listed = [{"target": "planner", "instanceKey": "poems", "cwd": None}, *listed]
+    assert listed == sorted(await world.called("others__list", {"includeAll": True}, turn_of(agent="writer")), key=str)
     assert [] == await world.called("others__list", {"includeAll": True}, turn_of("thread-2")), "another conversation"
     assert agents == [await world.called("others__catalog", {})]
+    assert resources == repr(world.broker.bundle.plugins["tools"].resources)
+    files = {file: file.read_bytes() for file in Path(plugin.folder).rglob("*") if file.is_file()}
+    assert written == {file: text for file, text in files.items() if "__pycache__" not in file.parts}
 
 
 async def test_a_spawned_instance_works_in_the_folder_that_its_agent_gave_it(world):
@@ -311,10 +372,42 @@ async def test_the_catalog_of_agents_has_the_printed_members(world):
     } == await world.called("others__catalog", {}, turn_of(agent="writer"))  # fmt: skip
 
 
+TWO_SWARMS = """\
+---
+apiVersion: agents.example.io/v1alpha1
+kind: Swarm
+metadata: {name: second}
+spec: {entryAgent: Agent/stranger, agents: [Agent/stranger, Agent/writer]}
+---
+apiVersion: agents.example.io/v1alpha1
+kind: Agent
+metadata: {name: stranger}
+spec: {modelRef: Model/told, systemPrompt: stranger, tools: [Tool/others]}
+"""
+
+
+@pytest.mark.rule("002-11.1-5", "002-11.3-7", "002-11.3-4", "002-11.3-5")
+async def test_an_agent_sees_and_reaches_the_agents_of_its_turns_swarm_alone(tmp_path):
+    files = {**FILES, "second.yaml": TWO_SWARMS}
+    async with agent_world(tmp_path, files=files) as world:
+        second = replace(turn_of(agent="writer"), swarm_ref="Swarm/second")
+        assert {
+            "swarmName": "second", "entryAgent": "stranger", "selfAgent": "writer",
+            "availableAgents": ["stranger", "writer"], "callableAgents": ["stranger"],
+        } == await world.called("others__catalog", {}, second)  # fmt: skip
+        assert ["planner"] == (await world.called("others__catalog", {}, turn_of(agent="writer")))["callableAgents"]
+        for tool, args in (("request", {"input": "x"}), ("send", {"input": "x"}), ("spawn", {})):
+            assert "E_AGENT_UNKNOWN" == await world.called(f"others__{tool}", {"target": "stranger", **args})
+            assert "E_AGENT_UNKNOWN" == await world.called(f"others__{tool}", {"target": "planner", **args}, second)
+        made = await world.called("others__spawn", {"target": "writer", "instanceKey": "poems"})
+        assert made["created"]
+        assert [] == await world.called("others__list", {"includeAll": True}, second), "another swarm"
+
+
 @pytest.mark.rule("turns.ours-26")
 async def test_a_configuration_that_the_runtime_follows_is_used_from_the_next_step_on(world):
     event_id = await world.say(plan(("notes__sleep", {"seconds": 2}), prompt=True))
-    while len(await world.instances._messages(event_id)) < 2:
+    while len(await world.instances.messages(event_id)) < 2:
         await asyncio.sleep(0.05)
     agents = Path(world.broker.bundle.plugins["tools"].folder) / "agents.yaml"
     agents.write_text(agents.read_text("utf-8").replace("systemPrompt: planner", "systemPrompt: changed"), "utf-8")
@@ -349,7 +442,7 @@ async def test_at_the_end_a_turn_has_the_grace_period_and_then_its_group_is_kill
     async with agent_world(tmp_path) as world:
         pid = await world.pid()
         event_id = await world.say(plan((tool, {"seconds": seconds})))
-        while len(await world.instances._messages(event_id)) < 2:
+        while len(await world.instances.messages(event_id)) < 2:
             await asyncio.sleep(0.05)
         await world.stop()
         assert await ended(pid)

@@ -12,7 +12,7 @@ import pytest
 
 from oauthbroker.tools.orchestration.instances import Instance
 from oauthbroker.tools.orchestration.plan import plans_from
-from tests.kit.agent_bundle import BASE, EDITABLE, FILES, LISTS, plan
+from tests.kit.agent_bundle import BASE, EDITABLE, FILES, LISTS, USER, plan
 from tests.story.agent_world import AgentWorld, agent_world, turn_of
 
 OPEN, COMMIT, WRITE = "swarmBundle__openChangeset", "swarmBundle__commitChangeset", "file-system__write"
@@ -45,6 +45,38 @@ async def test_the_model_edits_its_bundle_and_its_next_turn_uses_it(world):
     assert "E_TOOL" == await world.called("file-system__read", {"path": f"{opened['workdir']}/agents.yaml"}), "closed"
 
 
+@pytest.mark.rule("004-12.4-1")
+@pytest.mark.parametrize("isolation", ["", "  isolation: process\n"])
+async def test_no_tool_of_an_agent_changes_the_bundle_without_a_changeset(tmp_path, isolation):
+    if not isolation and USER is None:
+        pytest.skip("agents run as the user of the runtime: tools without isolation have its rights")
+    base = BASE.replace("spec:\n  entry:", f"spec:\n{isolation}  entry:")
+    async with agent_world(tmp_path, files={**EDITABLE, "base.yaml": base}, in_git=True) as world:
+        active, repository = world.broker.bundle.plugins["tools"].folder, tmp_path / "git/bundle.git"
+        assert active is not None
+        assert repository.is_dir()
+        before = contents(active) | contents(repository)
+        opened = await world.called(OPEN, {})
+        for folder in (active, repository):
+            for path in (f"{folder}/agents.yaml", f"{opened['workdir']}/../../{folder.name}/agents.yaml"):
+                assert "E_TOOL" == await world.called(WRITE, {"path": path, "content": "x"})
+            words = (
+                f"echo x > {folder}/new; echo x >> {folder}/agents.yaml; rm -rf {folder}/*; chmod 777 {folder}; true"
+            )
+            assert 0 == (await world.called("bash__exec", {"command": words}))["exitCode"]
+            assert not folder.joinpath("new").exists()
+        assert "ok" == (await world.called(COMMIT, {"changesetId": opened["changesetId"]}))["status"]
+        after = contents(active) | contents(repository)  # the runtime has added to the repository
+        assert before == {path: after.get(path) for path in before}
+        assert opened["baseRef"] == (await world.called(OPEN, {}))["baseRef"]
+
+
+def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Return mode and content of a folder and of all that is in it."""
+    found = (each for each in (folder, *folder.rglob("*")) if each.suffix != ".lock")
+    return {str(each): (each.stat().st_mode, each.read_bytes() if each.is_file() else b"") for each in found}
+
+
 @pytest.mark.rule("004-12.4-5", "turns.ours-26")
 async def test_the_next_step_of_the_same_turn_uses_a_commit_in_another_process(world):
     opened, pid = await world.called(OPEN, {}), await world.pid()
@@ -69,7 +101,7 @@ async def test_an_agent_that_waits_for_another_one_uses_its_commit_when_it_goes_
     slow = plan(("notes__sleep", {"seconds": 3}))
     request = plan(("others__request", {"target": "writer", "input": slow}), prompt=True)
     event_id = await world.say(request, turn_of("thread-2"))
-    while len(await world.instances._messages(event_id)) < 2:
+    while len(await world.instances.messages(event_id)) < 2:
         await asyncio.sleep(0.05)
     assert "ok" == (await world.called(COMMIT, {"changesetId": opened["changesetId"]}))["status"]
     assert (await world.outcome(event_id))["answer"].startswith("changed: ")
@@ -104,6 +136,7 @@ async def test_a_shell_reaches_an_open_changeset_and_other_instances_do_not(worl
     assert LISTS == (await world.called("file-system__read", path))["content"]
 
 
+@pytest.mark.rule("004-12.4-2")
 async def test_isolated_base_tools_use_the_open_changesets_of_their_agent_alone(tmp_path):
     base = BASE.replace("spec:\n  entry:", "spec:\n  isolation: process\n  entry:")
     async with agent_world(tmp_path, files={**EDITABLE, "base.yaml": base}, in_git=True) as world:

@@ -129,7 +129,7 @@ async def test_a_request_ends_with_the_damaged_event_that_it_waits_for(world):
     assert ["E_AGENT_FAILED"] == json.loads((await world.outcome(asking))["answer"])
 
 
-@pytest.mark.rule("turns.ours-29")
+@pytest.mark.rule("turns.ours-29", "002-11.3-8")
 async def test_a_request_ends_with_the_turn_that_it_waits_for_and_no_event_follows(world):
     started = asyncio.get_running_loop().time()
     assert "E_AGENT_FAILED" == await world.called("others__request", {"target": "writer", "input": "fail"})

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
+from oauthbroker.core.strict_json import MAX_DEPTH
 from oauthbroker.events.foreign_events import MAX_PAYLOAD_BYTES
 from oauthbroker.events.port import Depth
 from oauthbroker.observability.metrics import Metric
+from tests.kit.hostile_values import nested
 from tests.kit.running_broker import ALICE, Harness, turn
 
 DONE = "tool.completed"
@@ -107,6 +110,29 @@ async def test_a_payload_is_a_json_object_of_bounded_size_without_secrets(harnes
 )
 async def test_what_names_no_conversation_or_no_event_is_refused(harness: Harness, more: Any) -> None:
     await refused(harness, **more)
+
+
+@pytest.mark.parametrize(("part", "levels"), [("payload", MAX_DEPTH), ("origin", MAX_DEPTH - 1)])
+async def test_a_payload_and_an_origin_of_32_levels_come_back_whole_and_deeper_ones_are_refused(
+    harness: Harness, part: str, levels: int
+) -> None:
+    """The origin is one level inside of the address of the turn."""
+
+    async def queued(deep: Any) -> str:
+        payload, origin = (deep, {}) if part == "payload" else ({}, deep)
+        of = replace(turn(), origin=origin)
+        return await harness.broker.events.enqueue("planner", DONE, payload, turn=of)
+
+    deepest: Any = nested(levels, lambda inner: {"a": inner})
+    event_id = await queued(deepest)
+    with pytest.raises(BrokerError) as error:
+        await queued({"a": deepest})
+    assert Code.REQUEST_INVALID is error.value.code
+    assert "it has more than 32 levels: put the inner ones into a text" in str(error.value)
+    delivery = await harness.broker.events.lease("planner")
+    assert delivery is not None
+    assert event_id == delivery.id
+    assert deepest == (delivery.event.payload if part == "payload" else delivery.event.turn.origin)
 
 
 async def refused(harness: Harness, **changed: Any) -> None:

@@ -76,7 +76,7 @@ async def performed(broker: Broker, registry: Registry, call: ToolCall = CALL, *
 # ctx.oauth
 
 
-@pytest.mark.rule("002-2.5-3")
+@pytest.mark.rule("002-2.5-3", "002-4.2-3")
 @pytest.mark.parametrize("waits", [True, False])
 async def test_a_tool_gets_tokens_within_the_scopes_of_its_export(harness: Harness, waits: bool):
     async def waiting(ctx: AuthorizedToolContext, args: dict[str, Any]) -> Any:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from oauthbroker.tools.calling.context import AgentRuntime, Json, ToolContext
+from oauthbroker.tools.calling.context import REQUEST_SECONDS, AgentRuntime, Json, ToolContext
 from oauthbroker.tools.types.failures import ToolFailure
-
-DEFAULT_SECONDS: Final = 60.0
 
 
 async def request(ctx: ToolContext, given: dict[str, Json]) -> Json:
-    seconds = float(given.get("timeoutSeconds", DEFAULT_SECONDS))
+    seconds = float(given.get("timeoutSeconds", REQUEST_SECONDS))
     return await _runtime(ctx).request(
         given["target"], given["input"], instance_key=given.get("instanceKey"), timeout=seconds
     )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from oauthbroker.tools.base.answer_texts import cut_to_output, decoded
 from oauthbroker.tools.base.confined_files import confined, opened_file
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.isolation.containment import MIB, CallLimits, Containment
@@ -44,8 +45,9 @@ class CommandRunner:
                 asyncio.timeout(self.limits.seconds),
                 Containment().running(command, workdir=ctx.workdir, limits=self.limits, output=True) as process,
             ):
-                stdout = await self._output(process)
-                return {"stdout": stdout, "exitCode": await process.wait()}
+                answer = {"stdout": await self._output(process), "exitCode": await process.wait()}
+                cut_to_output(answer, "stdout", TRUNCATED)
+                return answer
         except TimeoutError:
             text = f"The command did not end in {self.limits.seconds:g} seconds."
             raise ToolFailure(text, name="Timeout", code=ToolCode.TIMEOUT) from None
@@ -61,9 +63,8 @@ class CommandRunner:
             read += len(piece)
             if read > _MOST_READ:
                 raise ToolFailure(f"The command wrote more than {_MOST_READ} bytes.", name="OutputTooLarge")
-        if len(kept) <= self.limits.output:
-            return kept.decode("utf-8", "replace")
-        return kept[: self.limits.output].decode("utf-8", "ignore") + TRUNCATED
+        is_cut = len(kept) > self.limits.output
+        return decoded(bytes(kept[: self.limits.output]), is_cut=is_cut) + (TRUNCATED if is_cut else "")
 
 
 def _script(ctx: ToolContext, path: str) -> str:

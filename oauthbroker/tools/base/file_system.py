@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from oauthbroker.tools.base.answer_texts import cut_to_output, decoded
 from oauthbroker.tools.base.confined_files import Confined, confined, opened_file, replace_file
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.types.failures import ToolFailure
+from oauthbroker.tools.types.output_limits import VALUE
 
 DEFAULT_BYTES: Final = 100_000
-MOST_BYTES: Final = 1_000_000
+MOST_BYTES: Final = 1_000_000  # of a content that is written
 _REASONS: Final = {
     FileNotFoundError: "The file does not exist",
     IsADirectoryError: "This is a folder",
@@ -19,8 +21,9 @@ _REASONS: Final = {
 
 
 def read(ctx: ToolContext, given: dict[str, Json]) -> Json:
-    """Answer `{path, size, truncated, content}`. `size` counts the bytes of the whole file."""
-    place, most = confined(ctx, given["path"]), min(int(given.get("maxBytes", DEFAULT_BYTES)), MOST_BYTES)
+    """Answer `{path, size, truncated, content}`. `size` counts the bytes of the whole file, and `content` is what fits
+    an output. A Tool of one's own may allow any number as `maxBytes`."""
+    place, most = confined(ctx, given["path"]), min(max(0, int(given.get("maxBytes", DEFAULT_BYTES))), VALUE.size)
     try:
         with opened_file(place) as descriptor, open(descriptor, "rb", closefd=False) as file:
             text = file.read(most + 1)
@@ -28,8 +31,8 @@ def read(ctx: ToolContext, given: dict[str, Json]) -> Json:
     except OSError as error:
         raise _failed(place, error) from None
     cut = len(text) > most
-    content = text[:most].decode("utf-8", "ignore" if cut else "replace")
-    return {"path": str(place.path), "size": size, "truncated": cut, "content": content}
+    answer = {"path": str(place.path), "size": size, "truncated": True, "content": decoded(text[:most], is_cut=cut)}
+    return answer | {"truncated": cut_to_output(answer, "content") or cut}
 
 
 def write(ctx: ToolContext, given: dict[str, Json]) -> Json:

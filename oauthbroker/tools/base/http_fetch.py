@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from oauthbroker import BrokerError, Code, PublicWeb
+from oauthbroker.tools.base.answer_texts import cut_to_output, decoded
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.types.failures import ToolFailure
 
@@ -31,13 +32,16 @@ class HttpFetch:
     async def post(self, ctx: ToolContext, given: dict[str, Json]) -> Json:
         """Send `body` as JSON. Answer as `get`."""
         content = json.dumps(given.get("body", {})).encode("ascii")
-        return await self._answer(
-            ctx, "POST", given, {"Content-Type": "application/json"} | given.get("headers", {}), content
-        )
+        headers = given.get("headers", {})
+        if all(name.lower() != "content-type" for name in headers):
+            headers = {"Content-Type": "application/json"} | headers
+        return await self._answer(ctx, "POST", given, headers, content)
 
     async def _answer(
         self, ctx: ToolContext, method: str, given: Mapping[str, Json], headers: Mapping[str, str], content: bytes
     ) -> Json:
+        if not all(isinstance(value, str) for value in headers.values()):  # a Tool of one's own may allow others
+            raise _refused(BrokerError(Code.REQUEST_INVALID))
         if "app" in given:
             return await _with_token(ctx, given["app"], method, given["url"], headers, content)
         try:
@@ -73,9 +77,10 @@ async def _with_token(
 
 
 def _told(status: int, headers: Mapping[str, str], body: bytes, *, truncated: bool) -> Json:
-    told = {"status": status, "contentType": headers.get("content-type", ""), "truncated": truncated}
-    told["body"] = body.decode("utf-8", "ignore" if truncated else "replace")
-    return told | ({"location": headers["location"]} if "location" in headers else {})
+    told = {"status": status, "contentType": headers.get("content-type", ""), "truncated": True}
+    told |= {"location": headers["location"]} if "location" in headers else {}
+    told["body"] = decoded(body, is_cut=truncated)
+    return told | {"truncated": cut_to_output(told, "body") or truncated}
 
 
 def _refused(error: BrokerError) -> ToolFailure:

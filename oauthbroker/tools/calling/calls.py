@@ -137,7 +137,7 @@ class ToolCalls:
         return Submitted(call.id)
 
     async def _complete(self, call: ToolCall, scope: CallScope, journal: CallJournal, more: GoesOn) -> None:
-        done = self._told(await _ended(call, more.work), call, scope)
+        done = self._told(await _ended(call, _in_own_task(more.work)), call, scope)
         try:
             await journal.complete(call.id, done.to_json())
         except Exception as error:  # noqa: BLE001  (`recover` ends it at the next start)
@@ -182,13 +182,14 @@ class ToolCalls:
 async def _ended(call: ToolCall, work: Awaitable[Any]) -> ToolCallResult:
     """Return the result that the end of a tool's work stands for. Raises nothing but the cancellation of the caller."""
     try:
-        return _result_of(call, await _in_own_task(work))
+        return _result_of(call, await work)
     except BaseException as error:  # noqa: BLE001  (002 section 2.4: no exception of a tool is raised)
         return _failed(call, error)
 
 
 async def _in_own_task(work: Awaitable[Any]) -> Any:
-    """Return the value of a tool's work, or raise its exception. Its code may cancel the task that it runs in."""
+    """Return the value of work that goes on, or raise its exception. Its code may cancel the task that it runs in, as
+    that of a handler may, which `CallLife` gives a task."""
 
     async def ended() -> tuple[Any, BaseException | None]:
         try:

@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
 from oauthbroker.tools.calling.journal import CallJournal
 from oauthbroker.tools.types.catalog import Catalog
 from oauthbroker.tools.types.messages import Message
 
+REQUEST_SECONDS: Final = 60.0  # how long a request waits for its answer, unless it says else
 Json = Any
 ToolHandler = Callable[[Any, dict[str, Json]], Json | Awaitable[Json]]  # of a ToolContext, or of the authorized one
 
@@ -31,13 +32,17 @@ class AgentRuntime(Protocol):
     """`ctx.runtime`: how the tools of `agents` reach other agents (002 section 11). Arguments and answers are the
     members that it prints; each raises `ToolFailure` with a code."""
 
-    async def request(self, target: str, text: str, *, instance_key: str | None, timeout: float) -> Json: ...
+    async def request(
+        self, target: str, text: str, *, instance_key: str | None = None, timeout: float = REQUEST_SECONDS
+    ) -> Json: ...
 
-    async def send(self, target: str, text: str, *, instance_key: str | None) -> None: ...
+    async def send(self, target: str, text: str, *, instance_key: str | None = None) -> None: ...
 
-    async def spawn(self, target: str, *, instance_key: str | None, cwd: str | None) -> Mapping[str, Json]: ...
+    async def spawn(
+        self, target: str, *, instance_key: str | None = None, cwd: str | None = None
+    ) -> Mapping[str, Json]: ...
 
-    async def list(self, *, include_all: bool) -> list[Mapping[str, Json]]: ...
+    async def list(self, *, include_all: bool = False) -> list[Mapping[str, Json]]: ...
 
     async def catalog(self) -> Mapping[str, Json]: ...
 

@@ -27,7 +27,7 @@ from oauthbroker.tools.calling.context import (
 )
 from oauthbroker.tools.calling.registry import Handler, RegisteredTool
 from oauthbroker.tools.types.failures import ToolFailure, unusable_arguments
-from oauthbroker.tools.types.parameters import arguments
+from oauthbroker.tools.types.parameters import plain_object
 from oauthbroker.tools.types.results import ToolCall
 
 _SHARED: Final = tuple(field.name for field in fields(StepFacts))
@@ -51,7 +51,7 @@ async def _value(tool: RegisteredTool, context: ToolContext, args: dict[str, Jso
 def _checked(call: ToolCall, tool: RegisteredTool) -> dict[str, Json]:
     """Return a copy of the arguments."""
     try:
-        args = arguments(call.args)
+        args = plain_object(call.args)
         flaws = tool.flaws_of(args)
     except NotPlainJson as problem:
         flaws = [str(problem)]

@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol
 
+from oauthbroker import NotPlainJson, plain_json
 from oauthbroker.tools.calling.call_life import MOST_SECONDS, SECONDS
 from oauthbroker.tools.calling.context import Json, ToolContext, ToolHandler
 from oauthbroker.tools.types.catalog import Catalog, ToolCatalogItem, ToolSource
 from oauthbroker.tools.types.names import SEPARATOR, is_export_name, is_resource_name, parse_tool_name
-from oauthbroker.tools.types.output_limits import MESSAGE
-from oauthbroker.tools.types.parameters import FlawsOf, SchemaRefused, compiled
+from oauthbroker.tools.types.output_limits import MESSAGE, VALUE
+from oauthbroker.tools.types.parameters import FlawsOf, SchemaRefused, compiled, plain_object
 
 
 class RegistrationRefused(ValueError):
@@ -25,6 +26,13 @@ class IsolatedTool(Protocol):
 
 
 Handler = ToolHandler | IsolatedTool
+_NONE: Final = type(None)
+_KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "name": str,
+    "description": (str, _NONE),
+    "parameters": (Mapping, _NONE),
+    "source": (ToolSource, _NONE),
+}
 _SOURCES: Final[Mapping[str, Literal["config", "extension"]]] = {"Tool": "config", "Extension": "extension"}
 
 
@@ -74,8 +82,10 @@ class Registry:
         limit: int = MESSAGE,
         seconds: float = SECONDS,
     ) -> RegisteredTool:
-        """Add a tool. Raises RegistrationRefused for a name that is in use or malformed, for parameters that are no
-        JSON Schema of type object, for a time that no call can have, and for a handler that cannot be called."""
+        """Add a tool. Raises RegistrationRefused for an item that no catalog could show, for a name that is in use or
+        malformed, for parameters that are no JSON Schema of type object, for a time that no call can have, and for a
+        handler that cannot be called."""
+        item = _own(item, owner)
         flaw = self._flaw(item.name, handler, owner)
         try:
             flaws_of = compiled(item.parameters)
@@ -102,11 +112,11 @@ class Registry:
             del self._tools[name]
 
     def _flaw(self, name: str, handler: Handler, owner: str) -> str:
-        if (there := self._tools.get(name)) is not None:
-            return f"{there.owner} registered this name before"
-        parsed = parse_tool_name(name)
+        parsed = parse_tool_name(name) if issubclass(type(name), str) else None
         if parsed is None or not (is_resource_name(parsed.resource) and is_export_name(parsed.export)):
             return "a name is resource__export, of small letters, digits, hyphens and single underscores"
+        if (there := self._tools.get(name)) is not None:
+            return f"{there.owner} registered this name before"
         fits = callable(handler) or callable(getattr(handler, "call", None))
         return "" if fits and owner else "its handler is no function" if owner else "it has no owner"
 
@@ -120,8 +130,34 @@ class Registry:
         """Return the catalog of a step that begins now: the exports of these Tool resources (`Agent.spec.tools`), and
         all tools that extensions have registered so far."""
         owners = {f"Tool/{name}" for name in tools}
-        shown = [each.item for each in self if each.is_dynamic or each.owner in owners]
+        shown = [_copy(each.item) for each in self if each.is_dynamic or each.owner in owners]
         return Catalog(shown, registered=lambda name: None if (it := self.find(name)) is None else it.item)
+
+
+def _copy(item: ToolCatalogItem) -> ToolCatalogItem:
+    """Return an item whose parameters a step may change for itself."""
+    return replace(item, parameters=_copied(item.parameters))
+
+
+def _copied(value: Json) -> Json:
+    """Copy plain JSON, as the catalog of each step needs it, faster than `deepcopy`."""
+    if isinstance(value, dict):
+        return {name: _copied(each) for name, each in value.items()}
+    return [_copied(each) for each in value] if isinstance(value, list) else value
+
+
+def _own(item: ToolCatalogItem, owner: str) -> ToolCatalogItem:
+    """Return a copy of an item, which later changes of its parameters do not reach. Raises RegistrationRefused."""
+    flaw = "its item is no ToolCatalogItem of a name, description?, parameters? and source?"
+    if isinstance(item, ToolCatalogItem) and all(isinstance(getattr(item, it), kinds) for it, kinds in _KINDS.items()):
+        try:
+            parameters = None if item.parameters is None else plain_object(item.parameters)
+            description = plain_json(item.description, VALUE)
+        except NotPlainJson as problem:
+            flaw = f"its description and parameters are refused: {problem}"
+        else:
+            return replace(item, description=description, parameters=parameters)
+    raise RegistrationRefused(f"{owner} cannot register a tool: {flaw}")
 
 
 def _source(given: ToolSource | None, owner: str) -> ToolSource | None:

@@ -32,6 +32,7 @@ from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.changesets.tool import register_exports
 from oauthbroker.tools.models.port import Model, ScriptedModel
+from oauthbroker.tools.types.failures import ToolFailure
 
 _NO_KEY: Final = "no-key"  # a trial has no secrets
 
@@ -88,7 +89,7 @@ class LoadingProblems:
             isolate=self._isolate,
         )
         if spec.changesets is not None:
-            register_exports(loaded.registry, _never, _never)
+            register_exports(loaded.registry, _refused, _refused)
 
     def _model(self, spec: Any) -> Model:
         """Return a model, or a stand-in where the library of its provider is not installed here."""
@@ -118,8 +119,9 @@ def _in_process(spec: ToolResourceSpec) -> ToolResourceSpec:
     return spec.model_copy(update={"isolation": None})
 
 
-async def _never(_ctx: ToolContext, _args: dict[str, Json]) -> Json:
-    raise NotImplementedError
+async def _refused(_ctx: ToolContext, _args: dict[str, Json]) -> Json:
+    """Stand in for a tool of changesets, whose names a trial registers to find another tool that has taken one."""
+    raise ToolFailure("A trial loads the tools of a bundle and calls none.")
 
 
 def main() -> NoReturn:

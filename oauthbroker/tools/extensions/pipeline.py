@@ -85,6 +85,11 @@ class StepContext(PipelineContext):
     metadata: Metadata = field(default_factory=dict)
     result: StepResult | None = None
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "tool_catalog" and name in self.__dict__:
+            raise TypeError("a step has one catalog: change it with add() and remove()")
+        super().__setattr__(name, value)
+
 
 @dataclass(kw_only=True)
 class ToolCallContext(PipelineContext):

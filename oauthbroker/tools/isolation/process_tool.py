@@ -147,7 +147,7 @@ def _output(line: bytes) -> Json:
             own = isinstance(code, str) and code not in set(ToolCode)  # the codes of the runtime are not for a tool
             raise ToolFailure(
                 message,
-                name=name[:100],
+                name=name,
                 code=code if own else ToolCode.TOOL,
                 suggestion=suggestion if isinstance(suggestion, str) else None,
                 help_url=help_url if isinstance(help_url, str) else None,

@@ -21,8 +21,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 from oauthbroker import NotPlainJson, plain_json, type_name
-from oauthbroker.tools.types.foreign_values import cause_of, text_of
-from oauthbroker.tools.types.output_limits import VALUE
+from oauthbroker.tools.types.foreign_values import cause_of, ended_at_space, text_of
+from oauthbroker.tools.types.messages import Message
+from oauthbroker.tools.types.output_limits import READ_BESIDE, VALUE
 
 
 def main() -> NoReturn:
@@ -37,14 +38,14 @@ def main() -> NoReturn:
         answer = {"refused": str(problem)}
     except BaseException as error:  # noqa: BLE001 - SystemExit, too, is a result
         answer = {"error": _error(error)}
-    channel.sendall(json.dumps(answer).encode("ascii") + b"\n")
+    channel.sendall(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
     os._exit(0)  # threads that the tool left behind do not hold up the end
 
 
 def _result(call: dict[str, Any]) -> Any:
     handler = _module(call["entry"]).handlers[call["export"]]
     context = SimpleNamespace(**call["context"], logger=logging.getLogger("tool"), runtime=None)
-    context.workdir, context.message = Path(context.workdir), SimpleNamespace(**context.message)
+    context.workdir, context.message = Path(context.workdir), Message.from_json(context.message)
     if (
         runtime := sys.modules.get("oauthbroker.tools.calling.context")
     ) is not None:  # else no code of the tool asks for them
@@ -91,7 +92,8 @@ def _error(error: BaseException) -> dict[str, Any]:
         members: Any = cause
         own = members.error.to_json()
         known = [member for member in ("name", "code", "suggestion", "helpUrl") if isinstance(own.get(member), str)]
-        told |= {member: text_of(own[member]) for member in ("message", *known)}
+        told |= {member: ended_at_space(text_of(own[member]), READ_BESIDE) for member in known}
+        told["message"] = text_of(own["message"])
     return told
 
 

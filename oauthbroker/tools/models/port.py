@@ -14,7 +14,7 @@ from oauthbroker.tools.types.failures import too_many, unusable_arguments
 from oauthbroker.tools.types.messages import Message
 from oauthbroker.tools.types.names import shown_name
 from oauthbroker.tools.types.output_limits import VALUE
-from oauthbroker.tools.types.parameters import arguments
+from oauthbroker.tools.types.parameters import plain_object
 from oauthbroker.tools.types.results import ToolCall
 
 MOST_CALLS: Final = 64  # performed of one answer
@@ -107,6 +107,6 @@ def _usable(call: object, index: int) -> ToolCall:
     name = shown_name(call.name) if isinstance(call.name, str) else ""
     try:
         refused = None if index < MOST_CALLS else too_many(MOST_CALLS)
-        return ToolCall(call.id, name, arguments(call.args), refused=refused)
+        return ToolCall(call.id, name, plain_object(call.args), refused=refused)
     except NotPlainJson as problem:
         return ToolCall(call.id, name, refused=unusable_arguments(name, str(problem)))

@@ -15,14 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker import Broker, BrokerError
+from oauthbroker import Broker, BrokerError, NotPlainJson, plain_json
+from oauthbroker.tools.calling.context import REQUEST_SECONDS
 from oauthbroker.tools.calling.journal import COMPLETED
 from oauthbroker.tools.orchestration.instances import Instance, Instances, Outcome
 from oauthbroker.tools.orchestration.ipc import IpcRefused
 from oauthbroker.tools.orchestration.plan import SwarmPlan
 from oauthbroker.tools.types.agent_event import FAILED, MESSAGE, REQUEST, ReplyTo, UnifiedEvent
+from oauthbroker.tools.types.output_limits import INPUT
 
-REQUEST_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.5  # for turns that another orchestrator ends
 _ENDS: Final = {COMPLETED, FAILED}
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
@@ -123,7 +124,7 @@ class AgentCalls:
     async def _enqueue(self, caller: CallingTurn, asked: Mapping[str, Any], kind: str, reply: ReplyTo | None) -> str:
         target = _target(caller, asked)
         payload = {
-            "input": str(asked.get("input")),
+            "input": _input(asked),
             "source": {"kind": "agent", "name": caller.instance.agent, "instanceKey": caller.instance.key},
             "traceId": caller.event.trace_id,
         }
@@ -143,7 +144,8 @@ class AgentCalls:
         raise refused
 
     async def _spawn(self, caller: CallingTurn, asked: Mapping[str, Any]) -> dict[str, Any]:
-        name = asked.get("instanceKey") or f"{asked.get('requestId')}".removeprefix("call-")
+        name = asked.get("instanceKey")
+        name = f"{asked.get('requestId')}".removeprefix("call-") if name is None else name
         target = _target(caller, {**asked, "instanceKey": name})
         cwd = None if asked.get("cwd") is None else str(_inside(caller.workdir, str(asked["cwd"])))
         created = await self._instances.prepare(target, caller.instance, cwd)
@@ -193,6 +195,17 @@ def _target(caller: CallingTurn, asked: Mapping[str, Any]) -> Instance:
     if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
         raise IpcRefused("E_AGENT_INSTANCE", "An instanceKey has 1 to 64 letters, digits, dots, hyphens or _.")
     return replace(caller.instance, agent=agent, spawned=name)
+
+
+def _input(asked: Mapping[str, Any]) -> str:
+    """Return the text of a request or a message. Raises IpcRefused."""
+    problem = "it is not a text"
+    try:
+        if isinstance(text := asked.get("input"), str):
+            return str(plain_json(text, INPUT))
+    except NotPlainJson as refused:
+        problem = str(refused)
+    raise IpcRefused("E_AGENT_INPUT", f"The input is refused: {problem}.", "Send a shorter text, or a path of a file.")
 
 
 def _seconds(given: object) -> float:

@@ -17,6 +17,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from oauthbroker import type_name
 from oauthbroker.client import OAuth
 from oauthbroker.tools.bundle.entries import EntryRefused
 from oauthbroker.tools.calling.context import ToolContext
@@ -32,6 +33,7 @@ from oauthbroker.tools.turns.conversation import Conversation
 from oauthbroker.tools.turns.extension_api import ExtensionFailed
 from oauthbroker.tools.turns.turn_loop import AgentParts, ConfigurationChanged, TurnLoop, turn_id_of
 from oauthbroker.tools.types.agent_event import UnifiedEvent
+from oauthbroker.tools.types.failures import is_cancellation
 from oauthbroker.tools.types.messages import Message
 
 NOT_RUN = "E_TURN_NOT_RUN"
@@ -77,13 +79,21 @@ class AgentWorker:
         conversation = Conversation(
             turn_id=turn_id_of(event.id),
             earlier=[Message.from_json(each) for each in payload["history"]],
-            recorded=[Message.from_json(each) for each in payload["recorded"]],
+            recorded=await self._recorded(),
             record=lambda appended: self._peer.ask("message.append", {"event": event.id, "appended": appended}),
         )
         access = payload["access"]
         self._address = "" if access is None else access["url"]
         async with nullcontext() if access is None else OAuth(access["url"], access["token"]) as oauth:
             return await self._ran(event, conversation, oauth)
+
+    async def _recorded(self) -> list[Message]:
+        """Return the messages that the turn recorded before it was interrupted. They are asked for one by one: together
+        they may be larger than a message between processes."""
+        recorded: list[Message] = []
+        while (kept := await self._peer.ask("message.get", {"number": len(recorded)})) is not None:
+            recorded.append(Message.from_json(kept))
+        return recorded
 
     async def _ran(self, event: UnifiedEvent, conversation: Conversation, oauth: OAuth | None) -> dict[str, Any]:
         if self._parts is None:
@@ -94,8 +104,14 @@ class AgentWorker:
             return _told(await TurnLoop(parts=self._parts, event=event, conversation=conversation, host=host).run())
         except ConfigurationChanged:
             return {"status": OUTDATED}
+        except IpcRefused:
+            raise
         except (ModelFailed, PipelineError) as error:
             fault = str(error)
+        except BaseException as error:  # code of an extension: a SystemExit does not end the process
+            if is_cancellation(error):
+                raise
+            fault = f"the turn failed with {type_name(error)}"
         raise IpcRefused(NOT_RUN, fault)
 
     def _lend(self, ctx: ToolContext) -> AbstractAsyncContextManager[TurnAccess | None]:

@@ -17,7 +17,7 @@ from oauthbroker import PluginState, Turn
 
 KEPT_TURNS: Final = 20  # of an instance: what the model sees of earlier turns
 KNOWN_TURNS: Final = 256  # of an instance: as many settled events as the queue remembers
-MOST_HISTORY: Final = 512 * 1024  # characters
+MOST_HISTORY: Final = 512 * 1024  # characters: one message between processes takes them, at most 12 bytes each
 MOST_LISTED: Final = 2000  # instances of a swarm
 NAMED: Final = 'named["'  # how the key of an instance begins that an agent has named, and no other key
 BETWEEN: Final = "\x1f"
@@ -79,10 +79,10 @@ class Instances:
         """Return the ids of the newest events of an instance, in the order in which their turns began."""
         return list((await self._state.get(f"agents/instance/{instance.digest}") or {}).get("turns", []))
 
-    async def begin(self, instance: Instance, event_id: str, turn: Turn) -> tuple[list[Any], list[Any]]:
-        """Begin a turn, or take one up again. Return the messages of earlier turns, and those of this one."""
+    async def begin(self, instance: Instance, event_id: str, turn: Turn) -> list[Any]:
+        """Begin a turn, or take one up again. Return the messages of earlier turns."""
         turns = await self._listed(instance, event_id, turn)
-        return await self._history(turns[-KEPT_TURNS - 1 : -1]), await self._messages(event_id)
+        return await self._history(turns[-KEPT_TURNS - 1 : -1])
 
     async def _listed(self, instance: Instance, event_id: str, turn: Turn) -> list[str]:
         """Make a turn the newest of its instance, and return all."""
@@ -110,6 +110,16 @@ class Instances:
             return dict(message)
 
         await self._state.change(_message_key(event_id, number), once, subjects=_about(turn))
+
+    async def message(self, event_id: str, number: int) -> Any:
+        """Return a message of a turn; None if it has fewer."""
+        return await self._state.get(_message_key(event_id, number))
+
+    async def messages(self, event_id: str) -> list[Any]:
+        messages: list[Any] = []
+        while (message := await self.message(event_id, len(messages))) is not None:
+            messages.append(message)
+        return messages
 
     async def end(self, event_id: str, outcome: Outcome, turn: Turn) -> None:
         await self._state.change(_key("turn", event_id), lambda _: dict(outcome), subjects=_about(turn))
@@ -159,7 +169,7 @@ class Instances:
         return listed
 
     async def call_ids(self, event_id: str) -> list[str]:
-        return [call["id"] for message in await self._messages(event_id) for call in message.get("toolCalls", ())]
+        return [call["id"] for message in await self.messages(event_id) for call in message.get("toolCalls", ())]
 
     async def cwd(self, instance: Instance) -> str | None:
         """Return the folder with which an instance was spawned."""
@@ -174,18 +184,12 @@ class Instances:
         history: list[Any] = []
         size = 0
         for event_id in reversed(turns):
-            messages = await self._messages(event_id)
+            messages = await self.messages(event_id)
             size += sum(len(str(each)) for each in messages)
             if size > MOST_HISTORY:
                 break
             history = messages + history
         return history
-
-    async def _messages(self, event_id: str) -> list[Any]:
-        messages: list[Any] = []
-        while (message := await self._state.get(_message_key(event_id, len(messages)))) is not None:
-            messages.append(message)
-        return messages
 
     async def _forget_messages(self, turns: list[str]) -> None:
         for event_id in turns:

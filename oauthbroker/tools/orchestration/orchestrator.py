@@ -71,6 +71,7 @@ class Orchestrator:
         self._changes = BundleChanges(broker, activation, agent_user)
         self._processes = Processes(agent_user, LOG, broker.scrub)
         self._turns: set[asyncio.Task[None]] = set()
+        self._is_ending = False
 
     def follow(self, plans: Mapping[str, SwarmPlan]) -> None:
         """Use a new configuration from each instance's next step on."""
@@ -88,12 +89,14 @@ class Orchestrator:
                         await self._failed.look(agent)
                 await asyncio.sleep(1)
         finally:
+            self._is_ending = True
             await _ended(consumers.values())
             grace = max((plan.grace_seconds for plan in self._plans.values()), default=0.0)
             await self._processes.stop(grace)
             if self._turns:
                 await asyncio.wait(self._turns, timeout=SETTLE_SECONDS)
             await _ended(self._turns)
+            await self._processes.stop(0)  # those that turns have started meanwhile
 
     async def _consume(self, agent: str) -> None:
         while True:
@@ -113,7 +116,8 @@ class Orchestrator:
                 return
 
     async def _handle(self, delivery: QueuedEvent) -> None:
-        """Run the turn of an event and settle it. After a failure the event comes again, a few times at most."""
+        """Run the turn of an event and settle it. After a failure the event comes again, a few times at most. One whose
+        process ended with this orchestrator has lost no attempt."""
         queued, fault = delivery.to_json(), ""
         self._failed.taken(queued)
         try:
@@ -129,7 +133,10 @@ class Orchestrator:
         except Exception as error:  # noqa: BLE001  (an event must not stay leased)
             fault = type(error).__name__
         with suppress(BrokerError):
-            await (self._failed.settle(delivery, queued, fault) if fault else delivery.ack())
+            if fault and self._is_ending:
+                await delivery.give_back()
+            else:
+                await (self._failed.settle(delivery, queued, fault) if fault else delivery.ack())
         self._calls.turn_ended()
 
     async def _while_leased(self, delivery: QueuedEvent, work: Coroutine[Any, Any, None]) -> None:
@@ -182,8 +189,8 @@ class Orchestrator:
         async with self._processes.held(instance, cwd) as slot, self._access(event) as access:
             outcome: dict[str, Any] = {"status": OUTDATED}
             while outcome["status"] == OUTDATED:
-                history, recorded = await self._instances.begin(instance, event.id, event.turn)
-                asked = {"event": event.to_json(), "history": history, "recorded": recorded, "access": access}
+                history = await self._instances.begin(instance, event.id, event.turn)
+                asked = {"event": event.to_json(), "history": history, "access": access}
                 outcome = await self._ran_by(slot, event, asked)
             return outcome
 
@@ -203,7 +210,7 @@ class Orchestrator:
         try:
             outcome: dict[str, Any] = await slot.run_turn(config, serve, asked)
         except StartFailed as failed:
-            if not await self._changes.can_start_again(instance, revision, failed):
+            if self._is_ending or not await self._changes.can_start_again(instance, revision, failed):
                 raise
             self.follow(plans_from(self._broker))
             return {"status": OUTDATED}
@@ -237,6 +244,8 @@ class Orchestrator:
                 message = self._broker.scrubber.json({"id": name, **rest})
                 await self._kept(self._instances.record(event.id, number, message, event.turn))
                 return None if message == {"id": name, **rest} else message
+            case "message.get", {"number": int(number)}:
+                return await self._kept(self._instances.message(event.id, number))
             case "state.get", {"owner": str(owner)}:
                 return await self._kept(self._instances.value(instance, owner))
             case "state.set", {"owner": str(owner), "value": value}:

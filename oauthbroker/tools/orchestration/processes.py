@@ -94,15 +94,16 @@ class ProcessSlot:
             await self.kill()
         if self._process is None:
             await asyncio.sleep(pause_ms(self._crashes) / 1000)
-            self._process = await self._started(config)
+            process = self._process = await self._started(config)
             try:
                 async with asyncio.timeout(CONFIGURE_SECONDS):
                     own = {"workdir": str(self.workdir), "hidden": self._user.hidden(config)}
-                    await self._process.ask("agent.configure", {**config, **own})
+                    await process.ask("agent.configure", {**config, **own})
             except (IpcRefused, PeerGone, TimeoutError) as error:
                 await self.kill()
                 self._crashes += not isinstance(error, IpcRefused)
                 raise StartFailed(error, self._crashes) from None
+            return process  # `stop` may have taken it from its place meanwhile
         return self._process
 
     async def _started(self, config: Mapping[str, Any]) -> AgentProcess:

@@ -10,7 +10,14 @@ from typing import Any
 
 from oauthbroker.capability import OAuthCapability, SyncOAuthCapability
 from oauthbroker.client import OAuth, SyncOAuth
-from oauthbroker.tools.calling.context import AgentRuntime, Json, ToolContext, ToolHandler, changeset_folders
+from oauthbroker.tools.calling.context import (
+    REQUEST_SECONDS,
+    AgentRuntime,
+    Json,
+    ToolContext,
+    ToolHandler,
+    changeset_folders,
+)
 from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.changesets.tool import register_exports
 from oauthbroker.tools.orchestration.ipc import IpcRefused, Peer
@@ -54,18 +61,20 @@ class IpcAgentRuntime:
     def __init__(self, peer: Peer, tool_call_id: str) -> None:
         self._peer, self._tool_call_id, self._asked = peer, tool_call_id, 0
 
-    async def request(self, target: str, text: str, *, instance_key: str | None, timeout: float) -> Any:
+    async def request(
+        self, target: str, text: str, *, instance_key: str | None = None, timeout: float = REQUEST_SECONDS
+    ) -> Any:
         """Ask an agent and return its answer: `{target, instanceKey, response}`."""
         return await self._ask("request", target=target, input=text, instanceKey=instance_key, timeout=timeout)
 
-    async def send(self, target: str, text: str, *, instance_key: str | None) -> None:
+    async def send(self, target: str, text: str, *, instance_key: str | None = None) -> None:
         await self._ask("send", target=target, input=text, instanceKey=instance_key)
 
-    async def spawn(self, target: str, *, instance_key: str | None, cwd: str | None) -> Any:
+    async def spawn(self, target: str, *, instance_key: str | None = None, cwd: str | None = None) -> Any:
         """Prepare an instance: `{target, instanceKey, cwd, created}`."""
         return await self._ask("spawn", target=target, instanceKey=instance_key, cwd=cwd)
 
-    async def list(self, *, include_all: bool) -> Any:
+    async def list(self, *, include_all: bool = False) -> Any:
         """List the instances that this agent has spawned; with `include_all`, all of the conversation."""
         return await self._ask("list", includeAll=include_all)
 

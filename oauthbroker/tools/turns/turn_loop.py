@@ -10,10 +10,12 @@ import asyncio
 import json
 import logging
 from collections.abc import Collection, Coroutine, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from oauthbroker import NotPlainJson, plain_json, type_name
 from oauthbroker.tools.calling.call_life import CallLife, calling
 from oauthbroker.tools.calling.calls import Perform, ToolCalls
 from oauthbroker.tools.calling.context import AgentRuntime, CallScope, OAuthOf
@@ -21,6 +23,7 @@ from oauthbroker.tools.calling.journal import CallJournal
 from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.extensions.pipeline import (
     Pipeline,
+    PipelineError,
     StepContext,
     StepResult,
     ToolCallContext,
@@ -30,11 +33,14 @@ from oauthbroker.tools.extensions.pipeline import (
 from oauthbroker.tools.models.port import AnswerRefused, Model, ModelRequest, asked
 from oauthbroker.tools.turns.conversation import Conversation
 from oauthbroker.tools.types.agent_event import UnifiedEvent
+from oauthbroker.tools.types.failures import error_from, told
 from oauthbroker.tools.types.messages import Message
+from oauthbroker.tools.types.output_limits import MESSAGE, STATE, VALUE
 from oauthbroker.tools.types.results import ToolCall, ToolCallResult, ToolError
 
 MOST_STEPS: Final = "E_MAX_STEPS"
 MODEL: Final = "E_MODEL"
+RESULT: Final = "E_TURN_RESULT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +105,29 @@ class TurnLoop:
             event=self._event,
             messages=self._conversation.messages,
         )
-        result = await self._parts.pipeline.run("turn", context, self._steps)
-        return result if isinstance(result, TurnResult) else TurnResult("", self._conversation.steps)
+        return self._accepted(await self._parts.pipeline.run("turn", context, self._steps))
+
+    def _accepted(self, result: Any) -> TurnResult:
+        """Return the end of the turn as a channel gets it. The one place that takes values of turn middlewares: it
+        raises nothing, although their methods may."""
+        steps, problem = self._conversation.steps, "a turn middleware left no TurnResult"
+        try:
+            if issubclass(type(result), TurnResult):
+                answer = plain_json(result.answer, VALUE)
+                if type(answer) is str:
+                    return TurnResult(answer, steps, self._error(result.error))
+                problem = "its answer is not a text"
+        except NotPlainJson as refused:
+            problem = f"its answer cannot be used: {refused}"
+        except BaseException as error:  # noqa: BLE001  (code of the extension; the text may hold secrets)
+            problem = f"it cannot be read: {type_name(error)}"
+        text = f"The result of this turn is refused: {problem}."
+        return TurnResult(text, steps, ToolError(message=text, name="TurnError", code=RESULT))
+
+    def _error(self, given: Any) -> ToolError | None:
+        """Return an error whose members are texts within our limits."""
+        locale = self._event.turn.locale or "en"
+        return None if given is None else told(error_from(given), MESSAGE, locale, str)
 
     async def _steps(self, turn: TurnContext) -> TurnResult:
         try:
@@ -153,7 +180,7 @@ class TurnLoop:
         request = ModelRequest(
             system_prompt=self._parts.system_prompt,
             messages=self._conversation.messages,
-            blocks=tuple(step.blocks),
+            blocks=_blocks_of(step),
             tools=tuple(step.tool_catalog),
         )
         answer = await asked(self._parts.model, request)
@@ -161,7 +188,8 @@ class TurnLoop:
 
     async def _call(self, step: StepContext, message: Message, call: ToolCall) -> None:
         async def around(call: ToolCall, perform: Perform) -> ToolCallResult:
-            context = ToolCallContext(step=step, tool_call_id=call.id, tool_name=call.name, args=dict(call.args))
+            args = deepcopy(dict(call.args))  # the message keeps its own
+            context = ToolCallContext(step=step, tool_call_id=call.id, tool_name=call.name, args=args)
 
             async def core(changed: ToolCallContext) -> ToolCallResult:
                 return await perform(replace(call, args=changed.args))
@@ -206,6 +234,17 @@ def _input_of(event: UnifiedEvent) -> tuple[str, str]:
     if event.input is not None:
         return "user", event.input
     return "system", json.dumps({"type": event.type, "payload": dict(event.payload)}, ensure_ascii=False)
+
+
+def _blocks_of(step: StepContext) -> tuple[Mapping[str, Any], ...]:
+    """Return the blocks that the model is given. Raises PipelineError if middlewares left no list of JSON."""
+    problem = "they are no list"
+    try:
+        if type(blocks := plain_json(step.blocks, STATE)) is list:
+            return tuple(blocks)
+    except NotPlainJson as refused:
+        problem = str(refused)
+    raise PipelineError("an extension", "step", f"left blocks that are refused: {problem}")
 
 
 async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:

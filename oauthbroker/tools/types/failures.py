@@ -142,8 +142,10 @@ def refused(failed: Failed) -> ToolError:
 
 def told(error: ToolError, limit: int, locale: str, scrub: Callable[[str], str]) -> ToolError:
     """Return the error as the model gets it: without tokens, its message within the tool's limit and its other texts
-    within ours, with a suggestion in a language; English where there is none."""
-    usual = _SUGGESTIONS.get(locale, _SUGGESTIONS["en"]).get(error.code)
+    within ours, with a suggestion in a language; English where there is none. A code that is not ours has that of
+    `E_TOOL`."""
+    words = _SUGGESTIONS.get(locale, _SUGGESTIONS["en"])
+    usual = words.get(error.code, words[ToolCode.TOOL])
     suggestion = error.suggestion or usual
     if error.code == ToolCode.AUTHORIZATION and error.suggestion:
         suggestion = f"{usual} {error.suggestion}"
@@ -155,6 +157,6 @@ def told(error: ToolError, limit: int, locale: str, scrub: Callable[[str], str])
         message=cut(error.message, limit),
         name=cut(error.name, NAME),
         code=cut(error.code, NAME),
-        suggestion=suggestion and cut(suggestion, SUGGESTION),
+        suggestion=cut(suggestion, SUGGESTION),
         help_url=error.help_url and cut(error.help_url, SUGGESTION),
     )

@@ -12,7 +12,7 @@ from oauthbroker.tools.types.output_limits import READ, VALUE
 
 def text_of(value: object) -> str:
     """Return the text of a foreign value, without halves of characters. An exception that has none is told by its type.
-    A very long text ends at a space, because a token that is cut is no longer recognised as one."""
+    A very long text ends at a space."""
     is_error = issubclass(type(value), BaseException)
     try:
         text = (
@@ -26,9 +26,16 @@ def text_of(value: object) -> str:
         text = "" if is_error else f"a value of the type '{type_name(value)}'"
     if not text and is_error:
         return type_name(value)
-    if len(text) > READ:
-        text = text[:READ].rpartition(" ")[0] or f"a text of {len(text)} characters without a space"
+    text = ended_at_space(text, READ)
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def ended_at_space(text: str, most: int) -> str:
+    """Return a text of at most `most` characters. One that is longer ends at a space, because a token that is cut is no
+    longer recognised as one."""
+    if len(text) <= most:
+        return text
+    return text[:most].rpartition(" ")[0] or f"a text of {len(text)} characters without a space"
 
 
 def _json_text(value: object) -> str:

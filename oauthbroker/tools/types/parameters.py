@@ -20,8 +20,9 @@ class SchemaRefused(ValueError):
     """Parameters cannot be used. `args` are why, and the remedy."""
 
 
-def arguments(given: Any) -> dict[str, Any]:
-    """Return a copy of a call's arguments. Raises NotPlainJson, and the exceptions of a mapping that is no `dict`."""
+def plain_object(given: Any) -> dict[str, Any]:
+    """Return a copy of a call's arguments, or of a schema. Raises NotPlainJson, and the exceptions of a mapping that is
+    no `dict`."""
     if not isinstance(given, Mapping):
         raise NotPlainJson("they are no object")
     copy: dict[str, Any] = plain_json(given if issubclass(type(given), dict) else dict(given), VALUE)
@@ -35,13 +36,14 @@ def compiled(parameters: Mapping[str, Any] | None) -> FlawsOf:
         return lambda _arguments: []
     refused = "no usable JSON Schema 2020-12 of type object", _MEND
     try:
-        if parameters.get("type") != "object":
+        schema = plain_object(parameters)
+        if schema.get("type") != "object":
             raise SchemaRefused(*refused)
         import jsonschema_rs as engine
 
         linear = engine.RegexOptions(size_limit=_REGEX_SIZE, dfa_size_limit=_REGEX_SIZE)
         judge = engine.Draft202012Validator(
-            dict(parameters), offline=True, validate_formats=True, mask=_HIDDEN, pattern_options=linear
+            schema, offline=True, validate_formats=True, mask=_HIDDEN, pattern_options=linear
         )
     except ImportError:
         refused = "parameters need the extra `tools`", "install oauthbroker[tools]"

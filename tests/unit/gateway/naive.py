@@ -24,7 +24,7 @@ REQUIRED = {
     "WRITE_REVIEW": ["action_type", "product_id", "rating"],
     "UPDATE_PROFILE": ["action_type"],
 }
-OWN_TYPES = {"CREATE_ORDER": {"cart_items": "array"}, "SEARCH_PRODUCTS": {"query": "string"}, "WRITE_REVIEW": {"content": "string"}}  # fmt: skip
+OWN_TYPES = {"SEARCH_PRODUCTS": {"query": "string"}, "WRITE_REVIEW": {"content": "string"}}  # fmt: skip
 OWN_LENGTHS = {"SEARCH_PRODUCTS": ("query", 1, 200), "WRITE_REVIEW": ("content", None, 5000)}
 TYPES = {"product_id": "string", "quantity": "integer", "price": "number", "order_id": "string", "coupon_code": "string",
          "timestamp": "string", "discount_rate": "number", "rating": "integer", "email": "string", "phone": "string"}  # fmt: skip
@@ -98,7 +98,7 @@ def failure(action: Any, schema: Any, context: dict[str, Any], products: Any, co
     if schema is not None and kind not in schema:  # b
         return f"No schema defined for action_type: {kind}", "SCHEMA_NOT_FOUND"
     given = schema[kind] if schema is not None else {}
-    for name in given.get("required_fields", []) if schema is not None else REQUIRED[kind]:  # c
+    for name in [*given.get("required_fields", []), *REQUIRED[kind]]:  # c
         if name not in action or action[name] is None:
             return f"Missing required field: {name}", "MISSING_REQUIRED_FIELD"
     items = action.get("cart_items") if kind == "CREATE_ORDER" else None
@@ -109,7 +109,8 @@ def failure(action: Any, schema: Any, context: dict[str, Any], products: Any, co
                 return f"{place}: Missing required field: {name}", "MISSING_REQUIRED_FIELD"
     for name, value in action.items():  # d
         own = given.get("field_types", {}) if schema is not None else OWN_TYPES.get(kind, {})
-        for wanted in [own.get(name), TYPES.get(name)]:
+        cart_type = "array" if kind == "CREATE_ORDER" and name == "cart_items" else None
+        for wanted in [cart_type, own.get(name), TYPES.get(name)]:
             actual = json_type(value)
             if wanted and wanted != actual and not (wanted == "number" and actual == "integer"):
                 return f"Field {name} must be {wanted}, got {actual}", "TYPE_MISMATCH"
@@ -167,11 +168,16 @@ def prices(entries: Any) -> list[Fraction]:
     ]
 
 
+def parts_of(action: Any) -> list[Any]:
+    """Return a valid action, and the entries of its cart."""
+    return [action, *(action["cart_items"] if action["action_type"] == "CREATE_ORDER" else [])]
+
+
 def answer(requests: list[Any], schema: Any = None, context: Any = None, products: Any = None, coupons: Any = None) -> dict[str, Any]:  # fmt: skip
     """Return the four members of the answer, and the tags by index as `tags`."""
     failures = [failure(each, schema, context or {}, products, coupons) for each in requests]
     valid = [each for each, failed in zip(requests, failures, strict=True) if failed is None]
-    known = prices(products) or prices(valid)
+    known = prices(products) or prices([part for each in valid for part in parts_of(each)])
     results: list[dict[str, Any]] = []
     for index, (action, failed) in enumerate(zip(requests, failures, strict=True)):
         errors, warnings = [], []
@@ -180,9 +186,9 @@ def answer(requests: list[Any], schema: Any = None, context: Any = None, product
                 failed[0] + (f". Allowed types: {', '.join(ALLOWED)}" if failed[1] == "UNKNOWN_ACTION_TYPE" else "")
             ]
         else:
-            if action.get("quantity", 0) >= 10:
+            if any(part.get("quantity", 0) >= 10 for part in parts_of(action)):
                 warnings.append("Large quantity detected")
-            if "price" in action and sum(known) > 0 and Fraction(str(action["price"])) >= 3 * sum(known) / len(known):
+            if sum(known) > 0 and any(each >= 3 * sum(known) / len(known) for each in prices(parts_of(action))):
                 warnings.append("Unusually high price")
             if sum(json.dumps(each, sort_keys=True) == json.dumps(action, sort_keys=True) for each in valid) >= 5:
                 warnings.append("Multiple similar actions")

@@ -80,6 +80,7 @@ def reason(action: Any, context: Any = GUEST) -> tuple[str, str]:
         ({}, {"is_logged_in": False, "credit": 0}, ("Action requires a login", "UNAUTHORIZED_ACTION")),
     ],
 )  # fmt: skip
+@pytest.mark.rule("gateway.1-1")
 def test_a_domain_has_its_own_actions_fields_and_rules(changes: Any, context: Any, expected: Any) -> None:
     assert expected == reason(BOOKING | changes, GUEST | context)
 

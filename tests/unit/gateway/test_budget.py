@@ -1,7 +1,7 @@
 """The gateway stays small: rules are data.
 
 Its goal was 400 lines. The judge itself has about 340; the second form of schemas, the check of a written one, and the
-four faces have the rest. The entries of carts and the users of a domain came later.
+four faces have the rest. The entries of carts, with their warnings, and the users of a domain came later.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import oauthbroker.gateway
 
-MOST_LINES = 710
+MOST_LINES = 725
 
 
 def test_the_gateway_keeps_to_its_budget() -> None:

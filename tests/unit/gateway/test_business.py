@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oauthbroker.gateway import gate, rulebook
-from tests.unit.gateway.kit import CART, REQUIRED, USER, explain, told, warned
+from tests.unit.gateway.kit import CART, REQUIRED, USER, UUID, explain, told, warned
 
 
 @pytest.mark.rule(
@@ -25,6 +25,20 @@ def test_a_product_or_coupon_is_among_those_given(entries: Any, known: bool) -> 
     if "prod_1" not in coupons:
         assert (not known) is bool(told(coupon, available_coupons=coupons)[0])
     assert ("", "", None) == told(coupon)
+    review = {"action_type": "WRITE_REVIEW", "product_id": "prod_1", "rating": 5, "coupon_code": "prod-1"}
+    assert known is ("available_products" not in told(review, available_products=entries)[0]), "in every action"
+    if "prod_1" not in coupons:
+        assert known is ("available_coupons" not in told(review, available_coupons=coupons)[0])
+
+
+@pytest.mark.rule("gateway.5-1", "gateway.5-2", "gateway.inputs-4", "gateway.inputs-5")
+@pytest.mark.parametrize(
+    ("product", "coupon"), [(UUID.upper(), "save10"), (f"{UUID.lower()} ", "SAVE10 "), (["prod_1"], ["SAVE10"]), ({"product_id": {"id": UUID}}, {"code": None})]
+)  # fmt: skip
+def test_ids_and_codes_are_compared_letter_by_letter(product: Any, coupon: Any) -> None:
+    assert "BUSINESS_LOGIC_VIOLATION" == told({**CART, "product_id": UUID.lower()}, available_products=[product])[1]
+    apply = {"action_type": "APPLY_COUPON", "coupon_code": "SAVE10"}
+    assert "BUSINESS_LOGIC_VIOLATION" == told(apply, available_coupons=[coupon])[1]
 
 
 @pytest.mark.rule("gateway.5-1", "gateway.5-2", "gateway.tags-6")
@@ -38,7 +52,7 @@ def test_an_unavailable_value_is_reported_without_quoting_it() -> None:
     )
 
 
-@pytest.mark.rule("gateway.5-3", "gateway.inputs-3", "gateway.procedure.2-g", "gateway.tags-7")
+@pytest.mark.rule("gateway.5-3", "gateway.inputs-3", "gateway.inputs-6", "gateway.procedure.2-g", "gateway.tags-7")
 def test_rights_are_those_of_the_users_context() -> None:
     contexts: list[Any] = [None, {}, {"is_logged_in": False}, {"is_logged_in": "true"}, {"is_logged_in": 1}, [], "x"]
     for kind, fields in REQUIRED.items():
@@ -54,7 +68,7 @@ def test_rights_are_those_of_the_users_context() -> None:
         assert ("Action requires user_type seller or editor", "UNAUTHORIZED_ACTION", None) == refused
 
 
-@pytest.mark.rule("gateway.5-3", "gateway.inputs-3")
+@pytest.mark.rule("gateway.5-3", "gateway.inputs-3", "gateway.inputs-7", "gateway.inputs-8")
 def test_a_login_has_a_user_id_and_a_user_is_of_a_known_type() -> None:
     cancel = {"action_type": "CANCEL_ORDER", "order_id": "order_1"}
     nobody: list[Any] = [None, "", 5, [], {}]
@@ -74,6 +88,11 @@ def test_a_login_has_a_user_id_and_a_user_is_of_a_known_type() -> None:
 
 ENTRY = {"product_id": "prod_1", "quantity": 2}
 CARTS: list[tuple[Any, str, str, str]] = [
+    (None, "Field cart_items.1 must be object, got null", "TYPE_MISMATCH", "cart_items.1"),
+    ([ENTRY], "Field cart_items.1 must be object, got array", "TYPE_MISMATCH", "cart_items.1"),
+    ({}, "cart_items.1: Missing required field: product_id", "MISSING_REQUIRED_FIELD", "cart_items.1.product_id"),
+    ({**ENTRY, "coupon_code": "A B"}, "cart_items.1: Field coupon_code must match format couponCode", "INVALID_FORMAT", "cart_items.1.coupon_code"),
+    ({**ENTRY, "coupon_code": "OTHER"}, "cart_items.1: Field coupon_code is not in available_coupons", "BUSINESS_LOGIC_VIOLATION", "cart_items.1.coupon_code"),
     ("prod_1", "Field cart_items.1 must be object, got string", "TYPE_MISMATCH", "cart_items.1"),
     ({"product_id": "prod_1"}, "cart_items.1: Missing required field: quantity", "MISSING_REQUIRED_FIELD", "cart_items.1.quantity"),
     ({**ENTRY, "quantity": 0}, "cart_items.1: Field quantity must be between 1 and 100, got 0", "VALUE_OUT_OF_RANGE", "cart_items.1.quantity"),
@@ -83,19 +102,38 @@ CARTS: list[tuple[Any, str, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.rule("gateway.5-1", "gateway.4-1", "gateway.3-2")
+@pytest.mark.rule("gateway.5-1", "gateway.5-2", "gateway.4-1", "gateway.3-2", "gateway.procedure.2-d")
 @pytest.mark.parametrize(("entry", "text", "tag", "field"), CARTS)
 def test_each_entry_of_a_cart_is_judged_as_an_action_is(entry: Any, text: str, tag: str, field: str) -> None:
     order = {"action_type": "CREATE_ORDER", "shipping_address": "a street", "cart_items": [ENTRY, entry]}
-    assert (text, tag, field) == told(order, available_products=["prod_1"])
-    assert (text, tag, field) == told(order, {"CREATE_ORDER": {}}, available_products=["prod_1"]), "a schema narrows"
-    assert ("", "", None) == told({**order, "cart_items": [ENTRY, ENTRY]}, available_products=["prod_1"])
+    lists: dict[str, Any] = {"available_products": ["prod_1"], "available_coupons": ["SAVE10"]}
+    assert (text, tag, field) == told(order, **lists)
+    assert (text, tag, field) == told(order, {"CREATE_ORDER": {}}, **lists), "a schema narrows"
+    assert ("", "", None) == told({**order, "cart_items": [ENTRY, {**ENTRY, "coupon_code": "SAVE10"}]}, **lists)
+
+
+@pytest.mark.rule("gateway.5-1", "gateway.4-1", "gateway.4-5")
+@pytest.mark.parametrize("cart", [{**ENTRY, "quantity": 1000}, {"0": ENTRY}, "prod_1", 3, True])
+def test_no_cart_of_another_type_is_left_unjudged(cart: Any) -> None:
+    order = {"action_type": "CREATE_ORDER", "shipping_address": "a street", "cart_items": cart}
+    schemas: list[Any] = [None, {"CREATE_ORDER": {}}, {"CREATE_ORDER": {"field_types": {"cart_items": "object"}}}]
+    for schema in schemas:
+        assert ("TYPE_MISMATCH", "cart_items") == told(order, schema)[1:]
+    with pytest.raises(ValueError, match=r"actions\.A\.fieldTypes\.x: types that exclude each other"):
+        rulebook({"actions": {"A": {"items": {"x": ["y"]}, "fieldTypes": {"x": "object"}}}})
+    with pytest.raises(ValueError, match=r"actions\.A\.items\.x: types that exclude each other"):
+        rulebook({"fields": {"x": {"type": "string"}}, "actions": {"A": {"items": {"x": ["y"]}}}})
 
 
 @pytest.mark.rule("gateway.procedure.4-1", "gateway.procedure.4-4")
 def test_a_large_quantity_is_warned_about_from_ten_and_only_if_valid() -> None:
     assert [[], ["Large quantity detected"], []] == warned(
         {**CART, "quantity": 9}, {**CART, "quantity": 10}, {**CART, "quantity": 101}
+    )
+    order = {"action_type": "CREATE_ORDER", "shipping_address": "a street"}
+    carts = [[ENTRY], [ENTRY, {**ENTRY, "quantity": 10}], [{**ENTRY, "quantity": 10}] * 2, [{**ENTRY, "quantity": 101}]]
+    assert [[], ["Large quantity detected"], ["Large quantity detected"], []] == warned(
+        *({**order, "cart_items": cart} for cart in carts)
     )
 
 
@@ -115,6 +153,12 @@ def test_a_price_of_three_averages_is_warned_about(prices: list[Any], products: 
     )
     found = warned(*actions, available_products=known)
     assert high == [price for price, texts in zip(prices, found, strict=True) if texts == ["Unusually high price"]]
+    order = {"action_type": "CREATE_ORDER", "shipping_address": "a street"}
+    carts = [
+        {**order, "cart_items": [{**ENTRY, "product_id": "prod_0", "price": each}], "note": index}
+        for index, each in enumerate(prices)
+    ]
+    assert found == warned(*carts, available_products=known), "a price in a cart counts as that of an action"
 
 
 @pytest.mark.rule("gateway.procedure.4-3", "gateway.procedure.4-4", "gateway.outputs-5")
@@ -125,7 +169,14 @@ def test_five_equal_actions_are_warned_about_each() -> None:
     assert [[]] * 6 == warned(*[CART] * 4, other, {**CART, "quantity": True})
     assert [same, same, same, same, [], same] == warned(*[CART] * 4, other, reordered)
     assert 5 == explain([CART] * 5)["validation_summary"]["warning_count"]
-    assert [[*["Large quantity detected"], *same]] * 5 == warned(*[{**CART, "quantity": 10}] * 5)
+    twice = explain([{**CART, "quantity": 10}] * 5)
+    assert [["Large quantity detected", *same]] * 5 == [each["warnings"] for each in twice["validation_results"]]
+    assert 10 == twice["validation_summary"]["warning_count"], "warnings are counted, not actions"
+    nested = [{**CART, "note": {"a": [1, {"b": 2, "c": 3}]}}, {**CART, "note": {"a": [1, {"c": 3, "b": 2}]}}]
+    assert [same] * 6 == warned(*nested * 3)
+    alike = [{**CART, "note": each} for each in (1, True, 1.0, "1", [1], None)]
+    assert [[]] * 12 == warned(*alike * 2), "equal as they are written"
+    assert [[]] * 5 == warned(*[{**CART, "quantity": 0}] * 5)
 
 
 @pytest.mark.rule("gateway.goals-5")
@@ -140,6 +191,9 @@ def test_a_tool_runtime_asks_before_a_call() -> None:
     hidden = gate("CANCEL_ORDER", {"order_id": "order_1", "action_type": "GET_RECOMMENDATIONS"})
     assert (False, "UNAUTHORIZED_ACTION") == (hidden.allowed, hidden.tag)
     assert gate("CANCEL_ORDER", {"order_id": "order_1"}, user_context=USER).allowed
+    names: list[Any] = ["", "cancel_order", None, ["CANCEL_ORDER"], {}]
+    for name in names:
+        assert "UNKNOWN_ACTION_TYPE" == gate(name, {"action_type": "GET_RECOMMENDATIONS"}).tag
     assert (False, "Arguments must be object, got string") == (
         (it := gate("CANCEL_ORDER", "order_1")).allowed,
         it.reason,

@@ -56,7 +56,7 @@ BAD = {
 }
 
 
-@pytest.mark.rule("gateway.procedure.2-d")
+@pytest.mark.rule("gateway.procedure.2-d", "gateway.6-3")
 @pytest.mark.parametrize("make", BAD.values(), ids=BAD)
 def test_an_action_that_is_no_bounded_json_is_rejected(make: Callable[[], Any]) -> None:
     schemas: list[Any] = [None, {"ADD_TO_CART": {}}, {"ADD_TO_CART": {"json_schema": {"type": "object"}}}]
@@ -67,6 +67,7 @@ def test_an_action_that_is_no_bounded_json_is_rejected(make: Callable[[], Any]) 
         assert [("TYPE_MISMATCH", None)] == [(each["tag"], each["field"]) for each in answer["details"]]
 
 
+@pytest.mark.rule("gateway.inputs-3", "gateway.inputs-4", "gateway.procedure.2-b")
 @pytest.mark.parametrize("make", BAD.values(), ids=BAD)
 def test_other_inputs_may_be_anything_and_nothing_is_found_in_them(make: Callable[[], Any]) -> None:
     value = make()

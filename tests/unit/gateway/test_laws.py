@@ -119,12 +119,16 @@ def agree(requests: list[Any], schema: Any, inputs: dict[str, Any]) -> None:
     assert expected == told
 
 
+@pytest.mark.rule(
+    "gateway.6-1", "gateway.procedure.2-g", "gateway.procedure.4-1", "gateway.procedure.4-3", "gateway.5-3"
+)
 @given(st.lists(near_actions(), min_size=1, max_size=8).filter(is_finite), INPUTS)
 @settings(max_examples=examples(2000))
 def test_it_agrees_with_a_naive_gateway_of_the_text(requests: list[Any], inputs: dict[str, Any]) -> None:
     agree(requests, None, inputs)
 
 
+@pytest.mark.rule("gateway.4-5", "gateway.procedure.2-c", "gateway.procedure.2-d", "gateway.procedure.2-f")
 @given(st.lists(near_actions(), min_size=1, max_size=4).filter(is_finite), SCHEMAS, INPUTS)
 @settings(max_examples=examples(1000))
 def test_it_agrees_with_a_naive_gateway_on_given_schemas(
@@ -172,6 +176,15 @@ ODD_SCHEMAS = st.one_of(
 )  # fmt: skip
 
 
+TAGS = {"MISSING_REQUIRED_FIELD", "UNKNOWN_ACTION_TYPE", "TYPE_MISMATCH", "VALUE_OUT_OF_RANGE", "INVALID_FORMAT",
+        "BUSINESS_LOGIC_VIOLATION", "UNAUTHORIZED_ACTION", "SCHEMA_NOT_FOUND"}  # fmt: skip
+
+
+@pytest.mark.rule(
+    "gateway.outputs-1", "gateway.outputs-2", "gateway.outputs-3", "gateway.outputs-4", "gateway.outputs-5"
+)
+@pytest.mark.rule("gateway.6-1", "gateway.6-2", "gateway.6-3", "gateway.procedure.3-1", "gateway.procedure.3-2")
+@pytest.mark.rule("gateway.procedure.4-4", "gateway.procedure.5-1")
 @given(st.one_of(ODD, st.lists(ODD_ACTIONS, max_size=5)), ODD_SCHEMAS, ODD, ODD, ODD)
 @settings(max_examples=examples(2000))
 def test_it_never_raises_and_keeps_order_counts_and_inputs(
@@ -189,6 +202,15 @@ def test_it_never_raises_and_keeps_order_counts_and_inputs(
     assert [id(each) for each, is_valid in zip(actions, good, strict=True) if not is_valid] == [
         id(each["action"]) for each in told["rejected_actions"]
     ]
+    results, reasons = told["validation_results"], [each["reason"] for each in told["rejected_actions"]]
+    assert {int, bool} >= {type(value) for each in results for value in (each["action_index"], each["is_valid"])}
+    texts = [text for each in results for text in (*each["errors"], *each["warnings"])]
+    assert {str} >= {type(text) for text in (*texts, *reasons)}
+    assert all(
+        error.startswith(reason)
+        for error, reason in zip((e for each in results for e in each["errors"]), reasons, strict=True)
+    )
+    assert {each["tag"] for each in told["details"]} <= TAGS
     assert all(len(each["errors"]) == (0 if each["is_valid"] else 1) for each in told["validation_results"])
     assert all(each["is_valid"] or not each["warnings"] for each in told["validation_results"])
     summary = told["validation_summary"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,8 +15,11 @@ from oauthbroker.model.plugin_resources import PluginResources
 from oauthbroker.tools.bundle.entries import EntryRefused
 from oauthbroker.tools.bundle.loading import register_tools
 from oauthbroker.tools.bundle.spec import ToolResourceSpec
+from oauthbroker.tools.calling.calls import ToolCalls
 from oauthbroker.tools.calling.registry import RegistrationRefused, Registry
+from oauthbroker.tools.types.results import ToolCall
 from tests.unit.config.bundles import BROKER, HEAD, edited, problems_in, unmarked, write
+from tests.unit.tools.kit import scope_of, scrub
 
 PLUGIN = BROKER + "  plugins: [tools]\n"
 PRINTED = Path(__file__).parent / "printed"
@@ -110,8 +114,14 @@ def printed(name: str) -> str:
     "002-2.2-1",
     "002-2.2-2",
     "002-2.4-2",
+    "002-2.4-3",
+    "004-12.3.1-3",
     "002-3.1-1",
     "002-5.1-1",
+    "002-4.2-2",
+    "002-4.2-3",
+    "002-4.3-5",
+    "002-6.1-2",
 )
 @pytest.mark.parametrize(
     ("name", "exports", "limit"),
@@ -135,6 +145,32 @@ def test_the_printed_tools_load(tmp_path: Path, name: str, exports: list[str], l
     declared = yaml.safe_load(printed(name))["spec"]["exports"]
     assert [{"name": f"{name}__{each['name']}", "description": each["description"], "parameters": each["parameters"],
              "source": {"type": "config", "name": name}} for each in declared] == [each.item.to_json() for each in registry]  # fmt: skip
+
+
+@pytest.mark.rule("002-14-1", "002-14-2", "002-14-3", "002-14.1-1", "002-14.2-1", "002-4.1-1")
+async def test_the_printed_tools_are_called_with_the_base_tools_as_entry(tmp_path: Path):
+    """The printed schemas allow more values than ours: a fraction or less than 0 as `maxBytes`, any value as a header."""
+    config = write(tmp_path / "config", broker=PLUGIN)
+    for name in ("bash", "file-system", "http-fetch"):
+        text = re.sub(r"entry: .*", f"entry: base:{name}", printed(name))
+        config.joinpath(f"{name}.yaml").write_text(text, "utf-8")
+    registry = Registry()
+    register_tools(registry, {each.name: each.spec for each in resources(config).resources}, config)
+    scope = scope_of(registry, "bash", "file-system", "http-fetch", workdir=tmp_path)
+
+    async def called(name: str, **args: Any) -> Any:
+        result = await ToolCalls(registry, scrub).perform(ToolCall("c", name, args), scope)
+        return result.output if result.error is None else result.error.name
+
+    path = str(tmp_path / "메모")
+    assert {"path": path, "size": 6, "written": True} == await called("file-system__write", path="메모", content="한글")
+    for most, content in {100: "한글", 3.9: "한", 0: "", -2: "", -(10**30): ""}.items():
+        found = {"path": path, "size": 6, "truncated": most < 6, "content": content}
+        assert found == await called("file-system__read", path=path, maxBytes=most)
+    assert "FileNotFoundError" == await called("file-system__read", path="없음")
+    assert {"stdout": "한글", "exitCode": 0} == await called("bash__exec", command="cat 메모")
+    assert "RequestRefused" == await called("http-fetch__get", url="https://example.com/", headers={"X": 1})
+    assert "RequestRefused" == await called("http-fetch__post", url="http://example.com/", body={"a": "한"})
 
 
 FLAWS = {  # (old, new with @@ at the place, the flaw)
@@ -161,6 +197,21 @@ FLAWS = {  # (old, new with @@ at the place, the flaw)
     "another document": ("{nail: {type: string}}", '{nail: {$ref: "https://x.example/y"}}', "no usable JSON Schema 2020-12 of type object"),
     "a limit that is no number": ("errorMessageLimit: 1200", "errorMessageLimit: @@many", None),
     "a limit of nothing": ("errorMessageLimit: 1200", "errorMessageLimit: @@0", None),
+    "a limit below nothing": ("errorMessageLimit: 1200", "errorMessageLimit: @@-1", None),
+    "a limit that is too high": ("errorMessageLimit: 1200", "errorMessageLimit: @@10001", None),
+    "a limit that is true": ("errorMessageLimit: 1200", "errorMessageLimit: @@true", None),
+    "a limit that is a text": ("errorMessageLimit: 1200", 'errorMessageLimit: @@"1200"', None),
+    "a limit that is no whole number": ("errorMessageLimit: 1200", "errorMessageLimit: @@1200.5", None),
+    "an entry without letters": ("entry: ./tools/hammer.py", 'entry: @@""', None),
+    "an entry that is the bundle": ("entry: ./tools/hammer.py", "entry: @@.", "not a Python file"),
+    "an entry with NUL": ("entry: ./tools/hammer.py", 'entry: @@"./tools/ham\\0mer.py"', "not a path from the folder of the bundle"),
+    "an entry of no text": ("entry: ./tools/hammer.py", "entry: @@[./tools/hammer.py]", None),
+    "an export without letters": ("name: hold", 'name: @@""', None),
+    "an export of no text": ("name: hold", "name: @@7", None),
+    "an export in another alphabet": ("name: hold", "name: @@h\u043eld", "the name begins with _ or is not of small letters, digits, - and single _"),
+    "an export that begins with a separator's half": ("name: hold", "name: @@_hold", "the name begins with _ or is not of small letters, digits, - and single _"),
+    "parameters that are a list": ("{type: object, properties: {nail: {type: string}}, required: [nail]}", "@@[]", None),
+    "parameters with a number that JSON does not have": ("required: [nail]", "required: [nail], default: .nan", "no usable JSON Schema 2020-12 of type object"),
     "a network without isolation": ("  errorMessageLimit: 1200", "  network: @@open", "a limit that only `isolation: process` keeps"),
     "an unknown network": ("  errorMessageLimit: 1200", "  isolation: process\n  network: @@lan", None),
     "a misspelt member of an export": ("      parameters: {type", "      @@paramters: {type", "unknown field"),
@@ -171,10 +222,9 @@ FLAWS = {  # (old, new with @@ at the place, the flaw)
 }  # fmt: skip
 
 
-@pytest.mark.rule(
-    "002-4.3-1", "002-15-1", "002-15-2", "002-15-5", "002-15-6", "002-2.7-1", "002-2.7-4", "002-2.7-5", "002-2.2-3"
-)
-@pytest.mark.rule("002-6.1-1", "002-6.2-1", "002-6.2-2", "002-4.2-1")
+@pytest.mark.rule("002-15-1", "002-15-2", "002-15-5", "002-15-6", "002-2.7-1", "002-2.7-4", "002-2.7-5", "002-2.2-3")
+@pytest.mark.rule("002-6.1-1", "002-6.1-2", "002-6.2-1", "002-6.2-2", "002-4.2-1", "002-4.2-2")
+@pytest.mark.rule("002-4.3-1", "002-4.3-2", "002-4.3-3", "002-4.3-4", "002-2.4-2")
 @pytest.mark.parametrize("flaw", FLAWS.values(), ids=FLAWS)
 def test_each_flaw_of_a_tool_is_one_problem_at_its_place(tmp_path: Path, flaw: tuple[str, str, str | None]):
     old, new, what = flaw
@@ -235,6 +285,11 @@ def test_all_errors_come_at_once(tmp_path: Path):
 
 
 MODULES = {
+    "nothing": ("", "a module without `handlers`"),
+    "another name": ('Handlers = {"hit": print, "hold": print}', "a module without `handlers`"),
+    "no key": ("handlers = {}", "a module whose `handlers` lacks an export"),
+    "a key in another alphabet": ('handlers = {"hit": print, "h\u043eld": print}', "a module whose `handlers` lacks an export"),
+    "a key that is no text": ('handlers = {"hit": print, 7: print}', None),
     "a key is missing": ('handlers = {"hit": print}', "a module whose `handlers` lacks an export"),
     "no handlers": ("x = 1", "a module without `handlers`"),
     "no Python": ("handlers = {", "not readable as Python"),
@@ -251,13 +306,15 @@ MODULES = {
 }  # fmt: skip
 
 
-@pytest.mark.rule("002-15-3", "002-15-4", "002-2.7-2", "002-7.2-1", "tools.ours-4")
+@pytest.mark.rule("002-15-3", "002-15-4", "002-2.7-2", "002-4.3-6", "002-7.2-1", "tools.ours-4")
 @pytest.mark.parametrize("row", MODULES.values(), ids=MODULES)
+@pytest.mark.parametrize("isolated", [False, True], ids=["here", "isolated"])
 def test_handlers_that_are_written_out_are_compared_with_the_exports_at_load(
-    tmp_path: Path, row: tuple[str, str | None]
+    tmp_path: Path, row: tuple[str, str | None], isolated: bool
 ):
     text, what = row
-    config = bundle(tmp_path, hammer=HAMMER)
+    tool = edited(TOOL, ("  errorMessageLimit: 1200", "  isolation: process")) if isolated else TOOL
+    config = bundle(tmp_path, tool=tool, hammer=HAMMER)
     config.joinpath("tools/hammer.py").write_bytes(text.encode("latin-1" if "latin" in text else "utf-8"))
     if what is None:
         load(config)
@@ -274,6 +331,9 @@ def test_an_extension_has_a_function_to_register(tmp_path: Path):
 
 
 IMPORTS = {
+    "a key that is no text": ('handlers = {"hit": print, 7: print}', "no such handler"),
+    "handlers that are none": ("handlers = None", "it has no usable `handlers`"),
+    "handlers that a function returns": ("def handlers():\n    return {}\n", "it has no usable `handlers`"),
     "a handler is missing": ("handlers = dict(hit=print)", "no such handler"),
     "no mapping": ("handlers = list()", "it has no usable `handlers`"),
     "its import fails": ("handlers = {}[1]", "its import raised KeyError"),
@@ -282,7 +342,7 @@ IMPORTS = {
 }  # fmt: skip
 
 
-@pytest.mark.rule("002-15-3", "002-15-4", "002-2.7-2")
+@pytest.mark.rule("002-15-3", "002-15-4", "002-2.7-1", "002-2.7-2", "002-4.3-6")
 @pytest.mark.parametrize("row", IMPORTS.values(), ids=IMPORTS)
 def test_a_module_that_cannot_be_used_is_refused_when_it_is_imported(tmp_path: Path, row: tuple[str, str]):
     text, what = row
@@ -292,6 +352,7 @@ def test_a_module_that_cannot_be_used_is_refused_when_it_is_imported(tmp_path: P
         register_tools(Registry(), tools, config)
 
 
+@pytest.mark.rule("002-15-3", "002-15-4")
 def test_a_tool_with_a_process_of_its_own_is_not_imported(tmp_path: Path):
     class Isolated:
         def __init__(self, entry: Path, spec: ToolResourceSpec, seconds: float) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,10 +25,12 @@ from oauthbroker import (
     RequestRefused,
     Secret,
 )
+from oauthbroker.tools.bundle.spec import ToolResourceSpec
 from oauthbroker.tools.calling.calls import ToolCalls
 from oauthbroker.tools.calling.context import ToolContext
 from oauthbroker.tools.calling.registry import Registry
-from oauthbroker.tools.types.failures import ToolFailure
+from oauthbroker.tools.types.catalog import ToolCatalogItem
+from oauthbroker.tools.types.failures import ToolCode, ToolFailure
 from oauthbroker.tools.types.output_limits import VALUE
 from oauthbroker.tools.types.results import Submitted, ToolCall, ToolCallResult, ToolError
 from tests.unit.tools.kit import CITY, TOKEN, performed, registry_with, scope_of, scrub
@@ -43,13 +46,22 @@ REFUSED = Failed.from_error(BrokerError(Code.APP_FORBIDDEN), "en")
 
 
 @pytest.mark.rule("002-9.2-1", "002-2.3-1", "002-2.3-2", "002-2.3-4", "002-9.1-1", "002-9.1-2", "002-9.1-4")
-@pytest.mark.parametrize("tools", [(), ("weather",)])
-async def test_a_call_outside_the_catalog_is_refused_as_printed(tools: tuple[str, ...]):
-    registry = registry_with(lambda ctx, args: 1)
-    scope = scope_of(registry, *tools, locale="ko")
+@pytest.mark.parametrize("owner", ["Tool/weather", "Extension/weather"])
+@pytest.mark.parametrize("name", ["unknown__action", "weather__get", "weather__later", "날씨__조회"])
+async def test_a_call_outside_the_catalog_is_refused_as_printed(name: str, owner: str):
+    """One that no tool has, one that the step hides, and one that is registered after the step began."""
+    reached: list[str] = []
+    registry = registry_with(lambda ctx, args: reached.append("handler"), owner=owner)
+    scope = scope_of(registry, "weather", locale="ko")
     scope.catalog.remove("weather__get")
-    name = "unknown__action" if tools else "weather__get"
-    result = await ToolCalls(registry, scrub).perform(ToolCall("call-1", name), scope)
+    registry.register(ToolCatalogItem(name="weather__later"), lambda ctx, args: reached.append("later"), owner=owner)
+
+    async def around(call: ToolCall, perform: Any) -> Any:
+        reached.append("middleware")
+        return await perform(call)
+
+    result = await ToolCalls(registry, scrub).perform(ToolCall("call-1", name), scope, around)
+    assert [] == reached
     assert {
         "toolCallId": "call-1",
         "toolName": name,
@@ -63,7 +75,30 @@ async def test_a_call_outside_the_catalog_is_refused_as_printed(tools: tuple[str
     } == result.to_json()
 
 
-@pytest.mark.rule("002-2.3-3", "004-12.2-1")
+@pytest.mark.rule("002-2.3-1", "002-2.3-2", "002-8.1-1")
+@pytest.mark.parametrize("owner", ["Tool/weather", "Extension/weather"])
+async def test_a_refused_call_reaches_neither_middleware_nor_handler(owner: str):
+    reached: list[str] = []
+    registry = registry_with(lambda ctx, args: reached.append("handler"), owner=owner)
+
+    async def around(call: ToolCall, perform: Any) -> ToolCallResult:
+        reached.append("before")
+        result: ToolCallResult = await perform(call)
+        reached.append("after")
+        return result
+
+    shown, hidden = scope_of(registry, "weather"), scope_of(registry, "weather")
+    hidden.catalog.remove("weather__get")
+    calls = ToolCalls(registry, scrub)
+    both = [calls.perform(ToolCall("c", "weather__get"), scope, around) for scope in (hidden, shown)]
+    assert ["error", "ok"] == [each.status for each in await asyncio.gather(*both)], "each by the catalog of its step"
+    assert ["before", "handler", "after"] == reached
+    registry.remove("weather__get", owner=owner)
+    assert "error" == (await calls.perform(ToolCall("c", "weather__get"), shown, around)).status
+    assert 3 == len(reached)
+
+
+@pytest.mark.rule("002-2.3-3", "004-12.2-1", "002-9.1-3")
 async def test_the_registry_is_called_directly_by_explicit_policy_only():
     registry = registry_with(lambda ctx, args: "done")
     calls = ToolCalls(registry, scrub, outside_catalog=True)
@@ -73,12 +108,19 @@ async def test_the_registry_is_called_directly_by_explicit_policy_only():
     assert "E_TOOL_NOT_IN_CATALOG" == unknown.error.code
 
 
-@pytest.mark.rule("002-10.3-1", "002-2.4-1", "002-2.4-4", "002-2.4-5", "002-10.2-2", "004-12.3.1-1")
-async def test_a_failure_is_told_as_printed():
-    def handler(ctx: object, args: object) -> None:
+@pytest.mark.rule("002-10.1-1", "002-10.3-1", "002-2.4-1", "002-2.4-4", "002-2.4-5", "002-10.2-2", "004-12.3.1-1")
+@pytest.mark.parametrize("owner", ["Tool/weather", "Extension/weather"])
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_failure_is_told_as_printed(waits: bool, owner: str):
+    def blocking(ctx: object, args: object) -> None:
         raise ToolFailure("요청 실패", help_url="https://docs.goondan.ai/errors/E_TOOL")
 
-    result = (await performed(handler, locale="ko")).to_json()
+    async def waiting(ctx: object, args: object) -> None:
+        blocking(ctx, args)
+
+    result = (await performed(waiting if waits else blocking, owner=owner, locale="ko")).to_json()
+    assert "output" not in result
+    assert "handle" not in result
     assert {
         "status": "error",
         "error": {
@@ -92,10 +134,10 @@ async def test_a_failure_is_told_as_printed():
 
 
 RAISED = [ValueError("no"), SystemExit(3), KeyboardInterrupt("no"), GeneratorExit("no"), StopIteration("no"), asyncio.CancelledError("no"),
-          MemoryError("no"), BaseException("no")]  # fmt: skip
+          MemoryError("no"), RecursionError("no"), BaseException("no"), ExceptionGroup("no", [ValueError("1"), ValueError("2")])]  # fmt: skip
 
 
-@pytest.mark.rule("002-2.4-1", "002-8.1-1")
+@pytest.mark.rule("002-2.4-1", "002-8.1-1", "004-12.3.1-1", "002-1.1-5", "002-10.3-2")
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("waits", [True, False])
 async def test_no_exception_of_a_handler_is_raised(error: BaseException, waits: bool):
@@ -268,6 +310,61 @@ async def test_a_call_without_a_token_tells_the_code(ends: Any):
     assert ("appForbidden", "E_TOOL", REFUSED.message) == (result.error.name, result.error.code, result.error.message)
 
 
+TYPED = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"}, "number": {"type": "number"}, "flag": {"type": "boolean"}, "kind": {"enum": ["a", 2]},
+        "list": {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "number"}}}},
+        "inner": {"type": "object", "additionalProperties": False}, "with": {"type": "string", "default": "x"},
+    },
+    "additionalProperties": False,
+}  # fmt: skip
+FITTING: list[dict[str, Any]] = [
+    {}, {"text": ""}, {"text": "한글 \U0001f600\0"}, {"number": 1}, {"number": 1.5}, {"number": -0.0}, {"number": 10**30}, {"flag": False}, {"kind": 2}, {"kind": 2.0},
+    {"list": []}, {"list": [{"n": 1}, {}]}, {"inner": {}}, {"with": "y"},
+]  # fmt: skip
+UNFIT: list[dict[str, Any]] = [
+    {"text": 1}, {"text": None}, {"text": ["a"]}, {"number": "1"}, {"number": True}, {"number": None}, {"flag": 0}, {"flag": "true"}, {"kind": "2"}, {"kind": True},
+    {"list": {}}, {"list": "[]"}, {"list": [1]}, {"list": [{"n": "1"}]}, {"inner": []}, {"inner": {"a": 1}}, {"Text": "a"}, {"": 1}, {"t\u0435xt": "a"},
+]  # fmt: skip
+
+
+@pytest.mark.rule("002-7.1-2", "002-6.1-1")
+@pytest.mark.parametrize("owner", ["Tool/weather", "Extension/weather"])
+async def test_arguments_of_each_printed_type_fit_or_are_refused(owner: str):
+    called: list[Any] = []
+
+    def handler(ctx: object, args: Any) -> None:
+        called.append(args)
+
+    for status, rows in {"ok": FITTING, "error": UNFIT}.items():
+        for args in rows:
+            assert status == (await performed(handler, args, parameters=TYPED, owner=owner)).status, args
+    assert FITTING == called, "no default is filled in"
+
+
+@pytest.mark.rule("002-6.1-2")
+@pytest.mark.parametrize("args", [{}, {"any": ["thing"]}, {"": None}])
+async def test_an_export_without_parameters_takes_any_object(args: Any):
+    assert args == (await performed(lambda ctx, given: given, args)).output
+    assert "error" == (await performed(lambda ctx, given: given, [args])).status
+
+
+@pytest.mark.rule("002-7.1-2", "002-8.3-1")
+async def test_arguments_that_a_middleware_has_changed_are_checked_too():
+    called: list[Any] = []
+    registry = registry_with(lambda ctx, args: called.append(args), parameters=CITY)
+
+    async def around(call: ToolCall, perform: Any) -> ToolCallResult:
+        result: ToolCallResult = await perform(ToolCall(call.id, call.name, {"city": 3}))
+        return result
+
+    call, scope = ToolCall("c", "weather__get", {"city": "Seoul"}), scope_of(registry, "weather")
+    result = await ToolCalls(registry, scrub).perform(call, scope, around)
+    assert result.error is not None
+    assert ("E_TOOL_ARGUMENTS", []) == (result.error.code, called)
+
+
 @pytest.mark.rule("002-7.1-2", "002-6.1-1")
 @pytest.mark.parametrize(
     ("args", "told"),
@@ -319,7 +416,23 @@ async def test_an_output_that_is_no_json_is_an_error(output: Any, told: str):
 
 
 @pytest.mark.rule("002-10.2-1", "004-12.3-1")
-@pytest.mark.parametrize("output", [None, 0, "", [], {"stdout": "x", "exitCode": 0}, (1, (2,)), {"a": {"b": None}}])
+@pytest.mark.parametrize(
+    "output",
+    [
+        None,
+        0,
+        "",
+        [],
+        False,
+        1.5,
+        -(2**60),
+        "한글 \U0001f600\0",
+        {"한": []},
+        {"stdout": "x", "exitCode": 0},
+        (1, (2,)),
+        {"a": {"b": None}},
+    ],
+)
 async def test_a_value_that_a_handler_returns_is_the_output(output: Any):
     result = (await performed(lambda ctx, args: output)).to_json()
     assert ("ok", [1, [2]] if isinstance(output, tuple) else output) == (result["status"], result["output"])
@@ -343,16 +456,93 @@ async def test_tokens_reach_no_result():
         assert "***" in told
 
 
-@pytest.mark.rule("002-2.4-2", "002-2.4-3", "002-10.4-1", "004-12.3.1-2", "004-12.3.1-3")
+@pytest.mark.rule("002-2.4-2", "002-2.4-3", "002-10.1-2", "002-10.4-1", "004-12.3.1-2", "004-12.3.1-3")
 @pytest.mark.parametrize("limit", [None, 20, 1200])
-async def test_a_message_is_cut_to_the_limit_of_its_tool(limit: int | None):
-    def handler(ctx: object, args: object) -> None:
-        raise RuntimeError("x" * 5000)
+@pytest.mark.parametrize("text", ["x", "한", "\U0001f600"])
+@pytest.mark.parametrize("place", ["handler", "middleware", "arguments"])
+async def test_a_message_is_cut_to_the_limit_of_its_tool(place: str, text: str, limit: int | None):
+    """A message counts characters as Unicode does: one of four bytes is one."""
 
-    result = await performed(handler, **({} if limit is None else {"limit": limit}))
+    def handler(ctx: object, args: object) -> None:
+        raise RuntimeError(text * 5000)
+
+    async def around(call: ToolCall, perform: Any) -> Any:
+        if place == "middleware":
+            raise ToolFailure(text * 5000)
+        return await perform(call)
+
+    properties = {text * 300: {"type": "string"}, text * 301: {"type": "string"}, text * 999: {"type": "string"}}
+    parameters = {"type": "object", "properties": properties}
+    registry = registry_with(handler, parameters=parameters, limit=limit or 1000)
+    args = {name: 1 for name in properties if place == "arguments"}
+    result = await ToolCalls(registry, scrub).perform(
+        ToolCall("c", "weather__get", args), scope_of(registry, "weather"), around
+    )
     assert result.error is not None
     assert (limit or 1000) == len(result.error.message)
     assert result.error.message.endswith("... (truncated)")
+    if place != "arguments":
+        assert text * ((limit or 1000) - len("... (truncated)")) == result.error.message.removesuffix("... (truncated)")
+
+
+@pytest.mark.rule("004-12.3.1-2", "004-12.3.1-3")
+@pytest.mark.parametrize("text", ["", "x" * 1000, "요" * 1000, "\U0001f600" * 1000, "x" * 1001, "요" * 5000])
+async def test_a_message_of_a_thousand_characters_is_whole_where_no_limit_is_given(text: str):
+    def handler(ctx: object, args: object) -> None:
+        raise ToolFailure(text)
+
+    registry = Registry()
+    registry.register(ToolCatalogItem(name="weather__get"), handler, owner="Tool/weather")
+    result = await ToolCalls(registry, scrub).perform(ToolCall("c", "weather__get"), scope_of(registry, "weather"))
+    assert result.error is not None
+    whole = text or "The tool failed."
+    assert (whole if len(whole) <= 1000 else whole[:985] + "... (truncated)") == result.error.message
+    assert 1000 == ToolResourceSpec.model_fields["error_message_limit"].default
+
+
+def raising(error: BaseException) -> Any:
+    def handler(ctx: object, args: object) -> None:
+        raise error
+
+    return handler
+
+
+LONG = "한글\U0001f600 " * 2000
+ENDS = {
+    "an exception": raising(ValueError(LONG)),
+    "a failure of the tool": raising(ToolFailure(LONG, suggestion="s", help_url="https://x.example/")),
+    "several exceptions": raising(ExceptionGroup(LONG, [ValueError(), ValueError()])),
+    "a refusal of the broker": lambda ctx, args: replace(REFUSED, message=LONG),
+    "a request for consent": lambda ctx, args: replace(ASKED, message=LONG),
+    "an output that is no JSON": lambda ctx, args: {LONG: {1}},
+}
+
+
+@pytest.mark.rule("002-2.4-2", "002-2.4-3", "002-2.4-4")
+@pytest.mark.parametrize("owner", ["Tool/weather", "Extension/weather"])
+@pytest.mark.parametrize("limit", [None, 1, 14, 15, 10_000])
+async def test_every_message_is_cut_and_has_a_suggestion(owner: str, limit: int | None):
+    known: dict[str, Any] = {"owner": owner} | ({} if limit is None else {"limit": limit})
+    results = [await performed(handler, **known) for handler in ENDS.values()]
+    results.append(await performed(lambda ctx, args: 1, {LONG: 1}, parameters=CITY, **known))
+    for end, result in zip([*ENDS, "arguments"], results, strict=True):
+        assert result.error is not None
+        assert len(result.error.message) <= (limit or 1000), end
+        assert result.error.suggestion, end
+
+
+@pytest.mark.rule("002-2.4-4")
+@pytest.mark.parametrize("locale", ["en", "ko", "xx"])
+async def test_each_code_has_a_suggestion_and_that_of_the_tool_comes_first(locale: str):
+    for code in (*ToolCode, "E_AGENT_QUEUE", "E_CITY", "", "\ud55c"):
+        usual = (await performed(raising(ToolFailure("no", code=code)), locale=locale)).error
+        own = (await performed(raising(ToolFailure("no", code=code, suggestion="Ask.")), locale=locale)).error
+        assert usual is not None
+        assert own is not None
+        assert usual.suggestion
+        assert own.suggestion is not None
+        assert own.suggestion.endswith("Ask.")
+        assert (locale == "ko") is any("\uac00" <= char <= "\ud7a3" for char in usual.suggestion), code
 
 
 async def test_a_huge_message_is_cut_at_a_space_before_it_is_scrubbed(monkeypatch: pytest.MonkeyPatch):

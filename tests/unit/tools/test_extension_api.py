@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
+from oauthbroker.tools.calling.calls import ToolCalls
+from oauthbroker.tools.calling.context import ToolContext
+from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.extensions.pipeline import Pipeline, ToolCallContext
 from oauthbroker.tools.turns.extension_api import ExtensionApi, ExtensionFailed, ExtensionHost, register_all
 from oauthbroker.tools.types.catalog import ToolCatalogItem
-from oauthbroker.tools.types.results import ToolCallResult
+from oauthbroker.tools.types.failures import ToolFailure
+from oauthbroker.tools.types.results import TRUNCATED, ToolCall, ToolCallResult
+from tests.unit.tools.kit import scope_of
 
 
 class Values:
@@ -65,6 +70,52 @@ async def test_a_failing_register_names_the_extension_and_stops_the_start():
     assert [] == heard
 
 
+@pytest.mark.rule("002-12.1-1", "002-12.2-1", "002-10.4-1", "002-2.4-3")
+async def test_the_printed_weather_extension_registers_its_tool_and_the_model_calls_it():
+    """The handler is the printed one, `fetch` replaced."""
+    registry, answers = Registry(), {"Seoul": (200, {"sky": "clear"}), "서울 & 부산": (200, [1])}
+
+    async def get(_ctx: ToolContext, args: dict[str, Any]) -> Any:
+        status, body = answers.get(str(args["city"]), (404, None))
+        if status != 200:
+            raise ToolFailure(f"날씨 API 오류: {status}" * 200)
+        return body
+
+    def register(api: ExtensionApi) -> None:
+        city = {"type": "string", "description": "도시 이름 (예: Seoul, Tokyo)"}
+        parameters = {"type": "object", "properties": {"city": city}, "required": ["city"]}
+        item = ToolCatalogItem(
+            name="weather__get", description="특정 도시의 현재 날씨 정보를 조회합니다", parameters=parameters
+        )
+        api.tools.register(item, get)
+
+    host = ExtensionHost(pipeline=Pipeline(), register_tool=registry.register, values=Values())
+    await register_all([("weather", {}, register)], host)
+    calls, scope = ToolCalls(registry, lambda value: value), scope_of(registry)
+    (shown,) = scope.catalog
+    assert {"type": "extension", "name": "weather"} == shown.to_json()["source"]
+
+    async def called(args: dict[str, Any]) -> Any:
+        return await calls.perform(ToolCall("c", "weather__get", args), scope)
+
+    assert [{"sky": "clear"}, [1]] == [(await called({"city": city})).output for city in answers]
+    failed = [(await called(args)).error for args in ({"city": "Atlantis"}, {}, {"city": 5})]
+    assert ["E_TOOL", "E_TOOL_ARGUMENTS", "E_TOOL_ARGUMENTS"] == [each.code for each in failed]
+    assert (1000, TRUNCATED) == (len(failed[0].message), failed[0].message[-len(TRUNCATED) :]), "the usual limit"
+
+
+@pytest.mark.rule("002-12.1-2")
+@pytest.mark.parametrize(
+    ("item", "told"),
+    [({"name": "weather__get"}, "ToolCatalogItem"), (ToolCatalogItem(name="weather"), "resource__export")],
+)
+async def test_an_extension_that_registers_no_tool_is_told_why(item: Any, told: str):
+    host = ExtensionHost(pipeline=Pipeline(), register_tool=Registry().register, values=Values())
+    with pytest.raises(ExtensionFailed, match=f"Extension/weather.*{told}"):
+        await register_all([("weather", {}, lambda api: api.tools.register(item, print))], host)
+
+
+@pytest.mark.rule("002-12.1-1")
 async def test_a_dynamic_tool_belongs_to_its_extension():
     world = World()
     item = ToolCatalogItem(name="weather__get")

@@ -313,6 +313,24 @@ async def test_a_tool_that_cancels_its_task_cancels_no_other_one():
     await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize("waits", [True, False])
+async def test_work_that_goes_on_and_cancels_its_task_ends_with_an_error(waits: bool):
+    async def work() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if waits:
+            await asyncio.sleep(0)
+
+    journal = MemoryJournal()
+    await performed(lambda ctx, args: GoesOn(work()), journal=journal)
+    async with asyncio.timeout(60):
+        while not journal.completed:
+            await asyncio.sleep(0)
+    (end,) = journal.completed.values()
+    assert "CancelledError" == json.loads(end)["error"]["name"]
+
+
 async def test_a_journal_that_knows_another_form_of_result_is_an_error_of_the_call():
     class Odd(MemoryJournal):
         async def begin(self, call_id: str) -> Mapping[str, Any] | None:

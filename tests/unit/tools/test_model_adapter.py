@@ -28,6 +28,7 @@ REQUEST = ModelRequest(
 )
 
 
+@pytest.mark.rule("002-5.2-2", "002-2.2-1", "002-1.1-2")
 async def test_a_request_reaches_the_model_whole_and_its_answer_comes_back():
     seen: list[Any] = []
 
@@ -56,8 +57,17 @@ async def test_arguments_that_are_no_object_come_as_they_are_and_are_not_called_
     assert args == call.args
 
 
+@pytest.mark.rule("002-5.2-2")
 @pytest.mark.parametrize(
-    ("name", "sent"), [("", "unnamed"), ("a b\n", "a_b_"), ("x" * 999, "x" * 130), ("a" * 64 + "__" + "b" * 64, None)]
+    ("name", "sent"),
+    [
+        ("file-system__read", None),
+        ("a_b-c__0-d_e", None),
+        ("", "unnamed"),
+        ("a b\n", "a_b_"),
+        ("x" * 999, "x" * 130),
+        ("a" * 64 + "__" + "b" * 64, None),
+    ],
 )
 def test_a_name_that_a_model_made_up_is_sent_in_the_form_that_providers_take(name, sent):
     call = ToolCall("call-1", name)

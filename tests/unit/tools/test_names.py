@@ -11,7 +11,7 @@ from oauthbroker.tools.types.names import ToolName, is_export_name, is_resource_
 _TEXTS = st.text(alphabet="ab0_-", max_size=12)
 
 
-@pytest.mark.rule("002-5.3-1", "002-2.2-2", "002-5.2-1", "002-5.2-2")
+@pytest.mark.rule("002-5.3-1", "002-2.2-2", "002-5.2-1", "002-5.2-2", "002-1.1-2")
 @given(resource=_TEXTS.filter(is_resource_name), export=_TEXTS.filter(is_export_name))
 def test_a_full_name_parsed_at_its_first_separator_comes_back_as_it_was(resource, export):
     assert parse_tool_name(str(ToolName(resource, export))) == (resource, export)
@@ -23,7 +23,19 @@ def test_a_full_name_parsed_at_its_first_separator_comes_back_as_it_was(resource
     [
         ("bash", True, True),
         ("file-system", True, True),
+        ("exec", True, True),
+        ("script", True, True),
+        ("read", True, True),
+        ("write", True, True),
+        ("list-channels", True, True),
         ("post_message", True, True),
+        ("0", True, True),
+        ("a.b", False, False),
+        ("a/b", False, False),
+        ("a b", False, False),
+        ("셸", False, False),
+        ("a\uff3f\uff3fb", False, False),
+        ("a___b", False, False),
         ("a__b", False, False),
         ("ends_", False, True),
         ("_begins", True, False),
@@ -43,6 +55,27 @@ def test_names_are_lower_case_letters_digits_hyphens_and_single_underscores(name
     assert (is_resource_name(name), is_export_name(name)) == (resource, export)
 
 
-@pytest.mark.parametrize("name", ["bash", "", "a_b"])
+PARSED = {  # what the printed function returns
+    "bash__exec": ("bash", "exec"),
+    "file-system__read": ("file-system", "read"),
+    "http-fetch__post": ("http-fetch", "post"),
+    "a__b__c": ("a", "b__c"),
+    "a___b": ("a", "_b"),
+    "__b": ("", "b"),
+    "a__": ("a", ""),
+    "__": ("", ""),
+    "\U0001f600__\ud55c": ("\U0001f600", "\ud55c"),
+}
+
+
+@pytest.mark.rule("002-5.3-1", "002-2.2-2", "002-5.1-1")
+@pytest.mark.parametrize(("name", "parts"), PARSED.items(), ids=ascii)
+def test_a_name_is_split_at_its_first_separator_and_built_as_the_document_prints(name, parts):
+    parsed = parse_tool_name(name)
+    assert (parts, name) == (parsed, str(parsed))
+
+
+@pytest.mark.rule("002-5.3-1")
+@pytest.mark.parametrize("name", ["bash", "", "a_b", "a_-_b", "\uff3f\uff3f"])
 def test_a_name_without_a_separator_is_no_tool_name(name):
     assert parse_tool_name(name) is None

@@ -30,6 +30,7 @@ class Pair:
     def __init__(self) -> None:
         self.served: list[tuple[str, dict[str, Any]]] = []
         self.ended = asyncio.Event()
+        self.answer: Any = None
 
     async def __aenter__(self) -> Self:
         self.sockets = socket.socketpair()
@@ -51,7 +52,7 @@ class Pair:
             except asyncio.CancelledError:
                 self.ended.set()
                 raise
-        return {"answer": payload}
+        return self.answer if kind == "given" else {"answer": payload}
 
     async def __aexit__(self, *_: object) -> None:
         for run in self.runs:
@@ -122,6 +123,28 @@ async def test_the_connection_is_closed_when_its_end_is_cancelled_while_work_is_
         run.cancel()
         await asyncio.gather(run, asking, return_exceptions=True)
         assert writer.is_closing()
+
+
+@pytest.mark.rule("turns.ours-23")
+async def test_a_message_that_is_too_large_or_no_json_fails_its_question_and_not_the_connection():
+    async with Pair() as pair:
+        answer = await pair.ours.ask("count", {"text": "x" * (MOST_LINE // 2)})
+        assert MOST_LINE // 2 == len(answer["answer"]["text"]), "nearly the most comes back whole"
+        for payload, problem in (
+            (
+                {"text": "x" * MOST_LINE},
+                "a message between processes has [0-9]+ bytes, and 8388608 are allowed: use less",
+            ),
+            ({"text": {1}}, "a message between processes is not JSON: TypeError"),
+            ({"number": float("nan")}, "a message between processes is not JSON: ValueError"),
+        ):
+            with pytest.raises(IpcRefused, match=f"^{problem}$"):
+                await pair.ours.ask("count", payload)
+            pair.answer = payload
+            with pytest.raises(IpcRefused, match=f"^{problem}$"):
+                await pair.ours.ask("given", {})
+        assert {"answer": {}} == await pair.ours.ask("count", {}), "the connection goes on"
+        assert "count" == pair.served[-1][0]
 
 
 @pytest.mark.parametrize("line", [b"no json\n", b"[1]\n", b"x" * (MOST_LINE + 2) + b"\n", b'{"type": "event"'])

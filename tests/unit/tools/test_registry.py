@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def test_a_catalog_shows_the_tools_of_the_agent_and_the_registry_has_all():
     assert [] == [each.name for each in registry.catalog([])]
 
 
-@pytest.mark.rule("002-12.3-1", "002-2.1-4")
+@pytest.mark.rule("002-12.3-1", "002-2.1-4", "004-12.1-2")
 def test_a_dynamic_tool_is_shown_from_the_step_after_it_was_registered():
     registry = Registry()
     during = registry.catalog([])
@@ -102,6 +103,18 @@ def test_a_catalog_may_be_changed_until_the_model_is_asked():
         catalog.remove("weather__get")
     assert 2 == len(catalog)
     assert 3 == len(registry.catalog(["bash"])), "the next step begins anew"
+
+
+@pytest.mark.rule("002-2.1-1", "002-2.1-3", "002-1.1-1")
+def test_a_change_inside_an_item_of_a_catalog_reaches_no_later_step():
+    registry, mine = Registry(), {"type": "object", "properties": {"city": {"type": "string"}}}
+    registry.register(item("weather__get", parameters=mine), handler, owner="Extension/weather")
+    before = json.dumps([each.to_json() for each in registry.catalog([])])
+    mine["properties"]["city"]["enum"] = ["Busan"]  # type: ignore[index]
+    for shown in registry.catalog([]):
+        assert shown.parameters is not None
+        shown.parameters["properties"]["city"]["enum"] = ["Seoul"]
+    assert before == json.dumps([each.to_json() for each in registry.catalog([])])
 
 
 @pytest.mark.rule("002-13.1-1", "002-13.2-1")
@@ -139,18 +152,26 @@ def test_a_second_registration_of_a_name_names_both_owners():
 
 
 @pytest.mark.rule("002-2.2-1", "002-2.2-3", "002-2.2-4", "002-5.2-2", "002-5.2-4")
-@pytest.mark.parametrize("name", ["bash", "a__b__c", "a___b", "A__b", "a__", "__b", "a__b ", "a.b__c"])
-def test_a_malformed_name_is_not_registered(name: str):
+@pytest.mark.parametrize(
+    "name",
+    ["bash", "", "a__b__c", "a___b", "A__b", "a__B", "a__", "__b", "__", "a__b ", "a.b__c", "\u00e9__b", "a__\ud800", "\uff3f\uff3f",
+     "a__b\n", "x" * 65 + "__b", "a__" + "x" * 65, None, 5, ["a__b"]],
+    ids=ascii,
+)  # fmt: skip
+def test_a_malformed_name_is_not_registered(name: Any):
     with pytest.raises(RegistrationRefused, match="resource__export"):
         Registry().register(item(name), handler, owner="Extension/x")
 
 
+@pytest.mark.rule("002-6.1-1", "002-15-6")
 @pytest.mark.parametrize(
     "parameters",
-    [{}, {"type": "string"}, {"type": "object", "properties": {"a": {"type": "nothing"}}}, {"type": "object", "$ref": "https://x.example/y"},
-     {"type": "object", "properties": {"a": {"pattern": "("}}}],
+    [{}, {"type": "string"}, {"type": ["object"]}, {"type": "object", "properties": {"a": {"type": "nothing"}}}, {"type": "object", "$ref": "https://x.example/y"},
+     {"type": "object", "properties": {"a": {"pattern": "("}}}, {"type": "object", "required": "a"}, {"type": "object", "properties": None},
+     {"type": "object", "default": float("nan")}, {"type": "object", "description": "\ud800"}, {"type": "object", "x": {1}}, [], "object", 5],
+    ids=ascii,
 )  # fmt: skip
-def test_parameters_that_are_no_schema_of_type_object_are_refused(parameters: dict[str, Any]):
+def test_parameters_that_are_no_schema_of_type_object_are_refused(parameters: Any):
     with pytest.raises(RegistrationRefused, match="no usable JSON Schema"):
         Registry().register(item("a__b", parameters=parameters), handler, owner="Extension/x")
     Registry().register(item("a__b", parameters=CITY), handler, owner="Extension/x")
@@ -163,6 +184,31 @@ def test_parameters_never_read_another_document(tmp_path: Path):
         Registry().register(item("a__b", parameters=there), handler, owner="Extension/x")
     here = {"type": "object", "properties": {"city": {"$ref": "#/$defs/city"}}, "$defs": {"city": {"type": "string"}}}
     assert Registry().register(item("a__b", parameters=here), handler, owner="Extension/x").flaws_of({"city": 1})
+
+
+ODD_ITEMS: list[Any] = [
+    {"name": "a__b"}, "a__b", None, item(None), item(5), item("a__b", description=5), item("a__b", parameters=[]),  # type: ignore[arg-type]
+    item("a__b", source="mcp"), item("a__b", parameters={"type": "object", "default": float("nan")}),
+    item("a__b", parameters={"type": "object", "title": "\ud800"}), item("a__b", description="\ud800"),
+]  # fmt: skip
+
+
+@pytest.mark.rule("002-12.1-2", "002-13.1-1")
+@pytest.mark.parametrize("given", ODD_ITEMS, ids=str)
+def test_an_item_that_no_catalog_could_show_is_refused_with_its_remedy(given: Any):
+    registry = Registry()
+    with pytest.raises(RegistrationRefused, match="Extension/x cannot register"):
+        registry.register(given, handler, owner="Extension/x")
+    assert [] == list(registry)
+
+
+@pytest.mark.rule("002-12.1-2")
+def test_parameters_that_change_after_the_registration_change_nothing():
+    registry, parameters = Registry(), {"type": "object", "properties": {"a": {"type": "string"}}}
+    registry.register(item("a__b", parameters=parameters), handler, owner="Extension/x")
+    parameters["properties"]["a"]["type"] = "number"  # type: ignore[index]
+    (shown,) = registry.catalog([])
+    assert {"type": "object", "properties": {"a": {"type": "string"}}} == shown.parameters
 
 
 def test_a_handler_that_cannot_be_called_is_refused():

@@ -41,6 +41,12 @@ def test_an_error_is_told_as_the_other_document_prints_it():
     assert printed == {member: told[member] for member in printed}
 
 
+@pytest.mark.rule("002-8.2-1")
+def test_a_call_has_the_members_id_name_and_args():
+    told = {"id": "call-1", "name": "http-fetch__get", "args": {"url": "https://api.example/"}}
+    assert (told, CALL) == (CALL.to_json(), ToolCall.from_json(told))
+
+
 @given(
     output=st.none() | st.text() | st.lists(st.integers()),
     handle=st.none() | st.text(min_size=1),
@@ -71,5 +77,25 @@ def test_a_message_is_cut_to_the_limit_with_the_suffix_inside(message, limit):
     assert cut == message if len(message) <= limit else cut.endswith(TRUNCATED[:limit])
 
 
-def test_a_message_is_cut_as_the_document_does():
-    assert truncated("x" * 1200, 1000) == "x" * (1000 - len(TRUNCATED)) + TRUNCATED
+def printed(message: str, limit: int) -> str:
+    """Return what the document's function does, which counts UTF-16 code units."""
+    units = message.encode("utf-16-le")
+    if len(units) // 2 <= limit:
+        return message
+    return units[: 2 * (limit - len(TRUNCATED))].decode("utf-16-le", "replace") + TRUNCATED
+
+
+@pytest.mark.rule("002-10.4-1")
+@given(
+    message=st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]), max_size=80),
+    limit=st.integers(15, 60),
+)
+def test_a_message_is_cut_as_the_document_does(message, limit):
+    assert truncated(message, limit) == printed(message, limit)
+
+
+@pytest.mark.rule("002-10.4-1")
+def test_a_character_beyond_16_bits_counts_once_and_is_never_halved():
+    assert "\U0001f600" * 20 == truncated("\U0001f600" * 20, 20)
+    assert "\U0001f600" * 5 + TRUNCATED == truncated("\U0001f600" * 21, 20)
+    assert "\ufffd" in printed("\U0001f600" * 21, 20), "the printed function leaves half a character"

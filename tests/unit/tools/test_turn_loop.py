@@ -18,10 +18,12 @@ from oauthbroker.tools.types.catalog import ToolCatalogItem
 from oauthbroker.tools.types.failures import ToolFailure
 from oauthbroker.tools.types.messages import Message
 from oauthbroker.tools.types.output_limits import VALUE
-from oauthbroker.tools.types.results import ToolCall, ToolCallResult
+from oauthbroker.tools.types.results import ToolCall, ToolCallResult, ToolError
+from tests.kit.hostile_values import ERRORS, PLAIN, VALUES, made
 from tests.unit.tools.turn_kit import Crashed, World, calls, event
 
 DONE = ModelAnswer("Done.")
+TEXTS = {name for name in PLAIN if issubclass(type(made(name)), str)}
 
 
 @pytest.mark.rule("002-8.1-3")
@@ -65,6 +67,7 @@ async def test_calls_run_in_parallel_and_their_results_keep_the_order_of_the_cal
     assert [["slow", "fast"], []] == seen
 
 
+@pytest.mark.rule("002-7.3-1", "002-8.2-1")
 async def test_the_same_call_twice_in_an_answer_is_two_calls_with_ids_of_their_own():
     world = World([calls(("notes__add", {}), ("notes__add", {})), calls(("notes__add", {})), DONE])
     world.tool("notes__add", lambda: None)
@@ -121,6 +124,61 @@ async def test_an_answer_in_the_last_step_is_no_error():
     assert await world.run() == TurnResult("Done.", 2)
 
 
+@pytest.mark.rule("002-2.1-1", "002-2.1-2", "002-2.3-1", "002-2.3-2", "002-1.1-1")
+async def test_each_step_has_a_catalog_of_its_own_and_its_calls_are_judged_by_it():
+    asked = calls(("notes__add", {}), ("other__run", {}))
+    world = World([asked, asked, asked, DONE])
+    world.tool("notes__add", lambda: "added")
+    world.tool("other__run", lambda: "run", owner="Tool/other")
+
+    async def hides_in_the_second(ctx: StepContext) -> Any:
+        if ctx.index == 1:
+            ctx.tool_catalog.remove("notes__add")
+        return await ctx.next()
+
+    world.pipeline.register("step", hides_in_the_second, owner="Extension/hides")
+    await world.run()
+    assert [["notes__add"], [], ["notes__add"], ["notes__add"]] == [
+        [i.name for i in r.tools] for r in world.model.requests
+    ]
+    results = [message.result for message in world.model.requests[-1].messages if message.result is not None]
+    refused = "E_TOOL_NOT_IN_CATALOG"
+    assert ["added", refused, refused, refused, "added", refused] == [
+        each.output if each.error is None else each.error.code for each in results
+    ]
+
+
+@pytest.mark.rule("002-2.1-3")
+@pytest.mark.parametrize("given", [[], None, "notes__add"], ids=repr)
+async def test_a_catalog_that_a_middleware_replaces_is_its_failure(given: Any):
+    world = World([DONE])
+
+    async def replaces(ctx: StepContext) -> Any:
+        ctx.tool_catalog = given
+        return await ctx.next()
+
+    world.pipeline.register("step", replaces, owner="Extension/replaces")
+    with pytest.raises(PipelineError, match=r"^Extension/replaces: its step middleware failed with TypeError$"):
+        await world.run()
+
+
+@pytest.mark.rule("002-8.3-1", "002-2.5-4")
+async def test_a_middleware_that_changes_arguments_inside_changes_no_message():
+    world = World([calls(("notes__add", {"texts": ["a"]})), DONE])
+    world.tool("notes__add", lambda texts: texts)
+
+    async def adds(ctx: ToolCallContext) -> Any:
+        ctx.args["texts"].append("b")
+        return await ctx.next()
+
+    world.pipeline.register("toolCall", adds, owner="Extension/adds")
+    await world.run()
+    asked = world.model.requests[1].messages
+    assert [{"texts": ["a"]}] == [call.args for message in asked for call in message.calls]
+    assert [["a", "b"]] == [message.result.output for message in asked if message.result is not None]
+
+
+@pytest.mark.rule("004-12.1-2", "002-2.1-3", "002-8.1-2")
 async def test_a_step_middleware_changes_catalog_and_blocks_before_the_model_is_asked():
     world = World([DONE])
     world.tool("notes__read", lambda: None)
@@ -141,15 +199,49 @@ async def test_a_step_middleware_changes_catalog_and_blocks_before_the_model_is_
     assert ({"type": "hint"},) == request.blocks
 
 
+@pytest.mark.rule("002-12.3-2", "002-2.1-3", "002-9.2-1")
+async def test_a_step_middleware_sees_changes_and_adds_dynamic_tools_for_its_step():
+    """The suggestion of a refused call: register the tool in a step middleware."""
+    world = World(
+        [calls(("weather__get", {}), ("alerts__set", {})), calls(("weather__get", {}), ("alerts__set", {})), DONE]
+    )
+    world.tool("alerts__set", lambda: "set", owner="Extension/alerts")
+    seen: list[list[str]] = []
+
+    async def weather(ctx: StepContext) -> Any:
+        seen.append([each.name for each in ctx.tool_catalog])
+        if ctx.index == 0:
+            world.tool("weather__get", lambda: "clear", owner="Extension/weather")
+            ctx.tool_catalog.add(ToolCatalogItem(name="weather__get", description="Only now"))
+            ctx.tool_catalog.remove("alerts__set")
+        return await ctx.next()
+
+    world.pipeline.register("step", weather, owner="Extension/weather")
+    await world.run()
+    ends = [each.result for each in world.model.requests[2].messages if each.result is not None]
+    assert ["clear", "E_TOOL_NOT_IN_CATALOG", "clear", "set"] == [
+        it.error.code if it.error else it.output for it in ends
+    ]
+    assert [["alerts__set"], *[["alerts__set", "weather__get"]] * 2] == seen, "each step begins anew"
+    assert ["Only now", None] == [
+        item.description for r in world.model.requests[:2] for item in r.tools if item.name == "weather__get"
+    ]
+
+
+@pytest.mark.rule("004-12.1-2", "002-2.1-4", "002-12.3-1", "002-12.1-1")
 async def test_a_tool_registered_in_a_step_is_in_the_catalog_from_the_next_step_on():
-    world = World([calls(("notes__add", {})), DONE])
+    world = World([calls(("notes__add", {}), ("weather__get", {})), calls(("weather__get", {})), DONE])
 
     def add() -> None:
         world.registry.register(ToolCatalogItem(name="weather__get"), lambda _ctx, _input: 1, owner="Extension/weather")
 
     world.tool("notes__add", add)
     await world.run()
-    assert [["notes__add"], ["notes__add", "weather__get"]] == [[i.name for i in r.tools] for r in world.model.requests]
+    ends = [each.result for each in world.model.requests[2].messages if each.result is not None]
+    assert [None, "E_TOOL_NOT_IN_CATALOG", 1] == [it.error.code if it.error else it.output for it in ends]
+    assert [["notes__add"], *[["notes__add", "weather__get"]] * 2] == [
+        [i.name for i in r.tools] for r in world.model.requests
+    ]
 
 
 @pytest.mark.rule("turns.ours-3")
@@ -212,6 +304,7 @@ async def test_a_failing_turn_or_step_middleware_ends_the_turn_and_its_event_com
     assert ["user"] == world.roles
 
 
+@pytest.mark.rule("002-8.1-2")
 async def test_a_turn_middleware_sees_event_and_messages_and_the_result():
     world = World([DONE])
     seen: list[Any] = []
@@ -225,6 +318,80 @@ async def test_a_turn_middleware_sees_event_and_messages_and_the_result():
     world.pipeline.register("turn", watch, owner="Extension/watch")
     await world.run()
     assert ["evt-1", "turn-evt-1", "trace-1", 1, "Done.", 2] == seen
+
+
+@pytest.mark.sample(80)
+@pytest.mark.parametrize("name", [*VALUES, *ERRORS])
+@pytest.mark.rule("turns.ours-32")
+async def test_a_result_of_a_turn_middleware_that_cannot_be_used_ends_the_turn_with_an_error(name):
+    """The answer is in the conversation, and another attempt would end alike."""
+
+    class Hostile(TurnResult):
+        @property
+        def answer(self) -> Any:
+            raise made("SystemExit")
+
+    ways: dict[str, Any] = {
+        "answer": lambda _ctx: TurnResult(made(name), 1),
+        "steps": lambda _ctx: TurnResult("Done.", made(name)),
+        "error": lambda _ctx: TurnResult("Done.", 1, made(name)),
+        "members of the error": lambda _ctx: TurnResult("Done.", 1, ToolError(message=made(name), code=made(name))),
+        "result": lambda ctx: setattr(ctx, "result", made(name)),
+        "a method": lambda _ctx: object.__new__(Hostile),
+    }
+    for way, change in ways.items():
+        world = World([DONE])
+
+        async def wrong(ctx: TurnContext, change: Any = change) -> Any:
+            await ctx.next()
+            return change(ctx)
+
+        world.pipeline.register("turn", wrong, owner="Extension/wrong")
+        result = await world.run()
+        told = json.dumps([result.answer, result.error and result.error.to_json()], ensure_ascii=False)
+        assert len(told.encode()) < 2 * VALUE.size
+        assert (str, 1) == (type(result.answer), result.steps)
+        if way in {"result", "a method"} or (way == "answer" and name not in TEXTS):
+            assert result.error is not None
+            assert "E_TURN_RESULT" == result.error.code
+            assert result.error.message == result.answer
+            assert result.answer.startswith("The result of this turn is refused: ")
+        elif way in {"error", "members of the error"}:
+            assert (name == "none" and way == "error") == (result.error is None)
+        else:
+            assert result.error is None
+        assert ["user", "assistant"] == world.roles
+
+
+@pytest.mark.parametrize("name", ["a prototype", "a set", "an exception", "empty text"])
+async def test_blocks_of_a_step_middleware_that_are_no_list_fail_the_turn(name):
+    world = World([DONE])
+
+    async def wrong(ctx: StepContext) -> None:
+        ctx.blocks = made(name)
+        await ctx.next()
+
+    world.pipeline.register("step", wrong, owner="Extension/wrong")
+    with pytest.raises(PipelineError, match=r"^an extension: its step middleware left blocks that are refused: "):
+        await world.run()
+
+
+@pytest.mark.parametrize("name", ["a set", "200 levels", "NaN", "an object with __iter__", "a dict that exits"])
+async def test_blocks_of_a_step_middleware_that_are_no_json_fail_the_turn_before_the_model_is_asked(name):
+    world = World([DONE])
+
+    async def wrong(ctx: StepContext) -> None:
+        ctx.blocks.append(made(name))
+        await ctx.next()
+
+    world.pipeline.register("step", wrong, owner="Extension/wrong")
+    if name in PLAIN:
+        await world.run()
+        assert [{"a": 1}] == list(world.model.requests[0].blocks)
+        return
+    with pytest.raises(PipelineError, match=r"^an extension: its step middleware left blocks that are refused: at /0"):
+        await world.run()
+    assert [] == world.model.requests
 
 
 async def test_a_middleware_that_swallows_a_failing_model_does_not_turn_for_ever():

@@ -14,6 +14,7 @@ from oauthbroker.tools.types.failures import ToolFailure
 from oauthbroker.tools.types.results import TRUNCATED
 from tests.kit.processes import running_here
 from tests.unit.tools.contexts import context
+from tests.unit.tools.kit import performed
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def ctx(tmp_path):
     return context(workdir=tmp_path)
 
 
-@pytest.mark.rule("002-14-2", "002-2.5-2")
+@pytest.mark.rule("002-14-2", "002-2.5-2", "002-8.1-4")
 @pytest.mark.parametrize(
     ("command", "stdout", "code"),
     [
@@ -57,6 +58,16 @@ async def test_a_script_elsewhere_is_refused(ctx, path):
 async def test_a_long_output_is_cut_and_the_command_ends_by_itself(ctx):
     answer = await handlers["exec"](ctx, {"command": "head -c 3000000 /dev/zero | tr '\\0' x; exit 4"})
     assert (4, "x" * LIMITS.output + TRUNCATED) == (answer["exitCode"], answer["stdout"])
+
+
+@pytest.mark.rule("002-14-2", "002-10.2-1")
+@pytest.mark.parametrize("kind", ["\\0", "\\377", "\\n"])
+async def test_an_output_of_any_bytes_is_an_output_of_the_call(ctx, kind):
+    async def handler(_ctx: object, _args: object) -> object:
+        return await handlers["exec"](ctx, {"command": f"head -c 100001 /dev/zero | tr '\\0' '{kind}'; exit 3"})
+
+    result = await performed(handler)
+    assert ("ok", 3, True) == (result.status, result.output["exitCode"], result.output["stdout"].endswith(TRUNCATED))
 
 
 async def test_a_command_that_writes_without_end_is_ended(ctx):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import threading
 from contextlib import suppress
@@ -16,7 +17,9 @@ from oauthbroker.tools.base.confined_files import confined
 from oauthbroker.tools.base.file_system import DEFAULT_BYTES, MOST_BYTES, handlers
 from oauthbroker.tools.calling.context import changeset_folders
 from oauthbroker.tools.types.failures import ToolFailure
+from oauthbroker.tools.types.output_limits import VALUE
 from tests.unit.tools.contexts import context
+from tests.unit.tools.kit import performed
 
 read, write = handlers["read"], handlers["write"]
 
@@ -49,7 +52,9 @@ def test_a_file_is_written_and_read_with_the_printed_members(ctx):
         ("abcdef", {"maxBytes": 3}, 3, "abc"),
         ("abcdef", {"maxBytes": 0}, 0, ""),
         ("한글", {"maxBytes": 4}, 3, "한"),
-        ("x" * (MOST_BYTES + 5), {"maxBytes": 10**9}, MOST_BYTES, "x" * MOST_BYTES),
+        ("한글", {"maxBytes": 2}, 0, ""),
+        *(("abcdef", {"maxBytes": less}, 0, "") for less in (-1, -2, -(10**9))),
+        ("abcdef", {"maxBytes": 2.9}, 2, "ab"),
     ],
 )
 def test_a_long_file_is_cut_to_the_bytes_that_were_asked_for(ctx, text, arguments, size, content):
@@ -57,6 +62,20 @@ def test_a_long_file_is_cut_to_the_bytes_that_were_asked_for(ctx, text, argument
     found = read(ctx, {"path": "f", **arguments})
     assert (len(text.encode()), True) == (found["size"], found["truncated"])
     assert (content, size) == (found["content"], len(found["content"].encode()))
+
+
+@pytest.mark.rule("002-14-1", "002-10.2-1")
+@pytest.mark.parametrize("most", [{}, {"maxBytes": 300_000}, {"maxBytes": 10**9}])
+@pytest.mark.parametrize(
+    "content", [b"\0" * 1_000_000, b"\xff" * 1_000_000, "한😀".encode() * 100_000, b'"\n' * 500_000]
+)
+async def test_a_read_returns_what_fits_an_output(ctx, content, most):
+    (ctx.workdir / "f").write_bytes(content)
+    result = await performed(lambda _ctx, args: read(ctx, {"path": "f", **most}))
+    assert ("ok", True, len(content)) == (result.status, result.output["truncated"], result.output["size"])
+    assert content.decode("utf-8", "replace").startswith(result.output["content"])
+    size = len(json.dumps(result.output, ensure_ascii=False).encode())
+    assert VALUE.size - 6 <= size <= VALUE.size or len(result.output["content"]) >= DEFAULT_BYTES // 4, "and no less"
 
 
 def test_a_file_of_the_limits_length_is_whole(ctx):
@@ -136,6 +155,7 @@ def test_a_pipe_or_a_folder_is_no_file_and_holds_nothing_up(ctx, make):
         read(ctx, {"path": "x"})
 
 
+@pytest.mark.rule("002-14-5")
 def test_a_missing_file_is_told_with_its_path(ctx):
     with pytest.raises(ToolFailure, match=f"does not exist: {ctx.workdir}/x"):
         read(ctx, {"path": "x"})

@@ -15,6 +15,7 @@ from oauthbroker.tools.calling.context import ToolContext
 from oauthbroker.tools.types.failures import ToolFailure
 from tests.unit.protocol.kit import RawServer, says
 from tests.unit.tools.contexts import context
+from tests.unit.tools.kit import performed
 
 LOCAL = HttpFetch(allow_plain_http_loopback=True)
 
@@ -39,6 +40,36 @@ async def test_a_body_is_posted_as_json():
     assert b"content-type: application/json" in server.requests[0].lower()
     assert server.requests[0].startswith(b"POST / ")
     assert b"content-length: %d" % len(json.dumps({"a": [1, "한"]})) in server.requests[0].lower()
+
+
+@pytest.mark.rule("002-14-3")
+@pytest.mark.parametrize("name", ["Content-Type", "content-type", "CONTENT-TYPE"])
+async def test_a_content_type_of_the_call_is_the_only_one(name):
+    async with RawServer(says(200, b"")) as server:
+        given = {"url": f"http://127.0.0.1:{server.port}/", "headers": {name: "application/vnd.api+json"}}
+        await LOCAL.post(context(), given)
+    assert server.requests[0].lower().count(b"content-type: ") == 1
+    assert b"application/vnd.api+json" in server.requests[0]
+
+
+@pytest.mark.rule("002-14-3")
+async def test_without_a_body_an_empty_object_is_posted():
+    async with RawServer(says(200, b"")) as server:
+        await LOCAL.post(context(), {"url": f"http://127.0.0.1:{server.port}/"})
+    assert server.requests[0].endswith(b"\r\n\r\n{}")
+
+
+@pytest.mark.rule("002-14-3", "002-10.2-1")
+@pytest.mark.parametrize("byte", [b"\0", b"\xff", b"x"])
+async def test_an_answer_of_any_bytes_is_an_output_of_the_call(byte):
+    async with RawServer(says(200, byte * (MOST_BYTES + 1))) as server:
+
+        async def handler(_ctx: object, _args: object) -> object:
+            return await LOCAL.get(context(), {"url": f"http://127.0.0.1:{server.port}/"})
+
+        result = await performed(handler)
+    assert ("ok", 200, True) == (result.status, result.output["status"], result.output["truncated"])
+    assert len(result.output["body"]) > MOST_BYTES // 3
 
 
 async def test_a_long_answer_is_cut():
@@ -95,13 +126,36 @@ async def test_a_url_that_is_not_https_or_not_public_is_refused_and_nothing_is_s
 
 @pytest.mark.parametrize(
     "headers",
-    [{"X": "a\r\nY: b"}, {"X\r\nY": "b"}, {"X": "한"}, {"Upgrade": "websocket"}, {"X-HTTP-Method-Override": "PUT"}],
+    [
+        {"X": "a\r\nY: b"},
+        {"X\r\nY": "b"},
+        {"": "b"},
+        {"X Y": "b"},
+        {"X:": "b"},
+        {"X": "\0"},
+        {"X": " a"},
+        {"X": "a\t"},
+        {"X": "\n"},
+        {"한": "b"},
+        {"X": "한"},
+        {"Upgrade": "websocket"},
+        {"X-HTTP-Method-Override": "PUT"},
+    ],
 )
 async def test_a_header_that_is_none_sends_nothing(headers):
     async with RawServer(says(200, b"")) as server:
-        with pytest.raises(ToolFailure):
+        with pytest.raises(ToolFailure, match="plain headers"):
             await LOCAL.get(context(), {"url": f"http://127.0.0.1:{server.port}/", "headers": headers})
     assert [] == server.requests
+
+
+@pytest.mark.rule("002-14-3")
+@pytest.mark.parametrize("value", [5, None, True, ["a"], {}])
+@pytest.mark.parametrize("call", [LOCAL.get, LOCAL.post])
+async def test_a_header_that_is_no_text_is_refused(call, value):
+    """The printed schema of `headers` allows any value."""
+    with pytest.raises(ToolFailure, match="plain headers"):
+        await call(context(), {"url": "https://example.com/", "headers": {"X": value}})
 
 
 class OtherProcess:

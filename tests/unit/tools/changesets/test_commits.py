@@ -56,12 +56,17 @@ def test_a_commit_is_a_revision_on_the_branch_and_closes_the_changeset(desk):
 
 @pytest.mark.rule("004-12.4-3")
 def test_the_history_is_the_only_log(desk):
-    opened = desk.changesets.open(OWNER)
-    (opened.folder / "run.sh").write_text("echo\n")
-    desk.commit(opened.id)
-    assert "why" in git(desk.repository, "log", "-1", "--format=%B", "main")
+    for text in ("one\n", "two\n"):
+        opened = desk.changesets.open(OWNER)
+        (opened.folder / "run.sh").write_text(text)
+        assert "rejected" == desk.commit(opened.id, AllowedFiles([], [])).status
+        assert "ok" == desk.commit(opened.id).status
+    left = desk.changesets.open(OWNER)
+    assert ["why", "why", "first"] == git(desk.repository, "log", "--format=%s", "main").splitlines()
+    assert ["two", "one"] == [git(desk.repository, "show", f"main{at}:run.sh") for at in ("", "~1")]
     assert {"worktrees", "revisions"} == {it.name for it in desk.root.iterdir()}
-    assert "" == git(desk.repository, "for-each-ref", "refs/changesets")
+    assert [left.id] == [it.name for it in (desk.root / "worktrees").iterdir()]
+    assert "refs/heads/main" == git(desk.repository, "for-each-ref", "--format=%(refname)")
 
 
 def test_a_commit_without_changes_makes_no_revision(desk):

@@ -56,6 +56,29 @@ async def test_a_model_opens_a_changeset_edits_files_and_commits(desk):
     )
 
 
+@pytest.mark.rule("004-12.4-4")
+async def test_a_commit_that_fails_is_a_result_and_the_changeset_stays_open(desk):
+    tool = SwarmBundleTool(desk.changesets, lambda _agent: AllowedFiles(["**"], ["**"]))
+    opened, before = await tool.open_changeset(context(), {}), desk.tip()
+    folder = Path(opened["workdir"])
+    away = folder.rename(folder.parents[1] / "away")
+    folder.symlink_to(away)
+    answer = await tool.commit_changeset(context(), {"changesetId": opened["changesetId"]})
+    assert ("failed", opened["baseRef"], None, before) == (
+        answer["status"],
+        answer["baseRef"],
+        answer["newRef"],
+        desk.tip(),
+    )
+    assert answer["problems"]
+    folder.unlink()
+    away.rename(folder)
+    folder.joinpath("prompts/new.md").write_text("Now.\n")
+    answer = await tool.commit_changeset(context(), {"changesetId": opened["changesetId"]})
+    assert ("ok", ["prompts/new.md"]) == (answer["status"], answer["summary"]["filesAdded"])
+
+
+@pytest.mark.rule("004-12.4-4")
 async def test_a_bundle_that_the_loader_refuses_is_rejected_with_place_and_remedy(desk):
     tool = SwarmBundleTool(desk.changesets, lambda _agent: AllowedFiles(["**"], ["**"]))
     opened = await tool.open_changeset(context(), {})
@@ -111,5 +134,6 @@ async def test_the_history_keeps_its_lines_against_any_text(desk):
     assert ['Tool-Call: "call-1\\nAgent: other"'] == told[3:]
 
 
+@pytest.mark.rule("004-12.4-2")
 def test_the_names_are_those_of_the_document():
     assert ["swarmBundle__openChangeset", "swarmBundle__commitChangeset"] == [OPEN.name, COMMIT.name]

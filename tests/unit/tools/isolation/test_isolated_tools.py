@@ -106,7 +106,7 @@ FAILING = {
 
 
 @pytest.mark.slow
-@pytest.mark.rule("002-2.7-3")
+@pytest.mark.rule("002-2.7-3", "002-2.4-1", "002-15-4")
 @pytest.mark.parametrize("export", FAILING)
 async def test_a_call_that_misbehaves_is_an_error_of_that_call(tool, ctx, export):
     name, message = FAILING[export]
