@@ -14,7 +14,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 from oauthbroker import (
-    Background, BrokerError, Code, RunningPlugin, RequestModel, Plug-in, PluginAuditEntry, PluginFinding, PluginRoute, Secret,
+    Background, BrokerError, Code, RunningPlugin, RequestModel, Plugin, PluginAuditEntry, PluginFinding, PluginRoute, Secret,
 )
 
 heard = []

@@ -18,7 +18,7 @@ from tests.kit.plugins_installed import SAMPLE
 ORDER = tuple(FOLDERS)
 LATER = {"mcp", "tools", "gateway", "flowtools", "integrations"}  # they import the public face, and the broker none
 PUBLIC = {"oauthbroker", "oauthbroker.client", "oauthbroker.capability"}
-BESIDE = {  # files that join two folders by public names, and a contract for the tests of packages
+BESIDE = {  # files that join two plug-ins by public names, and a contract for the tests of packages
     ("oauthbroker.flowtools.as_tools", "oauthbroker.tools"),
     ("oauthbroker.integrations.mcp_servers", "oauthbroker.mcp"),
     ("oauthbroker.integrations.langgraph_mcp", "oauthbroker.mcp"),
@@ -188,17 +188,17 @@ PLANTED = {
         "mcp/server.py",
         "from oauthbroker.client.retries import Wire",
     ),
-    "a plug-in beside the broker looks into the public face for plug-ins": (
+    "a plug-in beside the broker looks behind the face for plug-ins": (
         "tools/calling/registry.py",
         "from oauthbroker.plugins.discovery import installed",
     ),
     "a plug-in beside the broker imports another": ("gateway/chat.py", "from oauthbroker.mcp import server"),
-    "the public face for plug-ins import a folder": ("plugins/discovery.py", "from oauthbroker.mcp import server"),
-    "the public face for plug-ins import a folder by its string": (
+    "the discovery of plug-ins imports a plug-in": ("plugins/discovery.py", "from oauthbroker.mcp import server"),
+    "the discovery of plug-ins imports a plug-in by its string": (
         "plugins/discovery.py",
         "import importlib\nimportlib.import_module('oauthbroker.tools.calling.registry')",
     ),
-    "the public face for plug-ins import the broker": (
+    "the declaration of plug-ins imports the broker": (
         "plugins/declaration.py",
         "from oauthbroker.broker import Broker",
     ),
@@ -206,7 +206,7 @@ PLANTED = {
         "capability.py",
         "from oauthbroker.tokens.context import OAuthContext",
     ),
-    "the broker imports a folder beside it": ("wiring/opening.py", "from oauthbroker.mcp import server"),
+    "the broker imports a plug-in beside it": ("wiring/opening.py", "from oauthbroker.mcp import server"),
     "the API reaches for the broker": ("web/api/router.py", "from oauthbroker.broker import Broker"),
     "a page uses the test kit": ("web/html/consent_html.py", "from oauthbroker.testing import FakeProvider"),
     "the manager imports an edge": ("tokens/manager.py", "from oauthbroker.config import load"),
@@ -309,8 +309,8 @@ def beyond_the_face(folder: Path) -> list[str]:
     ]
 
 
-def test_the_sample_folder_imports_the_public_face_only():
-    """It uses every door, so the face is enough for a folder."""
+def test_the_sample_plugin_imports_the_public_face_only():
+    """It uses every name of it, so the face is enough for a plug-in."""
     assert [] == beyond_the_face(SAMPLE)
 
 
@@ -324,9 +324,9 @@ def test_the_sample_folder_imports_the_public_face_only():
         "import importlib\nimportlib.import_module('oauthbroker.store.format.port')",
     ],
 )
-def test_a_folder_that_looks_behind_the_face_is_found(tmp_path, text):
-    tmp_path.joinpath("folder.py").write_text(
+def test_a_plugin_that_looks_behind_the_face_is_found(tmp_path, text):
+    tmp_path.joinpath("plugin.py").write_text(
         f"from oauthbroker import Plugin\nfrom oauthbroker.client import OAuth\n{text}"
     )
     (found,) = beyond_the_face(tmp_path)
-    assert found.startswith("folder.py imports oauthbroker.")
+    assert found.startswith("plugin.py imports oauthbroker.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol
 
@@ -28,9 +29,7 @@ class IsolatedTool(Protocol):
 Handler = ToolHandler | IsolatedTool
 _NONE: Final = type(None)
 _KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
-    "name": str,
     "description": (str, _NONE),
-    "parameters": (Mapping, _NONE),
     "source": (ToolSource, _NONE),
 }
 _SOURCES: Final[Mapping[str, Literal["config", "extension"]]] = {"Tool": "config", "Extension": "extension"}
@@ -148,16 +147,18 @@ def _copied(value: Json) -> Json:
 
 def _own(item: ToolCatalogItem, owner: str) -> ToolCatalogItem:
     """Return a copy of an item, which later changes of its parameters do not reach. Raises RegistrationRefused."""
-    flaw = "its item is no ToolCatalogItem of a name, description?, parameters? and source?"
-    if isinstance(item, ToolCatalogItem) and all(isinstance(getattr(item, it), kinds) for it, kinds in _KINDS.items()):
-        try:
-            parameters = None if item.parameters is None else plain_object(item.parameters)
-            description = plain_json(item.description, VALUE)
-        except NotPlainJson as problem:
-            flaw = f"its description and parameters are refused: {problem}"
-        else:
-            return replace(item, description=description, parameters=parameters)
-    raise RegistrationRefused(f"{owner} cannot register a tool: {flaw}")
+    if not (
+        isinstance(item, ToolCatalogItem) and all(isinstance(getattr(item, it), kinds) for it, kinds in _KINDS.items())
+    ):
+        flaw = "its item is no ToolCatalogItem of a name, description?, parameters? and source?"
+        raise RegistrationRefused(f"{owner} cannot register a tool: {flaw}")
+    try:
+        description = plain_json(item.description, VALUE)
+    except NotPlainJson as problem:
+        raise RegistrationRefused(f"{owner} cannot register a tool: its description is refused: {problem}") from None
+    with suppress(NotPlainJson):  # `compiled` says what is wrong with the parameters
+        item = replace(item, parameters=None if item.parameters is None else plain_object(item.parameters))
+    return replace(item, description=description)
 
 
 def _source(given: ToolSource | None, owner: str) -> ToolSource | None:

@@ -54,7 +54,13 @@ def names_in(file: Path) -> Iterator[tuple[str, str]]:
 
 def names_used(web: Path) -> dict[tuple[str, str], str]:
     """Where each (section, name) is used."""
-    files = [*web.glob("*.py"), *web.glob("templates/*.html")]
+    files = [
+        *web.glob("*.py"),
+        *(web / "html").glob("*.py"),
+        *(web / "pages").glob("*.py"),
+        *(web / "gate").glob("*.py"),
+        *web.glob("templates/*.html"),
+    ]
     return {used: file.name for file in files for used in names_in(file)}
 
 
@@ -73,8 +79,8 @@ def test_every_word_is_used():
 @pytest.mark.parametrize(
     ("file", "before", "after"),
     [
-        ("consent_html.py", "PAGES[locale].connect_title", "PAGES[locale].conect_title"),
-        ("consent_html.py", "text.code_title", "text.login_key"),
+        ("html/consent_html.py", "PAGES[locale].connect_title", "PAGES[locale].conect_title"),
+        ("html/consent_html.py", "text.code_title", "text.login_key"),
         ("templates/admin_login.html", "text.login_key", "text.footer"),
     ],
 )
