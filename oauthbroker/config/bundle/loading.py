@@ -30,13 +30,13 @@ from oauthbroker.config.checks.tools import connector_draft, declared_auths
 from oauthbroker.config.checks.unverified_facts import doubts, is_unusual
 from oauthbroker.config.plugins.named_plugins import read_bundle
 from oauthbroker.config.plugins.plugin_resources import plugin_drafts
-from oauthbroker.config.preset_endpoints import sentence
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.problems import ConfigProblem, Keys, Problems, SourcePlace
 from oauthbroker.config.reading.files import documents_of, read_files
 from oauthbroker.config.reading.shape import Written, written
 from oauthbroker.config.reading.skipped import idle_refs, left_alone
 from oauthbroker.config.reading.yaml_reader import Document
+from oauthbroker.config.values.preset_endpoints import sentence
 from oauthbroker.config.values.preset_merge import MCP, Merged, merge
 from oauthbroker.config.values.value_sources import SECRET_ADVICE, source_of
 from oauthbroker.config.written.broker_spec import BrokerSpec

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from oauthbroker.config.preset_endpoints import params_in, params_of_host, sentence
 from oauthbroker.config.problems import url_checks
 from oauthbroker.config.problems.spelling import nearest
+from oauthbroker.config.values.preset_endpoints import params_in, params_of_host, sentence
 from oauthbroker.config.values.preset_merge import MCP, Merged, provider_options
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES, ClientSpec
 from oauthbroker.model.provider_api import is_address, is_host_name

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from oauthbroker.config.checks.broker import is_local, page_flaw
-from oauthbroker.config.preset_endpoints import params_in, sentence
+from oauthbroker.config.values.preset_endpoints import params_in, sentence
 from oauthbroker.config.values.preset_merge import MCP, Identity, Merged
 from oauthbroker.core.errors import Code
 from oauthbroker.model.apps import ANYONE, IdentitySource

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from oauthbroker.config.preset_endpoints import place_of
 from oauthbroker.config.problems.problems import Keys
 from oauthbroker.config.reading.shape import Written
+from oauthbroker.config.values.preset_endpoints import place_of
 from oauthbroker.config.values.preset_merge import preset_of
 from oauthbroker.config.values.references import referred
 from oauthbroker.config.values.value_sources import Source, source_of

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from oauthbroker.config.preset_endpoints import ProviderPlace, place_of
 from oauthbroker.config.reading.shape import Written
+from oauthbroker.config.values.preset_endpoints import ProviderPlace, place_of
 from oauthbroker.config.written.resource_specs import IdentitySpec, OAuthAppSpec, OwnerSpec, RedirectSpec
 from oauthbroker.model.apps import (
     AssertionAudience,

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from oauthbroker.config import load
 from oauthbroker.config.checks.app import RESERVED_OPTIONS
 from oauthbroker.config.checks.owner import template_flaw
-from oauthbroker.config.preset_endpoints import fill
 from oauthbroker.config.problems import url_checks
+from oauthbroker.config.values.preset_endpoints import fill
 from oauthbroker.model.apps import IdentityRule, OAuthApp
 from oauthbroker.model.provider_api import AccountHost, ApiAccess, ApiHost, is_host_name
 from oauthbroker.providers import Preset, presets
