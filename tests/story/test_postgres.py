@@ -513,11 +513,11 @@ async def test_a_database_that_is_no_store_is_refused_with_what_to_do(
 
 
 SPOILT = {
-    "update oauthbroker.migration set number = -number": "lacks a migration: run `oauthbroker store migrate`",
+    "update oauthbroker.schema_version set number = -number": "lacks a migration: run `oauthbroker store migrate`",
     "alter database hosts set default_transaction_read_only = on": "read-only, perhaps a standby",
     "alter database hosts set synchronous_commit = off": "synchronous_commit is off",
 }
-MENDED = ("alter database hosts reset all", "update oauthbroker.migration set number = abs(number)")
+MENDED = ("alter database hosts reset all", "update oauthbroker.schema_version set number = abs(number)")
 
 
 @pytest.mark.parametrize("statement", SPOILT)
@@ -650,7 +650,7 @@ async def stored(here: Settings, env: dict[str, str], name: str) -> None:
 
 
 async def known(here: Settings, env: dict[str, str]) -> set[str]:
-    async with open_vault(here, env=env, upgrading=False) as vault:
+    async with open_vault(here, env=env) as vault:
         return {name for name, _ in await vault.secrets.names()}
 
 
@@ -670,12 +670,12 @@ async def test_a_store_of_a_newer_version_is_used_and_not_migrated_back(
     """Migrations only add, so that brokers of two versions work at once."""
     env, here = {ENV: url.reveal()}, settings(tmp_path)
     init_store(here, env, SystemClock())
-    prepared.run("insert into oauthbroker.migration (number) values (9999)", DATABASE)
+    prepared.run("insert into oauthbroker.schema_version (number) values (9999)", DATABASE)
     try:
         await stored(here, env, "mail")
         assert ({"mail"}, []) == (await known(here, env), migrate_store(url))
     finally:
-        prepared.run("delete from oauthbroker.migration where number = 9999", DATABASE)
+        prepared.run("delete from oauthbroker.schema_version where number = 9999", DATABASE)
 
 
 async def test_a_right_that_is_taken_away_is_named_and_nothing_is_lost(
