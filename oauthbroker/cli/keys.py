@@ -55,7 +55,7 @@ def rotate_command(wait: Wait = 90, as_json: AsJson = False, config: ConfigPath 
         raise Refused(
             "A running process has not opened the new seed, so it seals nothing yet. `keys status` counts such "
             "processes: "
-            "a broker of an older version, or one whose key does not open the keyring. Then run this again."
+            "a broker whose key does not open the keyring. Then run this again."
         )
     say("A new seed seals. `oauthbroker keys reseal` seals the older records now.", {"rotated": True}, as_json=as_json)
 

@@ -1,4 +1,4 @@
-"""The file store: the write protocol of store/README.md, behind the port."""
+"""The file store: the write protocol of docs/store-format.md, behind the port."""
 
 from __future__ import annotations
 

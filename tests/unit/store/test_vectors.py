@@ -107,8 +107,9 @@ def test_names_tags_and_macs_are_frozen_too(tmp_path):
 
 
 async def test_a_frozen_audit_log_is_genuine_for_both_readers(tmp_path):
+    (tmp_path / "audit").mkdir(mode=0o700)
+    (tmp_path / "audit" / "001").mkdir(mode=0o700)
     for path, text in AUDIT["files"].items():
-        (tmp_path / path).parent.mkdir(mode=0o700, exist_ok=True)
         (tmp_path / path).touch(mode=0o600)
         (tmp_path / path).write_text(text)
     name_key, anchor = second.decode(AUDIT["nameKey"]), second.decode(AUDIT["anchor"])
