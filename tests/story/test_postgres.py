@@ -35,6 +35,7 @@ from oauthbroker.store.keys.key_encryption_keys import FileKek
 from oauthbroker.store.postgres import schema
 from oauthbroker.store.postgres.feed import Feed
 from oauthbroker.store.postgres.postgres_store import PostgresStore
+from oauthbroker.store.postgres.queue_statements import STATEMENTS
 from oauthbroker.store.postgres.schema import _migrations
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.wiring import init_store, migrate_store, open_vault
@@ -193,15 +194,15 @@ async def test_an_event_wakes_a_consumer_that_waits_on_another_host(
         assert await delivery.ack()
 
 
-async def test_events_that_the_version_before_has_queued_are_taken_over_and_it_can_queue_none_beside(
+async def test_events_that_a_copy_has_brought_are_taken_over_in_their_order_and_with_their_leases(
     url: Secret, tmp_path: Path
 ) -> None:
     async with AsyncExitStack() as stack:
         stores = [postgres.open_postgres_store(url, tmp_path) for _ in range(2)]
         for store in stores:
             stack.push_async_callback(store.close)
-        old, rows = (Repository(store) for store in stores)
-        before = StoreQueues(repository=old, clock=SystemClock(), limits=Limits(), metrics=Metrics())
+        brought, rows = (Repository(store) for store in stores)
+        before = StoreQueues(repository=brought, clock=SystemClock(), limits=Limits(), metrics=Metrics())
         queues = queues_of(rows, clock=SystemClock(), limits=Limits())
         for number in range(5):
             await before.enqueue(event(number, "a"))
@@ -213,16 +214,30 @@ async def test_events_that_the_version_before_has_queued_are_taken_over_and_it_c
         assert not await queues.enqueue(event(0, "a")), "done before"
         assert await queues.enqueue(event(5, "a"))
         assert await queues.lease("planner") is None, "the head is leased"
-        with pytest.raises(BrokerError) as refused:
-            await before.enqueue(event(6, "a"))
-        assert Code.STORE_UNAVAILABLE is refused.value.code
         assert await queues.ack("planner", second.id, second.lease)
         found = list[str]()
         while (delivery := await queues.lease("planner")) is not None:
             found.append(delivery.id)
             assert await delivery.ack()
         assert [event(number).id for number in range(2, 6)] == found
-        assert [] == [each async for each in old.events.all()]
+        assert [] == [each async for each in brought.events.all()]
+
+
+async def test_an_empty_queue_is_asked_by_one_statement_once_a_process_has_looked_for_a_copy(
+    url: Secret, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as stack:
+        store = postgres.open_postgres_store(url, tmp_path)
+        stack.push_async_callback(store.close)
+        queues, asked = queues_of(Repository(store), clock=SystemClock(), limits=Limits()), list[str]()
+        read, write = store.connections.read, store.connections.write
+        monkeypatch.setattr(store.connections, "read", lambda text, *more: asked.append(text) or read(text, *more))
+        monkeypatch.setattr(store.connections, "write", lambda text, *more: asked.append(text) or write(text, *more))
+        assert await queues.lease("planner") is None
+        assert [STATEMENTS["entries"], STATEMENTS["lease"]] == asked
+        asked.clear()
+        assert await queues.lease("planner") is None
+        assert [STATEMENTS["lease"]] == asked
 
 
 async def fed(host: Harness) -> PostgresStore:

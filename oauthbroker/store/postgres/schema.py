@@ -119,7 +119,7 @@ def check_server(connection: psycopg.Connection[Any]) -> bool:
     if durable == "off":
         raise BrokerError(Code.STORE_UNAVAILABLE, note="synchronous_commit is off: a commit would not be durable")
     if is_of_development:
-        raise made_by_development("it has a table `migration`")
+        raise made_by_development("with a table `migration`")
     return bool(is_store)
 
 
