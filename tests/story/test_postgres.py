@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -230,9 +230,16 @@ async def test_an_empty_queue_is_asked_by_one_statement_once_a_process_has_looke
         store = postgres.open_postgres_store(url, tmp_path)
         stack.push_async_callback(store.close)
         queues, asked = queues_of(Repository(store), clock=SystemClock(), limits=Limits()), list[str]()
-        read, write = store.connections.read, store.connections.write
-        monkeypatch.setattr(store.connections, "read", lambda text, *more: asked.append(text) or read(text, *more))
-        monkeypatch.setattr(store.connections, "write", lambda text, *more: asked.append(text) or write(text, *more))
+
+        def noting(call: Callable[..., Any]) -> Callable[..., Any]:
+            def noted(statement: str, *more: Any) -> Any:
+                asked.append(statement)
+                return call(statement, *more)
+
+            return noted
+
+        for each in ("read", "write"):
+            monkeypatch.setattr(store.connections, each, noting(getattr(store.connections, each)))
         assert await queues.lease("planner") is None
         assert [STATEMENTS["entries"], STATEMENTS["lease"]] == asked
         asked.clear()

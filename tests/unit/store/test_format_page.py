@@ -16,7 +16,7 @@ GIVEN = ("nameKey", "storeId", "kid", "seed", "kind", "parts", "generation", "sa
 
 
 def example() -> dict[str, str]:
-    [block] = re.findall(r"### A worked example\n.*?```text\n(.*?)```", PAGE, re.DOTALL)
+    [block] = re.findall(r"### A worked example\n.*?```\n(.*?)```", PAGE, re.DOTALL)
     found, last = dict[str, str](), ""
     for line in block.splitlines():
         name, value = line[:18].strip(), line[18:]
