@@ -25,7 +25,6 @@
 #   make dist    build the packages twice, install and try each, list what is in them   make audit   known vulnerabilities
 #   make image   build the container image with docker or podman, and start it
 #   make release check that tree, version, changelog and tag agree, then dist and audit; publishes nothing
-#   make kept-store   keep a store of this version for the upgrade tests of later ones
 #   make pins    resolve requirements/ anew       make clean   forget .venv and caches
 
 SHELL := /bin/bash
@@ -57,7 +56,7 @@ POSTGRES_STORIES := $(addprefix tests/story/,test_main_story.py test_resume.py t
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test test-postgres test-fast test-slow test-e2e node conformance check fix bench peers frameworks performance soak kills storm hosts cases prose folders providers wheel pins
-.PHONY: $(FRAMEWORKS:%=.venv-%) dist audit image kept-store release clean
+.PHONY: $(FRAMEWORKS:%=.venv-%) dist audit image release clean
 .DEFAULT_GOAL := help
 
 help:
@@ -185,9 +184,6 @@ audit: $(DEV) $(TOOLS)
 
 image: $(RUN)
 	@$(BIN)/python -m release.image
-
-kept-store: $(DEV)
-	$(BIN)/python -m tests.kit.kept_stores
 
 release: $(DEV) $(TOOLS) node
 	$(BIN)/python -m release.release

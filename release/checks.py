@@ -12,13 +12,12 @@ from oauthbroker.core.version import VERSION
 from release.building import ROOT, ran
 
 CLIENT = "clients/typescript"
-KEPT = "tests/vectors/stores"
 HEADING = re.compile(r"^## \[([^\]]+)\](?: - (\d{4}-\d\d-\d\d))?\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the repository says. `tags` maps each version tag to its commit, `kept` are the versions of kept stores."""
+    """What the repository says. `tags` maps each version tag to its commit."""
 
     version: str
     head: str
@@ -26,7 +25,6 @@ class Facts:
     npm: dict[str, str]
     changelog: str
     tags: dict[str, str]
-    kept: frozenset[str]
 
 
 def gathered(root: Path = ROOT) -> Facts:
@@ -49,13 +47,12 @@ def gathered(root: Path = ROOT) -> Facts:
         tags={
             words[0]: words[-1] for words in map(str.split, listed.splitlines())
         },  # an annotated tag's commit is last
-        kept=frozenset(path.stem for path in (root / KEPT).glob("*.json")),
     )
 
 
 def disagreements(facts: Facts) -> list[str]:
     """Return one sentence for each disagreement, with what to do; none if a release may be made."""
-    return [*_of_tree(facts), *_of_changelog(facts), *_of_npm(facts), *_of_tags(facts), *_of_stores(facts)]
+    return [*_of_tree(facts), *_of_changelog(facts), *_of_npm(facts), *_of_tags(facts)]
 
 
 def _of_tree(facts: Facts) -> Iterator[str]:
@@ -94,10 +91,3 @@ def _of_tags(facts: Facts) -> Iterator[str]:
     elif at != facts.head:
         here = facts.head[:12]
         yield f"The tag {name} is on {at[:12]}, and this commit is {here}. Release that commit, or set a new version."
-
-
-def _of_stores(facts: Facts) -> Iterator[str]:
-    """A store of every tagged version is kept, for the upgrade test."""
-    wanted = {facts.version, *(tag.removeprefix("v") for tag in facts.tags)}
-    for version in sorted(wanted - facts.kept):
-        yield f"There is no store of version {version} in {KEPT}. Run `make kept-store` at it, and commit it."

@@ -1,6 +1,6 @@
 """The audit log's chain: each line has a number, and a MAC over the line before and itself. No file access.
 
-A line is `{"seq":7,"at":"...","type":"TokenIssued",...,"mac":"<32 hex digits>"}`. Format: store/README.md.
+A line is `{"seq":7,"at":"...","type":"TokenIssued",...,"mac":"<32 hex digits>"}`. Format: docs/store-format.md.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ def mac_under(key: bytes) -> Mac:
 class AuditKeys:
     """The audit keys of a store's keyring: for the MACs of lines and anchors, and for pseudonyms."""
 
-    __slots__ = ("_mac", "chain", "name", "seal_anchor", "seal_roll")
+    __slots__ = ("_mac", "chain", "name", "seal_roll")
 
     def __init__(self, mac: Callable[..., bytes], slot: int = 0) -> None:
         """Derive the keys for the chain of a slot; `mac` is the store's."""
         self._mac = mac
         self.chain = mac_under(mac("audit", "chain", str(slot)) if slot else mac("audit", "chain"))
-        self.seal_anchor, self.seal_roll = mac_under(mac("audit", "anchor")), mac_under(mac("audit", "roll"))
+        self.seal_roll = mac_under(mac("audit", "roll"))
         self.name = lru_cache(maxsize=4096)(self._new_name)
 
     def of_slot(self, slot: int) -> AuditKeys:

@@ -21,8 +21,7 @@ from oauthbroker.audit.folder import lock, open_to_change, open_to_read, slots_w
 
 NAME = "audit.anchor"
 HALF = 16 * 1024  # bytes: the text of all slots fits
-_LEAST = 512  # bytes of text, which overwrite the anchor of a version with one chain
-_OLD_SIZE = 256
+_LEAST = 512  # bytes of text, so that a roll of few slots leaves nothing of the one before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +38,12 @@ Anchors = Mapping[int, Anchor]
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """The anchors of all slots. `old`: of a version with one chain, which knows of slot 0 only."""
+    """The anchors of all slots."""
 
     anchors: Anchors
-    old: bool = False
 
-    def of(self, slot: int) -> Anchor | None:
-        """Return a slot's anchor; None if the roll does not vouch for this slot."""
-        return self.anchors.get(slot, None if self.old else NOTHING)
+    def of(self, slot: int) -> Anchor:
+        return self.anchors.get(slot, NOTHING)
 
 
 def read_roll(root: Path, keys: AuditKeys, *, patient: bool = False) -> Roll | None:
@@ -71,7 +68,7 @@ def read_or_begin(root: Path, keys: AuditKeys, *, patient: bool = False) -> Roll
     was deleted. Raises OSError."""
     is_new = not slots_with_lines(root)  # read first: the roll is older than any line
     roll = read_roll(root, keys)
-    if (roll is None and is_new) or (roll is not None and roll.old):
+    if roll is None and is_new:
         roll = write_roll(root, keys, {}, patient=patient)
     return roll
 
@@ -102,7 +99,7 @@ def _newest(*rolls: Anchors) -> Anchors:
 
 
 def _put(descriptor: int, text: bytes) -> None:
-    for offset in (HALF, 0):  # the first half may be the anchor of an older version, which is good until then
+    for offset in (HALF, 0):
         if os.pread(descriptor, len(text), offset) != text and os.pwrite(descriptor, text, offset) != len(text):
             raise OSError("the roll was not written whole")
         os.fsync(descriptor)  # also an existing text: the sync of the process that wrote it may have failed
@@ -120,10 +117,7 @@ def _read(descriptor: int, keys: AuditKeys) -> Roll | None:
     text = os.pread(descriptor, 2 * HALF, 0)
     halves = [_members(half.partition(b"\n")[0], keys.seal_roll) for half in (text[HALF:], text[:HALF])]
     found = [{int(slot): _anchor(it) for slot, it in half.items()} for half in halves if half is not None]
-    if found:
-        return Roll(_newest(*found))
-    old = _members(text[:_OLD_SIZE], keys.seal_anchor)
-    return None if old is None else Roll({0: _anchor(old)}, old=True)
+    return Roll(_newest(*found)) if found else None
 
 
 def _members(text: bytes, seal_of: Mac) -> dict[str, Any] | None:

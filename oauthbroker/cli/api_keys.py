@@ -12,7 +12,7 @@ import typer
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.stored_records import by_id, change, read, show_all
+from oauthbroker.cli.stored_records import by_id, in_vault, show_all
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.core.refused import Refused
 
@@ -69,7 +69,7 @@ def create_command(
     stdout holds only the key. The store keeps a hash, so the key cannot be printed again.
     """
     words: list[Role] = [role.value for role in roles or [RoleWord.RUNTIME]]
-    made = change(config, lambda vault: vault.api_keys.create(name, words, lives_seconds=expires))
+    made = in_vault(config, lambda vault: vault.api_keys.create(name, words, lives_seconds=expires))
     _hand_over(*made, as_json=as_json)
 
 
@@ -98,7 +98,7 @@ def rotate_command(
             return None
         return await vault.api_keys.rotate(name, overlap_seconds=overlap, lives_seconds=expires)
 
-    made = change(config, make)
+    made = in_vault(config, make)
     if made is None:
         raise Refused("There is no key of that name. `oauthbroker api-keys list` shows what there is.")
     _hand_over(*made, as_json=as_json)
@@ -120,7 +120,7 @@ def remove_command(key_id: KeyId, yes: Yes = False, as_json: AsJson = False, con
     text = f"{found} of {name}" if name else found
     confirm(f"End {text}?", yes=yes)
 
-    if not change(config, lambda vault: vault.api_keys.remove(found)):
+    if not in_vault(config, lambda vault: vault.api_keys.remove(found)):
         there = "Another operator has removed it meanwhile."
         raise Refused(there if name else "There is no such key. `oauthbroker api-keys list` shows what there is.")
     say(f"Removed {text}.", {"id": found, "name": name}, as_json=as_json)
@@ -148,4 +148,4 @@ def _day(moment: datetime) -> str:
 
 
 def _keys(config: Path) -> list[ApiKey]:
-    return read(config, lambda vault: vault.api_keys.list())
+    return in_vault(config, lambda vault: vault.api_keys.list())

@@ -15,7 +15,7 @@ from oauthbroker.cli.output.completion_words import all_entry_types, app_option,
 from oauthbroker.cli.output.json_output import answer, begin_stream, one_of_many
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
 from oauthbroker.cli.output.tables import counted, shown, table
-from oauthbroker.cli.stored_records import read, show_all, vault_of
+from oauthbroker.cli.stored_records import in_vault, show_all, vault_of
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def verify_command(
     if head and len(collected or ()) > 1:
         raise Refused("--head belongs to the log of one host: name one folder with it.")
     noted, folders = dict(map(_head, head or ())), collected or ()
-    verdicts = read(config, lambda vault: _verdicts(vault.audit, folders, noted))
+    verdicts = in_vault(config, lambda vault: _verdicts(vault.audit, folders, noted))
     if as_json:
         logs = {name: verdict.to_json() for name, verdict in verdicts.items()}
         answer({"sound": all(it.sound for it in verdicts.values()), "logs": logs} if folders else logs[""])
@@ -130,7 +130,7 @@ async def _tail(
     from oauthbroker.audit.trail import Follow
 
     sought = Sought(app=app_name, type=entry_type)
-    async with vault_of(config, upgrading=False) as vault:
+    async with vault_of(config) as vault:
         people = GrantNames(vault)
         coming = Follow(vault.audit) if follow else None
         found = await vault.audit.tail(count, app=app_name, type=entry_type)

@@ -54,8 +54,7 @@ def rotate_command(wait: Wait = 90, as_json: AsJson = False, config: ConfigPath 
     if not _run(config, lambda keys: keys.rotate(wait=wait)):
         raise Refused(
             "A running process has not opened the new seed, so it seals nothing yet. `keys status` counts such "
-            "processes: "
-            "a broker of an older version, or one whose key does not open the keyring. Then run this again."
+            "processes. Check that each broker's key opens the keyring, then run this again."
         )
     say("A new seed seals. `oauthbroker keys reseal` seals the older records now.", {"rotated": True}, as_json=as_json)
 

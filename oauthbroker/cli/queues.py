@@ -14,7 +14,7 @@ from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
 from oauthbroker.cli.output.tables import shown
-from oauthbroker.cli.stored_records import by_id, change, read, show_all
+from oauthbroker.cli.stored_records import by_id, in_vault, show_all
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Agent = Annotated[str | None, typer.Option("--agent", help="Only dead letters of
 @app.command("list")
 def list_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """List the queues that have something in them, by agent."""
-    found = read(config, lambda vault: vault.dead_letters.states())
+    found = in_vault(config, lambda vault: vault.dead_letters.states())
     head, rows = ("agent", "waiting", "leased", "dead", "oldest"), [_state_row(state) for state in found]
     show_all([state.to_json() for state in found], rows, head, "All queues are empty.", as_json=as_json)
 
@@ -37,7 +37,7 @@ def list_command(as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
 @app.command("dead")
 def dead_command(agent: Agent = None, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """List dead letters: events that no consumer could settle, the newest dead first."""
-    found = read(config, lambda vault: vault.dead_letters.dead(agent))
+    found = in_vault(config, lambda vault: vault.dead_letters.dead(agent))
     head = ("event", "agent", "type", "app", "swarm", "instance", "attempts", "created")
     documents, rows = [letter.to_json() for letter in found], [_letter_row(letter) for letter in found]
     show_all(documents, rows, head, "There are no dead letters.", as_json=as_json)
@@ -47,7 +47,7 @@ def dead_command(agent: Agent = None, as_json: AsJson = False, config: ConfigPat
 def retry_command(event_id: EventId, agent: Agent = None, as_json: AsJson = False, config: ConfigPath = CONFIG) -> None:
     """Give a dead letter all its attempts anew, at the end of its queue."""
     letter = _one(config, agent, event_id)
-    done = change(config, lambda vault: vault.dead_letters.retry(letter.agent, letter.id))
+    done = in_vault(config, lambda vault: vault.dead_letters.retry(letter.agent, letter.id))
     _tell(letter, "Queued again", done=done, as_json=as_json)
 
 
@@ -58,7 +58,7 @@ def drop_command(
     """Remove a dead letter for good."""
     letter = _one(config, agent, event_id)
     confirm(f"Drop {shown(letter.id)} of {shown(letter.agent)} for good?", yes=yes)
-    done = change(config, lambda vault: vault.dead_letters.drop(letter.agent, letter.id))
+    done = in_vault(config, lambda vault: vault.dead_letters.drop(letter.agent, letter.id))
     _tell(letter, "Dropped", done=done, as_json=as_json)
 
 
@@ -82,7 +82,7 @@ def _letter_row(letter: DeadLetter) -> tuple[str, ...]:
 
 
 def _one(config: Path, agent: str | None, event_id: str) -> DeadLetter:
-    found = read(config, lambda vault: vault.dead_letters.dead(agent))
+    found = in_vault(config, lambda vault: vault.dead_letters.dead(agent))
     letter = by_id(((each.id, each) for each in found), event_id, ("evt-", "as-"), "dead letter", "queues dead")
     if not letter.agent:
         raise Refused("This dead letter is damaged and does not name its agent. Name it with --agent.")

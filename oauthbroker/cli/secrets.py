@@ -13,7 +13,7 @@ from oauthbroker.cli.output.completion_words import secret_keys, secret_names
 from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import say
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
-from oauthbroker.cli.stored_records import change, read, show_all
+from oauthbroker.cli.stored_records import in_vault, show_all
 from oauthbroker.core.refused import Refused
 from oauthbroker.core.secret import Secret
 
@@ -50,7 +50,7 @@ def set_command(
     loaded = _load(config)
     name = _checked(name, key)
     secret, is_read = _value(name, key), (name, key) in loaded.secret_keys
-    change(loaded, lambda vault: vault.secrets.put(name, key, secret))
+    in_vault(loaded, lambda vault: vault.secrets.put(name, key, secret))
     say(f"Kept Secret/{name} {key}.", {"name": name, "key": key, "isRead": is_read}, as_json=as_json)
     if not is_read:
         typer.echo(f"warning: nothing in {config} reads Secret/{name} {key}", err=True)
@@ -60,7 +60,7 @@ def set_command(
 def list_command(config: ConfigPath = CONFIG, as_json: AsJson = False) -> None:
     """List the stored and the missing secrets."""
     loaded = _load(config)
-    found = _rows(loaded, set(read(loaded, lambda vault: vault.secrets.names())))
+    found = _rows(loaded, set(in_vault(loaded, lambda vault: vault.secrets.names())))
     documents = [{"name": name, "key": key, "state": state} for name, key, state in found]
     rows = [(f"Secret/{name}", key, state) for name, key, state in found]
     none = f"There are no secrets, and {config} needs none."
@@ -76,7 +76,7 @@ def remove_command(
     name = _checked(name, key or "all")
     what = f"Secret/{name} {key}" if key else f"Secret/{name}"
     confirm(f"Forget {what}?", yes=yes)
-    if not change(loaded, lambda vault: vault.secrets.remove(name, key)):
+    if not in_vault(loaded, lambda vault: vault.secrets.remove(name, key)):
         raise Refused(f"There is no {what}. `oauthbroker secrets list` shows what there is.")
     say(f"Removed {what}.", {"name": name, "key": key}, as_json=as_json)
 

@@ -9,7 +9,7 @@ import typer
 from oauthbroker.cli.output.completion_words import app_option
 from oauthbroker.cli.output.json_output import tell_record
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath
-from oauthbroker.cli.stored_records import by_id, read, show_all
+from oauthbroker.cli.stored_records import by_id, in_vault, show_all
 from oauthbroker.core.clock import printed
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -27,7 +27,7 @@ def list_command(
     """List sessions, the newest first; those that ended stay for limits.keepFinishedSeconds."""
     from oauthbroker.records.specification_form import session_record
 
-    found = read(config, lambda vault: vault.sessions.list(app=app_name, subject=subject))
+    found = in_vault(config, lambda vault: vault.sessions.list(app=app_name, subject=subject))
     rows = [(it.id, it.app, it.subject, it.status, printed(it.expires_at), it.resume.agent_name) for it in found]
     head = ("session", "app", "subject", "status", "expires", "agent")
     show_all([session_record(it) for it in found], rows, head, "There are no such sessions.", as_json=as_json)
@@ -38,6 +38,6 @@ def show_command(session_id: SessionId, as_json: AsJson = False, config: ConfigP
     """Show the record of one session, with its secrets masked."""
     from oauthbroker.records.specification_form import session_record
 
-    found = read(config, lambda vault: vault.sessions.list())
+    found = in_vault(config, lambda vault: vault.sessions.list())
     session = by_id(((each.id, each) for each in found), session_id, ("as-",), "session", "sessions list")
     tell_record(session_record(session), as_json=as_json)

@@ -93,7 +93,8 @@ def verify_command(place: Place = "", as_json: AsJson = False, config: ConfigPat
 
     Brokers may work meanwhile, and nothing is changed. Status 1: a record has a fault. Leftovers are harmless.
     """
-    from oauthbroker.wiring.moving import verify_store, word_of
+    from oauthbroker.wiring.moving import verify_store
+    from oauthbroker.wiring.storage import word_of
 
     settings, log = _settings(config)
     found = verify_store(place or word_of(settings), settings, env=os.environ, log=log)
@@ -177,7 +178,8 @@ def reopen_command(
     refresh tokens here are spent, and a provider may revoke the whole grant when one is used again. So move back with
     `store copy`. Only if the other store is lost, or no broker ever used it, use --abandon here.
     """
-    from oauthbroker.wiring.moving import reopen_store, word_of
+    from oauthbroker.wiring.moving import reopen_store
+    from oauthbroker.wiring.storage import word_of
 
     settings, _ = _settings(config)
     done = reopen_store(place or word_of(settings), os.environ, abandon=abandon)

@@ -23,29 +23,24 @@ T = TypeVar("T")
 
 
 @asynccontextmanager
-async def vault_of(config: Path | Loaded, *, upgrading: bool = True) -> AsyncIterator[Vault]:
+async def vault_of(config: Path | Loaded) -> AsyncIterator[Vault]:
     """Open the store of a configuration, of which a shell may lack the values."""
     from oauthbroker.config import load
     from oauthbroker.wiring import open_vault
 
     loaded = load(config) if isinstance(config, Path) else config
-    async with open_vault(loaded.settings, upgrading=upgrading) as vault:
+    async with open_vault(loaded.settings) as vault:
         yield vault
 
 
-def read(config: Path | Loaded, work: Callable[[Vault], Awaitable[T]]) -> T:
-    """Run `work` on the store. A store of an older version is not upgraded for it."""
-    return asyncio.run(_run(config, work, upgrading=False))
+def in_vault(config: Path | Loaded, work: Callable[[Vault], Awaitable[T]]) -> T:
+    """Run `work` on the store of a configuration."""
 
+    async def run() -> T:
+        async with vault_of(config) as vault:
+            return await work(vault)
 
-def change(config: Path | Loaded, work: Callable[[Vault], Awaitable[T]]) -> T:
-    """Run `work`, which may write, on the store."""
-    return asyncio.run(_run(config, work, upgrading=True))
-
-
-async def _run(config: Path | Loaded, work: Callable[[Vault], Awaitable[T]], *, upgrading: bool) -> T:
-    async with vault_of(config, upgrading=upgrading) as vault:
-        return await work(vault)
+    return asyncio.run(run())
 
 
 def by_id(found: Iterable[tuple[str, T]], typed: str, prefixes: Sequence[str], what: str, command: str) -> T:

@@ -78,6 +78,7 @@ class Code(StrEnum):
     AUDIT_UNAVAILABLE = "auditUnavailable", 503, _RETRY
     STORE_PERMISSIONS = "storePermissions", 500
     STORE_CLOSED = "storeClosed", 500
+    STORE_FORMAT = "storeFormat", 500
     STORE_ROLLED_BACK = "storeRolledBack", 500
     RECORD_CORRUPT = "recordCorrupt", 500
     RECORD_MISPLACED = "recordMisplaced", 500

@@ -66,20 +66,6 @@ class Finding:
         }
 
 
-def of_upgrade(state: Literal["done", "waits", "begun"]) -> list[Finding]:
-    """Report a store of an older version, or one whose upgrade was interrupted or is running."""
-    if state == "waits":
-        todo = "Stop all brokers, copy the store, then start the new version."
-        return [
-            Finding("keys", "warning", "The store is of an older version, and the next start upgrades it.", todo=todo)
-        ]
-    if state == "begun":
-        return [
-            Finding("keys", "warning", "An upgrade of the store has begun.", todo="Start a broker: it finishes it.")
-        ]
-    return []
-
-
 def of_old_seeds(old: int, *, to_reseal: int) -> list[Finding]:
     """Report a rotation of the store's seed that is not over."""
     if to_reseal:

@@ -21,7 +21,7 @@ from oauthbroker.repository.store_age import StoreAge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """`kinds` are those that the store keeps: one that an older broker made lacks some. `damaged` are the places of
+    """`kinds` are those that the store has. `damaged` are the places of
     what could not be read so far. Every method may raise `BrokerError` with a store code."""
 
     repository: Repository

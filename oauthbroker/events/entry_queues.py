@@ -1,4 +1,4 @@
-"""Move queues that a broker of the version before keeps as entries of a shared store, with their order and state."""
+"""Move queues that a copy of a store in files has brought as entries of a shared store, with their order and state."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ database's."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -47,41 +47,31 @@ class PostgresQueues:
         gives the time in place of the database."""
         self._rows, self._clock, self._limits, self._metrics = QueueRows(repository), clock, limits, metrics
         self._bell, self._entries = bell or Bell(), EntryQueues(repository)
+        self._took_over = False
         self._capacity: dict[str, int] = {}  # events that an agent's queue certainly took when it was last counted
         self._settlements = 0
 
     async def enqueue(self, event: AgentEvent) -> bool:
         agent = event.target.agent_name
+        await self._take_over()
         if self._capacity.get(agent, 0) <= 0:
             await self._count_capacity(event)
-        place = self._rows.place(agent, event.id)
-        if not await self._added("enqueue", place, partial(self._rows.sealed, event), again=self._catch_up):
+        if not await self._added("enqueue", self._rows.place(agent, event.id), partial(self._rows.sealed, event)):
             return False
         self._capacity[agent] -= 1
         self._metrics.add(Metric.EVENTS_QUEUED, event.metric_type)
         return True
 
-    async def _added(
-        self,
-        statement: str,
-        place: dict[str, Any],
-        values: Callable[[], dict[str, Any]],
-        *,
-        again: Callable[[], Awaitable[object]],
-    ) -> bool:
+    async def _added(self, statement: str, place: dict[str, Any], values: Callable[[], dict[str, Any]]) -> bool:
         """Add a row. False for an event that the queue knows. A statement that adds nothing says no more than that: so
-        the queue is asked, and `again` does what may have been in the way."""
+        the queue is asked, and the next try seals with the seed that is active now."""
         for _ in range(_TRIES):
             if await self._changed(statement, {**place, **values()}):
                 return True
             if await self._rows.read("known", place):
                 return False
-            await again()
+            await self._rows.take_new_epoch()
         raise BrokerError(Code.STORE_UNAVAILABLE, note="the keyring in the database changes again and again")
-
-    async def _catch_up(self) -> None:
-        await self._rows.take_new_epoch()
-        await self._took_over()
 
     async def _count_capacity(self, event: AgentEvent) -> None:
         """Count the queue, and count on an eighth of the space: other processes take some, too."""
@@ -104,11 +94,12 @@ class PostgresQueues:
             raise
 
     async def _lease(self, agent: str) -> EventLease | None:
+        await self._take_over()
         while True:
             lease = random_text(self._clock, 128)
             values = {"agent": self._rows.agent(agent), "lease": self._rows.mac(lease), **self._until()}
             rows = await self._changed("lease", values)
-            if not rows and not await self._took_over():
+            if not rows:
                 return None
             for name, record, attempts, due in rows:
                 event = await self._rows.opened(name, record)
@@ -188,13 +179,13 @@ class PostgresQueues:
         return bool(await self._changed("drop", self._rows.place(agent, event_id)))
 
     async def erase(self, agent: str, event_ids: Collection[str]) -> None:
-        await self._took_over()
+        await self._take_over()
         if event_ids:
             ids = [self._rows.name(event_id) for event_id in sorted(event_ids)]
             await self._changed("erase", {"agent": self._rows.agent(agent), "ids": ids})
 
     async def events(self) -> AsyncIterator[AgentEvent]:
-        await self._took_over()
+        await self._take_over()
         after, rows = b"", [(b"", b"")]
         while rows:
             rows = [(name, record) for name, record in await self._rows.read("records", {"after": after})]
@@ -213,8 +204,8 @@ class PostgresQueues:
         return sorted(found, key=lambda depth: depth.agent)
 
     async def tidy(self) -> int:
-        """Take over what a broker of the version before has queued. A crash leaves nothing."""
-        await self._took_over()
+        """Take over what a move has brought. A crash leaves nothing."""
+        await self._take_over()
         return 0
 
     def listen(self) -> asyncio.Event:
@@ -228,17 +219,18 @@ class PostgresQueues:
     async def _changed(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         return await self._rows.change(statement, {"now": self._now(), **values})
 
-    async def _took_over(self) -> bool:
-        """Take over events that the version before keeps as entries. Return whether there were any. A body that cannot
-        be read would hold up all queues: it is set aside."""
+    async def _take_over(self) -> None:
+        """Make rows of the events that a move has brought as entries. They come before any broker opens the store: so
+        each process looks once, before its first change. A body that cannot be read is set aside."""
+        if self._took_over:
+            return
         newest = (await self._rows.read("entries", {}))[0][0]
-        if newest is None:
-            return False
-        await self._entries.move(self._take_over)
-        await self._changed("unread entries", {"version": newest})
-        return True
+        if newest is not None:
+            await self._entries.move(self._take_over_one)
+            await self._changed("unread entries", {"version": newest})
+        self._took_over = True
 
-    async def _take_over(self, agent: str, state: State, item: Item, event: AgentEvent | None) -> None:
+    async def _take_over_one(self, agent: str, state: State, item: Item, event: AgentEvent | None) -> None:
         place = self._rows.place(agent, item.id, item.lease)
         place |= {"state": state, "attempts": item.attempts, "due": item.due}
 
@@ -246,7 +238,7 @@ class PostgresQueues:
             without_body = {"address": place["agent"], "record": None, "epoch": self._rows.epoch}
             return without_body if event is None else self._rows.sealed(event)
 
-        await self._added("take over", place, values, again=self._rows.take_new_epoch)
+        await self._added("take over", place, values)
 
     def _now(self) -> datetime | None:
         return None if isinstance(self._clock, SystemClock) else self._clock.now()

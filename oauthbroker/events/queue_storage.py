@@ -22,7 +22,6 @@ from oauthbroker.events.queue_index import Index, Plan
 from oauthbroker.records import AgentEvent
 from oauthbroker.records.event_queue import Head, Item, Segment
 from oauthbroker.repository.queue_parts import HEAD
-from oauthbroker.repository.queue_upgrade import old_queue
 from oauthbroker.repository.repository import Conflict, Entry, Repository
 from oauthbroker.repository.versioned import UNREADABLE, in_place, opened, readable
 
@@ -66,11 +65,7 @@ class QueueStorage:
     @asynccontextmanager
     async def changing(self, agent: str, *, has_events: bool = False) -> AsyncIterator[Index]:
         """Open the index under the queue's lock. Write new bodies and the changed parts, and delete unneeded bodies.
-        `has_events`: events of the agent are stored, so that a missing head is rebuilt.
-
-        Raises `recordCorrupt` in a store that waits for its upgrade: its reader may not even repair a queue."""
-        if not self._repository.upgraded:
-            raise BrokerError(Code.RECORD_CORRUPT, note="queues: the store waits for an upgrade and is only read")
+        `has_events`: events of the agent are stored, so that a missing head is rebuilt."""
         async with self._parts.lock(agent):
             yield (index := await self._found_or_rebuilt(agent, has_events=has_events))
             plan = index.plan()
@@ -130,16 +125,15 @@ class QueueStorage:
         """Yield the index of every agent, as it is. One that cannot be read is left out: its next use repairs it."""
         agents = set[str]()
         async for entry in self._parts.scan():
-            old = self._old_queue(entry)
             with suppress(BrokerError):
-                agents.add(old.head.agent if old is not None else opened(Head.from_plaintext, entry).agent)
+                agents.add(opened(Head.from_plaintext, entry).agent)
         for agent in agents - {""}:
             with suppress(BrokerError, _Damaged):
                 yield await self._found(agent, whole=False)
 
     async def mend(self, agent: str) -> None:
         """Rebuild the index of an agent whose events are stored, if its head is missing."""
-        if self._repository.upgraded and await readable(self._parts.get(agent, HEAD)) is None:
+        if await readable(self._parts.get(agent, HEAD)) is None:
             async with self.changing(agent, has_events=True):
                 """The new index is written."""
 
@@ -167,9 +161,6 @@ class QueueStorage:
     async def _found(self, agent: str, *, whole: bool = True) -> Index:
         """Return the index as stored. Raises `_Damaged` if a part cannot be opened, or is missing and `whole` is true;
         a newer version's part raises."""
-        old = await self._old(agent)
-        if old is not None:
-            return old
         head = await self._part(agent, HEAD, Head.from_plaintext) or Head(agent)
         return Index(agent, head, [await self._segment(agent, number, whole=whole) for number in head.segments])
 
@@ -179,20 +170,6 @@ class QueueStorage:
         if segment is None and whole:
             raise _Damaged(None)
         return segment or Segment(agent=agent, number=number)
-
-    async def _old(self, agent: str) -> Index | None:
-        """Return the index that a store which waits for its upgrade keeps in one piece; None for one in parts."""
-        if self._repository.upgraded:
-            return None
-        entry = await readable(self._parts.get(agent, HEAD))
-        old = self._old_queue(entry) if entry is not None else None
-        if entry is not None and old is not None:
-            in_place(entry, self._parts.key(old.head.agent or agent))
-        return old
-
-    def _old_queue(self, entry: Entry) -> Index | None:
-        old = None if self._repository.upgraded else old_queue(entry)
-        return Index(old[0].agent, *old) if old is not None else None
 
     async def _part(self, agent: str, number: int, read: Callable[[bytes], P]) -> P | None:
         held = self._cache.get((agent, number))

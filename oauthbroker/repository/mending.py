@@ -1,4 +1,4 @@
-"""Find records that lost their due marker or lack a tag, as those of an older broker that ran beside this one."""
+"""Find records that lack their due marker or a tag: it was removed, or restored without its record."""
 
 from __future__ import annotations
 

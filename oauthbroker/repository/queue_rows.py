@@ -24,16 +24,13 @@ class QueueRows:
         store: object = repository.shared
         if not isinstance(store, PostgresStore):
             raise TypeError("rows of queues are in a PostgreSQL database")
-        self._store, self.feed, self._begun = store, store.feed, False
+        self._store, self.feed = store, store.feed
 
     async def read(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         return await self._store.connections.read(STATEMENTS[statement], values)
 
     async def change(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Run a change to its end. A caller that is cancelled gets no answer, and the change is made."""
-        if not self._begun:
-            await self._store.connections.write(STATEMENTS["begin"])
-            self._begun = True
         work = self._store.connections.write(STATEMENTS[statement], values)
         return await to_its_end(asyncio.ensure_future(work))
 

@@ -79,21 +79,18 @@ S = TypeVar("S", bound=Shelved)
 
 
 class Repository:
-    """Typed access to the store, which keeps `kinds`. `shared` is the store if it serves several hosts. `upgraded` is
-    false for a store that waits for its upgrade. Every method may raise `BrokerError` with a store code."""
+    """Typed access to the store, which keeps `kinds`. `shared` is the store if it serves several hosts. Every
+    method may raise `BrokerError` with a store code."""
 
     def __init__(
         self,
         store: Store,
         on_damage: Damage = log_damage,
         kinds: Collection[str] = KINDS,
-        *,
-        upgraded: bool = True,
     ) -> None:
         self._store = store
         self.shared = store if isinstance(store, SharedStore) else None
         self._tags = GrantTags(store)
-        self.upgraded = upgraded
         self._on_damage = on_damage
         self.tombstones = Tombstones(store, on_damage) if TOMBSTONES in kinds else None
         self.markers = Markers(store, on_damage)
@@ -250,11 +247,10 @@ class Repository:
 
     async def _with(self, tag: Tag, unread: Unread | None) -> AsyncIterator[Versioned[Grant]]:
         """Yield the readable grants with a tag. A tag that the grant has no longer is removed."""
-        entries = self._store.find(tag) if self.upgraded else self._store.scan("grants")
-        async for held in readable_records(entries, self._open_grant, self._on_damage, unread):
+        async for held in readable_records(self._store.find(tag), self._open_grant, self._on_damage, unread):
             if tag in self._tags.of(held.record):
                 yield held
-            elif self.upgraded:
+            else:
                 await self._store.untag(held.entry, [tag])
 
     async def retag(self, seen: Sequence[Versioned[Grant]]) -> int:

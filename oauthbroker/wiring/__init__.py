@@ -6,7 +6,7 @@ from oauthbroker.config.key_file import with_keys
 from oauthbroker.wiring.key_sources import KEY_ENV, key_origin
 from oauthbroker.wiring.offline_store import look_into, open_vault
 from oauthbroker.wiring.opening import open_broker
-from oauthbroker.wiring.storage import init_store, migrate_store, store_url, unlocked, upgrade_state
+from oauthbroker.wiring.storage import init_store, migrate_store, store_url, unlocked
 
 __all__ = [
     "KEY_ENV",
@@ -18,6 +18,5 @@ __all__ = [
     "open_vault",
     "store_url",
     "unlocked",
-    "upgrade_state",
     "with_keys",
 ]

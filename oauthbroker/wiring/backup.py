@@ -15,17 +15,15 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.repository.repository import KINDS
 from oauthbroker.repository.store_age import age_in
-from oauthbroker.repository.upgrade_steps import STEPS
 from oauthbroker.store.file.seen_file import read_seen, write_seen
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.store.keys.upgrade import is_behind, left_of
 from oauthbroker.store.moving.archive import ArchiveReader, Export, Import
 from oauthbroker.store.moving.copying import CopiedKind
 from oauthbroker.store.posix.move_mark import MoveMark, MoveState
 from oauthbroker.store.posix.system_calls import Fs, at_border
 from oauthbroker.wiring.key_sources import key_providers
-from oauthbroker.wiring.moving import opened_ring, raw_store, word_of
-from oauthbroker.wiring.storage import audit_file, data_of
+from oauthbroker.wiring.moving import opened_ring, raw_store
+from oauthbroker.wiring.storage import audit_file, data_of, word_of
 
 
 def export_store(
@@ -40,8 +38,6 @@ def export_store(
     with closing(raw_store(word_of(settings), env)) as store:
         document = store.keyring()
         ring = Keyring.opened(document, *key_providers(settings, env, log))
-        if is_behind(ring, STEPS):
-            raise Refused("The store waits for an upgrade: start a broker of this version on it once, then export.")
         export = Export(store=store, document=document or b"", ring=ring, known=KINDS, clock=clock)
         age.encrypt(path, export.lines(), to)
         return export.kinds, export.damaged
@@ -55,9 +51,7 @@ def import_store(
     from oauthbroker.store.moving import age
 
     def opened(document: bytes) -> Keyring:
-        ring = Keyring.opened(document, *key_providers(settings, env, log))
-        left_of(ring, STEPS)
-        return ring
+        return Keyring.opened(document, *key_providers(settings, env, log))
 
     using = age.identities(identity)
     with age.archive_file(path) as file, closing(raw_store(word_of(settings), env, make=True)) as target:

@@ -14,31 +14,23 @@ from oauthbroker.model.settings import Settings
 from oauthbroker.observability.logging import Log
 from oauthbroker.repository.described import described
 from oauthbroker.repository.repository import KINDS
-from oauthbroker.repository.upgrade_steps import STEPS
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.store.keys.upgrade import is_behind
 from oauthbroker.store.moving.copying import Copied, Move, reopen
 from oauthbroker.store.moving.raw import RawStore
 from oauthbroker.store.moving.raw_files import RawFiles
 from oauthbroker.store.moving.verifying import VerifiedStore, verify
 from oauthbroker.wiring.key_sources import key_providers
-from oauthbroker.wiring.storage import check_driver, url_in
+from oauthbroker.wiring.storage import VARIABLE, check_driver, url_in
 
-_VARIABLE: Final = "env:"
 _SCHEMES: Final = ("postgresql://", "postgres://")
-
-
-def word_of(settings: Settings) -> str:
-    """Return how commands name the store of the settings."""
-    return f"{_VARIABLE}{settings.store_url_env}" if settings.store_url_env else settings.store_root
 
 
 def raw_store(word: str, env: Mapping[str, str], *, make: bool = False) -> RawStore:
     """Open the store that a command's word names: a folder, `env:NAME`, or the URL of a database without a password.
 
     Raises Refused for a URL with a password, and store codes."""
-    if word.startswith(_VARIABLE):
-        url = url_in(word.removeprefix(_VARIABLE), env)
+    if word.startswith(VARIABLE):
+        url = url_in(word.removeprefix(VARIABLE), env)
     elif word.startswith(_SCHEMES):
         _check_no_password(word)
         check_driver()
@@ -81,8 +73,6 @@ def copy_store(
     """Copy the store of one word to the place of another. Raises Refused and store codes."""
     with ExitStack() as stack:
         source, ring = stack.enter_context(opened_ring(raw_store(words[0], env), settings, env, log))
-        if is_behind(ring, STEPS):
-            raise Refused("The store waits for an upgrade: start a broker of this version on it once, then copy.")
         target = stack.enter_context(closing(raw_store(words[1], env, make=True)))
         move = Move(source=source, target=target, ring=ring, kinds=KINDS, clock=clock)
         return move.cut_over(skip_damaged=skip_damaged) if cut_over else move.copy()

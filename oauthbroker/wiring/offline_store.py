@@ -31,7 +31,6 @@ from oauthbroker.wiring.storage import (
     database_store,
     open_store,
     reporting,
-    upgrade_state,
 )
 
 
@@ -41,16 +40,14 @@ async def open_vault(
     *,
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
-    upgrading: bool = True,
 ) -> AsyncIterator[Vault]:
     """Open the store without a broker: secrets can be set while the configuration still lacks them, and grants be
-    listed in a shell that has none of its values. With `upgrading=False`, for callers that only read, a store of an
-    older version stays as it is. Raises store codes."""
+    listed in a shell that has none of its values. Raises store codes."""
     clock, env = clock or SystemClock(), os.environ if env is None else env
     log = json_log(sys.stderr, clock)
     async with AsyncExitStack() as stack:
-        store, current, *_ = await open_store(with_keys(settings, env), env, clock, log, upgrading=upgrading)
-        repository = Repository(store=store, on_damage=reporting(log), upgraded=current)
+        store, *_ = await open_store(with_keys(settings, env), env, clock, log)
+        repository = Repository(store=store, on_damage=reporting(log))
         stack.push_async_callback(repository.close)
         audit = audit_file(settings, store, log)
         stack.callback(audit.close)
@@ -84,7 +81,7 @@ def look_into(
         if found is None:
             return None
         store, kinds = found
-    repository = Repository(store=store, on_damage=report, kinds=kinds, upgraded=upgrade_state(keyring) == "done")
+    repository = Repository(store=store, on_damage=report, kinds=kinds)
     return store, Inspection(
         repository=repository,
         age=StoreAge(store=store, store_id=keyring.store_id, data=data_of(settings), clock=clock),

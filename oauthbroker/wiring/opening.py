@@ -98,7 +98,7 @@ async def open_running(  # noqa: PLR0913  (those of `open_broker`)
         rotation: KeyRotation | None = None
         age: StoreAge | None = None
         if store is None:
-            store, _, rotation, age = await open_store(with_keys(loaded.settings, env), env, clock, log)
+            store, rotation, age = await open_store(with_keys(loaded.settings, env), env, clock, log)
         repository = Repository(store=store, on_damage=reporting(log))
         stack.push_async_callback(repository.close)
         source = ConfigSource(config=config, env=env, repository=repository, only=only, workers=workers, log=log)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from oauthbroker.access.api_keys import ApiKeys
 from oauthbroker.audit.chain import AuditKeys
@@ -22,55 +22,42 @@ from oauthbroker.observability.logging import Log
 from oauthbroker.records.api_key import ApiKey
 from oauthbroker.repository.repository import KINDS, LEASES, Repository
 from oauthbroker.repository.store_age import StoreAge
-from oauthbroker.repository.upgrade_steps import STEPS
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.format.port import Store
 from oauthbroker.store.keys.key_encryption_keys import FileKek, KeyProvider
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.keys.keyring_home import KeyringFile, KeyringHome
-from oauthbroker.store.keys.rotation import KeyRotation, SealedStore
-from oauthbroker.store.keys.upgrade import LEASE_KIND, is_behind, left_of, names_of, upgrade
+from oauthbroker.store.keys.rotation import LEASE_KIND, KeyRotation, SealedStore
 from oauthbroker.store.memory import MemoryStore
 from oauthbroker.store.posix.system_calls import Fs, at_border
 from oauthbroker.wiring.key_sources import key_free, key_origin, key_providers, provider_of
 
+VARIABLE: Final = "env:"
 _LEASES = (*LEASES, LEASE_KIND)
 
 
 class OpenedStore(NamedTuple):
-    """The store, and whether it is of this version: one that is only read may wait for its upgrade."""
+    """The store, the rotation of its keys, and its age."""
 
     store: Store
-    current: bool
     rotation: KeyRotation
     age: StoreAge
 
 
-async def open_store(
-    settings: Settings, env: Mapping[str, str], clock: Clock, log: Log, *, upgrading: bool = True
-) -> OpenedStore:
-    """Open the store of the settings: files, or a PostgreSQL database. A store of an older version is upgraded first,
-    unless the caller only reads: then the log names the steps that are left. Raises `storeLocked`, and as `unlocked`
-    does."""
+async def open_store(settings: Settings, env: Mapping[str, str], clock: Clock, log: Log) -> OpenedStore:
+    """Open the store of the settings: files, or a PostgreSQL database. Raises as `unlocked` does."""
     home, keyring = await on_thread(partial(_opened, settings, env, log))
-    current = upgrading or not is_behind(keyring, STEPS)
-    store = _store_of(settings, keyring, env=env, clock=clock, log=log, copies_damage=current)
+    store = _store_of(settings, keyring, env=env, clock=clock, log=log)
     age = StoreAge(store=store, store_id=keyring.store_id, data=data_of(settings), clock=clock)
     try:
         await age.check()
-        if upgrading:
-            await upgrade(store, keyring, home, STEPS)
-        elif not current:
-            log.warning("the store waits for an upgrade: a broker that starts does it", left=left_of(keyring, STEPS))
     except BaseException:
         await store.close()
         raise
-    return OpenedStore(store, current, KeyRotation(store, home, clock), age)
+    return OpenedStore(store, KeyRotation(store, home, clock), age)
 
 
-def _store_of(
-    settings: Settings, keyring: Keyring, *, env: Mapping[str, str], clock: Clock, log: Log, copies_damage: bool
-) -> SealedStore:
+def _store_of(settings: Settings, keyring: Keyring, *, env: Mapping[str, str], clock: Clock, log: Log) -> SealedStore:
     if settings.store_url_env:
         at_border(lambda: Fs().make_root(data_of(settings)))  # for this host's part of the audit log
         return database_store(settings, keyring, env=env, on_damage=reporting(log))
@@ -81,7 +68,6 @@ def _store_of(
         lease_kinds=_LEASES,
         clock=clock,
         on_damage=reporting(log),
-        copies_damage=copies_damage,
     )
 
 
@@ -108,6 +94,11 @@ def database_store(
     )
 
 
+def word_of(settings: Settings) -> str:
+    """Return how commands name the store of the settings."""
+    return f"{VARIABLE}{settings.store_url_env}" if settings.store_url_env else settings.store_root
+
+
 def store_url(settings: Settings, env: Mapping[str, str]) -> Secret | None:
     """Return the URL of the database that keeps the records; None for a store in files.
 
@@ -130,9 +121,10 @@ def check_driver() -> None:
 
 
 def unlocked(settings: Settings, env: Mapping[str, str], log: Log) -> Keyring:
-    """Open the keyring of the store. A refusal names the place of the key, because there are several.
+    """Open the keyring of the store. A refusal names the place of the key, because there are several, or
+    that of a store of another format.
 
-    Raises `keyUnknown`, `keyMismatch`, `storePermissions`."""
+    Raises `keyUnknown`, `keyMismatch`, `storeFormat`, `storePermissions`."""
     return _opened(settings, env, log)[1]
 
 
@@ -141,13 +133,15 @@ def _opened(settings: Settings, env: Mapping[str, str], log: Log) -> tuple[Keyri
     try:
         home = _home(settings, env, *key_providers(settings, env, log))
         keyring = home.load()
-        left_of(keyring, STEPS)
     except BrokerError as error:
         refused = error
     else:
         return home, keyring
     todo = "there is no store yet: run `oauthbroker init`" if _is_new(settings, env, refused) else ""
-    note = "; ".join(filter(None, (refused.note, f"key: {key_origin(settings, env)}", todo)))
+    place = f"key: {key_origin(settings, env)}"
+    if refused.code is Code.STORE_FORMAT:
+        place = f"store: {word_of(settings)}"
+    note = "; ".join(filter(None, (refused.note, place, todo)))
     raise BrokerError(refused.code, note=note)
 
 
@@ -165,14 +159,6 @@ def _home(settings: Settings, env: Mapping[str, str], *keks: KeyProvider) -> Key
     from oauthbroker.store.postgres.schema import KeyringTable
 
     return KeyringTable(url, *keks)
-
-
-def upgrade_state(keyring: Keyring) -> Literal["done", "waits", "begun"]:
-    """Return whether the store is of this version, waits for an upgrade, or is in one that may have been
-    interrupted."""
-    if keyring.upgrades is not None and keyring.upgrades.under_way:
-        return "begun"
-    return "waits" if is_behind(keyring, STEPS) else "done"
 
 
 def reporting(log: Log) -> Callable[[str, Code], None]:
@@ -199,7 +185,7 @@ def init_store(settings: Settings, env: Mapping[str, str], clock: Clock) -> NewS
     if url is not None:
         migrate_store(url)
     kek, key, is_new = _key_of_new_store(settings, env, url)
-    _home(settings, env, kek).create(clock=clock, upgrades=names_of(STEPS))
+    _home(settings, env, kek).create(clock=clock)
     return NewStore(key, is_new, str(_keyring_path(settings)) if url is None else "table oauthbroker.keyring")
 
 

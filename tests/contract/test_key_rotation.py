@@ -20,8 +20,7 @@ from oauthbroker.store.format.seal import KID
 from oauthbroker.store.keys.key_encryption_keys import FileKek, KeyProvider
 from oauthbroker.store.keys.keyring import Keyring, SeedState
 from oauthbroker.store.keys.keyring_home import KeyringFile, KeyringHome
-from oauthbroker.store.keys.rotation import KeyRotation, SealedStore
-from oauthbroker.store.keys.upgrade import LEASE_KIND
+from oauthbroker.store.keys.rotation import LEASE_KIND, KeyRotation, SealedStore
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.postgres_store import PostgresStore
 from oauthbroker.store.postgres.schema import KeyringTable

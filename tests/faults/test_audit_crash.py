@@ -1,4 +1,4 @@
-"""The machine stops at any change of the disk while the audit log takes a slot, rotates, writes its roll or is upgraded.
+"""The machine stops at any change of the disk while the audit log takes a slot, rotates or writes its roll.
 
 Acknowledged lines are there after a process died, and anchored ones also after a loss of power. Nothing of it looks
 like an attack, to `verify` and to the next process.
@@ -15,7 +15,7 @@ import pytest
 from oauthbroker.audit.file import AuditFile
 from tests.faults.audit_crash_kit import MOST_CALLS, Story, crashed, sweep
 from tests.faults.audit_crashes import random_story
-from tests.kit.audit import AT, ENTRY, KEYS, anchor_of_an_older_version, die, verdict, write
+from tests.kit.audit import AT, ENTRY, KEYS, die, verdict, write
 
 
 def take(story: Story) -> None:
@@ -63,18 +63,11 @@ def write_rolls(story: Story) -> None:
     story.close(one, third)
 
 
-def of_an_older_version(root: Path) -> None:
-    write(root, 5, most_bytes=1000)
-    anchor_of_an_older_version(root)
-
-
 STORIES: dict[str, tuple[Callable[[Path], object], Callable[[Story], None]]] = {
     "take": (lambda _: None, take),
     "take again": (lambda _: None, take_again),
     "rotate": (lambda _: None, rotate),
     "write rolls": (lambda _: None, write_rolls),
-    "upgrade": (of_an_older_version, take),
-    "upgrade and rotate": (of_an_older_version, rotate),
 }
 
 

@@ -14,8 +14,7 @@ from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.keys.key_encryption_keys import FileKek
 from oauthbroker.store.keys.keyring import SeedState
 from oauthbroker.store.keys.keyring_home import KeyringFile
-from oauthbroker.store.keys.rotation import KeyRotation
-from oauthbroker.store.keys.upgrade import LEASE_KIND
+from oauthbroker.store.keys.rotation import LEASE_KIND, KeyRotation
 from oauthbroker.store.posix.system_calls import Fs
 from oauthbroker.testing.crashfs import Crash
 from tests.faults.crash_kit import CrashAtChange

@@ -18,8 +18,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.keys.key_encryption_keys import FileKek
 from oauthbroker.store.keys.keyring import SeedState
-from oauthbroker.store.keys.rotation import KeyRotation
-from oauthbroker.store.keys.upgrade import LEASE_KIND
+from oauthbroker.store.keys.rotation import LEASE_KIND, KeyRotation
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.postgres_store import PostgresStore
 from oauthbroker.store.postgres.schema import KeyringTable

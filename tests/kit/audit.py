@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 
 from oauthbroker.audit import TokenIssued
 from oauthbroker.audit.chain import AuditKeys
 from oauthbroker.audit.file import AuditFile
-from oauthbroker.audit.roll import read_roll
 from oauthbroker.audit.trail import FileTrail
 from oauthbroker.audit.verdict import TrailVerdict
 from oauthbroker.store.format.entry_names import labelled_mac
@@ -26,15 +24,6 @@ def write(folder: Path, count: int = 1, *, keys: AuditKeys = KEYS, most_bytes: i
     for _ in range(count):
         log.write(ENTRY, AT)
     log.close()
-
-
-def anchor_of_an_older_version(folder: Path) -> None:
-    """Write the anchor in place of the roll, as a version with one chain left it."""
-    roll = read_roll(folder, KEYS)
-    assert roll is not None
-    anchor = roll.anchors[0]
-    body = json.dumps({"seq": anchor.head.seq, "mac": anchor.head.mac.decode(), "file": anchor.file}).encode()
-    (folder / "audit.anchor").write_bytes((b"%b %b" % (KEYS.seal_anchor(body), body)).ljust(255) + b"\n")
 
 
 def die(log: AuditFile) -> None:

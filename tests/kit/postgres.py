@@ -20,7 +20,7 @@ from oauthbroker.core.errors import BrokerError
 from oauthbroker.core.secret import Secret
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.keys.keyring import FileKek
-from oauthbroker.store.keys.upgrade import LEASE_KIND
+from oauthbroker.store.keys.rotation import LEASE_KIND
 from oauthbroker.store.postgres.connection_pool import ConnectionPool
 from oauthbroker.store.postgres.contact import LEASE_SECONDS
 from oauthbroker.store.postgres.feed import Feed

@@ -23,7 +23,6 @@ GOOD = Facts(
     npm={"package.json": "1.2.0", "package-lock.json": "1.2.0"},
     changelog=CHANGELOG,
     tags={"v1.1.0": OTHER, "v1.2.0": HEAD},
-    kept=frozenset({"1.1.0", "1.2.0"}),
 )
 
 
@@ -46,8 +45,6 @@ def test_where_all_agree_nothing_is_said():
         ({"npm": {**GOOD.npm, "package-lock.json": "1.1.0"}}, "package-lock.json has version 1.1.0"),
         ({"tags": {"v1.1.0": OTHER}}, "no tag v1.2.0"),
         ({"tags": {**GOOD.tags, "v1.2.0": OTHER}}, f"tag v1.2.0 is on {OTHER[:12]}, and this commit is {HEAD[:12]}"),
-        ({"kept": frozenset({"1.2.0"})}, "no store of version 1.1.0"),
-        ({"kept": frozenset({"1.1.0"})}, "no store of version 1.2.0"),
     ],
 )
 def test_each_disagreement_is_one_sentence(change: dict[str, Any], says: str):
@@ -96,8 +93,6 @@ def test_the_facts_are_those_of_a_repository(tmp_path: Path):
     for name in ("package.json", "package-lock.json"):
         (client / name).write_text('{"version": "0.9.0"}')
     (client / "src/version.ts").write_text('export const VERSION = "0.9.0";')
-    (tmp_path / "tests/vectors/stores").mkdir(parents=True)
-    (tmp_path / "tests/vectors/stores/0.8.0.json").write_text("{}")
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
     git("init", "-q")
     git("add", "-A")
@@ -109,7 +104,7 @@ def test_the_facts_are_those_of_a_repository(tmp_path: Path):
     (tmp_path / "new").touch()
     facts = gathered(tmp_path)
     assert {"v0.8.0": head, "v0.9.0": head} == facts.tags
-    assert (("new",), head, frozenset({"0.8.0"})) == (facts.changed, facts.head, facts.kept)
+    assert (("new",), head) == (facts.changed, facts.head)
     assert dict.fromkeys(("package.json", "package-lock.json", "src/version.ts"), "0.9.0") == facts.npm
 
 

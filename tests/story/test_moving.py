@@ -17,7 +17,7 @@ from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.repository.repository import KINDS, LEASES
 from oauthbroker.store.file.file_store import FileStore
 from oauthbroker.store.keys.keyring_home import KeyringFile
-from oauthbroker.store.keys.upgrade import LEASE_KIND
+from oauthbroker.store.keys.rotation import LEASE_KIND
 from oauthbroker.store.moving.copying import Move
 from oauthbroker.store.posix.move_mark import MoveMark, MoveState
 from oauthbroker.store.postgres.connection_pool import ConnectionPool

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from oauthbroker.store.keys.key_encryption_keys import FileKek
 from oauthbroker.store.postgres import schema
 from oauthbroker.store.postgres.feed import Feed
 from oauthbroker.store.postgres.postgres_store import PostgresStore
+from oauthbroker.store.postgres.queue_statements import STATEMENTS
 from oauthbroker.store.postgres.schema import _migrations
 from oauthbroker.testing import Canaries, IdentityProvider, TestClock
 from oauthbroker.wiring import init_store, migrate_store, open_vault
@@ -193,15 +194,15 @@ async def test_an_event_wakes_a_consumer_that_waits_on_another_host(
         assert await delivery.ack()
 
 
-async def test_events_that_the_version_before_has_queued_are_taken_over_and_it_can_queue_none_beside(
+async def test_events_that_a_copy_has_brought_are_taken_over_in_their_order_and_with_their_leases(
     url: Secret, tmp_path: Path
 ) -> None:
     async with AsyncExitStack() as stack:
         stores = [postgres.open_postgres_store(url, tmp_path) for _ in range(2)]
         for store in stores:
             stack.push_async_callback(store.close)
-        old, rows = (Repository(store) for store in stores)
-        before = StoreQueues(repository=old, clock=SystemClock(), limits=Limits(), metrics=Metrics())
+        brought, rows = (Repository(store) for store in stores)
+        before = StoreQueues(repository=brought, clock=SystemClock(), limits=Limits(), metrics=Metrics())
         queues = queues_of(rows, clock=SystemClock(), limits=Limits())
         for number in range(5):
             await before.enqueue(event(number, "a"))
@@ -213,16 +214,37 @@ async def test_events_that_the_version_before_has_queued_are_taken_over_and_it_c
         assert not await queues.enqueue(event(0, "a")), "done before"
         assert await queues.enqueue(event(5, "a"))
         assert await queues.lease("planner") is None, "the head is leased"
-        with pytest.raises(BrokerError) as refused:
-            await before.enqueue(event(6, "a"))
-        assert Code.STORE_UNAVAILABLE is refused.value.code
         assert await queues.ack("planner", second.id, second.lease)
         found = list[str]()
         while (delivery := await queues.lease("planner")) is not None:
             found.append(delivery.id)
             assert await delivery.ack()
         assert [event(number).id for number in range(2, 6)] == found
-        assert [] == [each async for each in old.events.all()]
+        assert [] == [each async for each in brought.events.all()]
+
+
+async def test_an_empty_queue_is_asked_by_one_statement_once_a_process_has_looked_for_a_copy(
+    url: Secret, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as stack:
+        store = postgres.open_postgres_store(url, tmp_path)
+        stack.push_async_callback(store.close)
+        queues, asked = queues_of(Repository(store), clock=SystemClock(), limits=Limits()), list[str]()
+
+        def noting(call: Callable[..., Any]) -> Callable[..., Any]:
+            def noted(statement: str, *more: Any) -> Any:
+                asked.append(statement)
+                return call(statement, *more)
+
+            return noted
+
+        for each in ("read", "write"):
+            monkeypatch.setattr(store.connections, each, noting(getattr(store.connections, each)))
+        assert await queues.lease("planner") is None
+        assert [STATEMENTS["entries"], STATEMENTS["lease"]] == asked
+        asked.clear()
+        assert await queues.lease("planner") is None
+        assert [STATEMENTS["lease"]] == asked
 
 
 async def fed(host: Harness) -> PostgresStore:
@@ -513,11 +535,11 @@ async def test_a_database_that_is_no_store_is_refused_with_what_to_do(
 
 
 SPOILT = {
-    "update oauthbroker.migration set number = -number": "lacks a migration: run `oauthbroker store migrate`",
+    "update oauthbroker.schema_version set number = -number": "lacks a migration: run `oauthbroker store migrate`",
     "alter database hosts set default_transaction_read_only = on": "read-only, perhaps a standby",
     "alter database hosts set synchronous_commit = off": "synchronous_commit is off",
 }
-MENDED = ("alter database hosts reset all", "update oauthbroker.migration set number = abs(number)")
+MENDED = ("alter database hosts reset all", "update oauthbroker.schema_version set number = abs(number)")
 
 
 @pytest.mark.parametrize("statement", SPOILT)
@@ -650,7 +672,7 @@ async def stored(here: Settings, env: dict[str, str], name: str) -> None:
 
 
 async def known(here: Settings, env: dict[str, str]) -> set[str]:
-    async with open_vault(here, env=env, upgrading=False) as vault:
+    async with open_vault(here, env=env) as vault:
         return {name for name, _ in await vault.secrets.names()}
 
 
@@ -670,12 +692,12 @@ async def test_a_store_of_a_newer_version_is_used_and_not_migrated_back(
     """Migrations only add, so that brokers of two versions work at once."""
     env, here = {ENV: url.reveal()}, settings(tmp_path)
     init_store(here, env, SystemClock())
-    prepared.run("insert into oauthbroker.migration (number) values (9999)", DATABASE)
+    prepared.run("insert into oauthbroker.schema_version (number) values (9999)", DATABASE)
     try:
         await stored(here, env, "mail")
         assert ({"mail"}, []) == (await known(here, env), migrate_store(url))
     finally:
-        prepared.run("delete from oauthbroker.migration where number = 9999", DATABASE)
+        prepared.run("delete from oauthbroker.schema_version where number = 9999", DATABASE)
 
 
 async def test_a_right_that_is_taken_away_is_named_and_nothing_is_lost(

@@ -400,7 +400,7 @@ def test_the_page_on_the_format_names_every_member_of_the_records() -> None:
     )
     tombstone = Tombstone(of="turns", ends_at=now, keep_until=now, since=now)
     records = (full, parked, kit.session(device=kit.device(), attempt=Attempt.none()), visit, use, tombstone)
-    prose = re.sub(r"```.*?```", "", page_text("store/README.md"), flags=re.DOTALL)
+    prose = re.sub(r"```.*?```", "", page_text("docs/store-format.md"), flags=re.DOTALL)
     named = set(re.findall(r"[A-Za-z]+", " ".join(re.findall(r"`([^`]+)`", prose))))
     printed = {"codeVerifier", "codeChallenge", "method", "requestedScopes", "subjectMode", "name"}  # 12.5.4, 12.5.5
     for record in records:

@@ -1,7 +1,7 @@
-"""Made record-v1.json, keyring-v1.json and keyring-v2.json, once. They are frozen: when this script's output differs, the code is wrong.
+"""Made record-v1.json, keyring-v1.json and audit-v1.json: format 1 of the store. They are frozen: when this script's output differs, the
+code is wrong.
 
-`python tests/vectors/make_vectors.py` prints all documents; a test compares them with the files. store-v1.json is a whole store that the
-last version of format 1 wrote; no version can write it since.
+`python -m tests.vectors.make_vectors` prints all documents; a test compares them with the files.
 """
 
 from __future__ import annotations
@@ -10,16 +10,23 @@ import base64
 import hashlib
 import json
 import sys
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from oauthbroker.audit import TokenIssued
+from oauthbroker.audit.chain import AuditKeys
+from oauthbroker.audit.file import AuditFile
 from oauthbroker.store.format.entry_names import length_prefixed
 from oauthbroker.store.format.seal import HEADER, SealPlace, derive, seal
 from oauthbroker.store.keys.key_encryption_keys import EnvKek
-from oauthbroker.store.keys.key_wrapping import seal_box
-from oauthbroker.store.keys.keyring import Keyring, Seed, SeedState, Upgrades
-from oauthbroker.store.keys.keyring_document import FIRST_FORMAT, FORMAT
+from oauthbroker.store.keys.keyring import Keyring, Seed, SeedState
+from oauthbroker.store.keys.keyring_document import FORMAT
 
 Json = dict[str, Any]
 
@@ -114,85 +121,80 @@ def record_document() -> Json:
     }
 
 
-def keyring_document(upgrades: Upgrades | None = None) -> Json:
+def random_of(label: str) -> Callable[[int], bytes]:
+    """What stands for `os.urandom`: other bytes at each call, and the same at each run."""
+    calls = iter(range(1000))
+    return lambda count: filler(f"{label} {next(calls)}", count)
+
+
+def keyring() -> Keyring:
+    seeds = [
+        Seed(kid=filler("kid three", 16), key=b"", state=SeedState.DESTROYED, created_at="2025-12-01T09:00:00Z"),
+        Seed(kid=TWO, key=SEEDS[TWO], state=SeedState.DECRYPT_ONLY, created_at="2026-01-01T09:00:00Z", resealed=True),
+        Seed(kid=ONE, key=SEEDS[ONE], state=SeedState.ACTIVE, created_at="2026-02-01T09:00:00Z"),
+    ]
+    return Keyring(store_id=STORE, name_key=filler("name key", 32), seeds=seeds, epoch=3)
+
+
+def keyring_document() -> Json:
     keks = [f"oab-kek-1:{b64(filler(f'kek {n}', 32)).rstrip('=')}" for n in (1, 2, 3)]
-    seeds = [Seed(kid=ONE, key=SEEDS[ONE], state=SeedState.ACTIVE, created_at="2026-02-01T09:00:00Z")]
-    seeds += [Seed(kid=TWO, key=SEEDS[TWO], state=SeedState.DECRYPT_ONLY, created_at="2026-01-01T09:00:00Z")]
-    seeds += [Seed(kid=filler("kid three", 16), key=b"", state=SeedState.DESTROYED, created_at="2025-12-01T09:00:00Z")]
-    ring = Keyring(store_id=STORE, name_key=filler("name key", 32), seeds=seeds, epoch=7, upgrades=upgrades)
+    ring = keyring()
     parts = [
         ["grants", "slack-bot", "slack:team:T111"],
         ["grants", "slack-bots", "lack:team:T111"],
         ["due"],
         ["due", ""],
     ]
-    text = keyring_text(ring, keks[:2])
+    with mock.patch("os.urandom", random_of("keyring")):
+        text = ring.wrapped_for(map(EnvKek, keks[:2])).document().decode()
+    refused = [
+        ("a key that it is not wrapped for", "keyMismatch", keks[2], text),
+        ("half of it", "keyMismatch", keks[0], text[: len(text) // 2]),
+        ("empty", "keyMismatch", keks[0], ""),
+        ("another store's name", "keyMismatch", keks[0], text.replace(STORE, "00" * 16)),
+        ("another epoch", "keyMismatch", keks[0], text.replace('"epoch": 3,\n "wraps"', '"epoch": 4,\n "wraps"')),
+        ("no epoch", "keyMismatch", keks[0], text.replace('"epoch": 3,\n "wraps"', '"wraps"')),
+        ("a word that is no format", "keyMismatch", keks[0], text.replace(FORMAT, "keyring")),
+        ("format 1 of a development version", "storeFormat", keks[0], text.replace(FORMAT, "oab-keyring-1")),
+        ("format 2 of a development version", "storeFormat", keks[0], text.replace(FORMAT, "oab-keyring-2")),
+        ("a later format", "storeFormat", keks[0], text.replace(FORMAT, "oauthbroker-store-2")),
+    ]
+    tags = [["grants", "app", "slack-bot"], ["grants", "who", "slack:team:T111"]]
     return {
         "keks": keks,
         "keyring": text,
         "storeId": STORE,
-        "epoch": 7,
+        "epoch": ring.epoch,
         "nameKey": b64(filler("name key", 32)),
-        "seeds": {seed.kid.hex(): [seed.state.value, b64(seed.key)] for seed in seeds},
+        "seeds": {seed.kid.hex(): [seed.state.value, b64(seed.key), seed.resealed] for seed in ring.seeds},
         "names": [{"parts": each, "name": ring.name(*each)} for each in parts],
+        "tags": [{"parts": each, "tag": ring.tag(each[0], each[1], *each[2:]).value} for each in tags],
         "macs": [{"label": "csrf", "parts": ["a", "b"], "mac": ring.mac("csrf", "a", "b").hex()}],
-        "refused": [
-            {"why": "a key that it is not wrapped for", "kek": keks[2], "keyring": text, "expect": "keyMismatch"},
-            {"why": "half of it", "kek": keks[0], "keyring": text[: len(text) // 2], "expect": "keyMismatch"},
-            {"why": "empty", "kek": keks[0], "keyring": "", "expect": "keyMismatch"},
-            {"why": "another store's name", "kek": keks[0], "keyring": text.replace(STORE, "00" * 16), "expect": "keyMismatch"},
-            *(of_another_format(text, keks[0]) if upgrades is not None else []),
-        ],
-    }  # fmt: skip
-
-
-def of_another_format(text: str, kek: str) -> list[Json]:
-    """The number of the format is bound to the contents: a changed number makes no older broker open an upgraded store."""
-    return [
-        {
-            "why": f"called format {n}",
-            "kek": kek,
-            "keyring": text.replace(FORMAT, f"oab-keyring-{n}"),
-            "expect": "keyMismatch",
-        }
-        for n in (1, 3)
-    ]
-
-
-def keyring_text(ring: Keyring, keks: list[str]) -> str:
-    """As Keyring.sealed_for writes it, with salts that repeat."""
-    data_key, context = filler("data key", 32), length_prefixed(b"oab/keyring/1", ring.store_id.encode())
-    wraps = [
-        {
-            "kek": EnvKek(text).id(),
-            "key": b64(seal_box(EnvKek(text)._key, "oab/kek/1", context, data_key, salt=filler(f"wrap {n}", 32))),
-        }
-        for n, text in enumerate(keks)
-    ]
-    number = "1" if ring.upgrades is None else "2"
-    label = f"oab/keyring/{number}"
-    body = json.dumps(ring._encode(), separators=(",", ":")).encode()
-    about = length_prefixed(label.encode(), ring.store_id.encode())
-    box = seal_box(data_key, label, about, body, salt=filler("keyring salt", 32))
-    document = {
-        "format": FIRST_FORMAT if number == "1" else FORMAT,
-        "storeId": ring.store_id,
-        "wraps": wraps,
-        "sealed": b64(box),
+        "refused": [{"why": why, "kek": kek, "keyring": wrong, "expect": code} for why, code, kek, wrong in refused],
     }
-    return json.dumps(document, indent=1) + "\n"
+
+
+def audit_document() -> Json:
+    """Three lines of one process, in slot 0, one of a second process that ran beside it, in slot 1, and the anchors."""
+    at = datetime(2026, 2, 1, 9, tzinfo=UTC)
+    entry = TokenIssued(app="mail", grant="sha256:00", agent="planner", tool=None)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        logs = [AuditFile(folder, AuditKeys(keyring().mac)) for _ in range(2)]
+        for log in (logs[0], logs[0], logs[0], logs[1]):
+            log.write(entry, at)
+        for log in logs:
+            log.close()
+        files = {path: (folder / path).read_text() for path in ("audit.jsonl", "audit/001/audit.jsonl")}
+        anchor = (folder / "audit.anchor").read_bytes()
+    return {"nameKey": b64(filler("name key", 32)), "files": files, "anchor": b64(anchor)}
 
 
 def documents() -> dict[str, str]:
-    upgrades = Upgrades(("one", "two"), ("three",))
     made = {
         "record-v1.json": record_document(),
         "keyring-v1.json": keyring_document(),
-        "keyring-v2.json": {
-            **keyring_document(upgrades),
-            "upgraded": list(upgrades.done),
-            "upgrading": list(upgrades.under_way),
-        },
+        "audit-v1.json": audit_document(),
     }
     return {name: json.dumps(document, indent=1, ensure_ascii=True) + "\n" for name, document in made.items()}
 

@@ -37,7 +37,7 @@ from oauthbroker.providers import presets
 from oauthbroker.records.grant_view import GrantView
 from oauthbroker.store.format.port import Store
 from oauthbroker.store.keys.keyring import Keyring
-from oauthbroker.wiring import KEY_ENV, key_origin, look_into, unlocked, upgrade_state, with_keys
+from oauthbroker.wiring import KEY_ENV, key_origin, look_into, unlocked, with_keys
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,8 +154,7 @@ class Doctor:
         settings = self._settings
         self.keyring = unlocked(settings, self.env, self.log)
         old = self.keyring.old_seeds
-        found = findings.of_upgrade(upgrade_state(self.keyring))
-        found += findings.of_old_seeds(len(old), to_reseal=sum(not seed.resealed for seed in old))
+        found = findings.of_old_seeds(len(old), to_reseal=sum(not seed.resealed for seed in old))
         where = key_origin(settings, self.env)
         if where == KEY_ENV:
             todo = "Use a key file: a process's environment stays readable."

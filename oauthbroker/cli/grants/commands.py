@@ -13,7 +13,7 @@ from oauthbroker.cli.output.error_output import confirm
 from oauthbroker.cli.output.json_output import answer, tell_record
 from oauthbroker.cli.output.options import CONFIG, AsJson, ConfigPath, Yes
 from oauthbroker.cli.output.tables import counted, facts, table
-from oauthbroker.cli.stored_records import by_id, read, show_all
+from oauthbroker.cli.stored_records import by_id, in_vault, show_all
 from oauthbroker.core.refused import Refused
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def show_command(
 
     grant = _one(_list(config, None, None), grant_id)
     if record:
-        found = read(config, lambda vault: vault.grants.record(grant.grantId))
+        found = in_vault(config, lambda vault: vault.grants.record(grant.grantId))
         if found is None:
             raise Refused("There is no such grant any more.")
         tell_record(grant_record(found), as_json=as_json)
@@ -195,7 +195,7 @@ def _list(config: Path, app_name: str | None, subject: str | None) -> list[Grant
     async def listed(vault: Vault) -> list[GrantSummary]:
         return newest_first([grant async for grant in vault.grants.list(app=app_name, subject=subject)])
 
-    return read(config, listed)
+    return in_vault(config, listed)
 
 
 def newest_first(grants: Iterable[GrantSummary]) -> list[GrantSummary]:

@@ -117,7 +117,7 @@ def _decide(
 def _opened(database: Database, run: str) -> Iterator[tuple[Connection, RunRecord | None, float]]:
     with database.transaction() as connection:
         now = database.now(connection)
-        prepare(connection, now)
+        prepare(connection)
         yield connection, journal.find_run(connection, id=run), now
 
 

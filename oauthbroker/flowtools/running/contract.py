@@ -35,7 +35,7 @@ class FlowRuns:
         lease_seconds: float = 60.0,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
-        """Raises ValueError if the tables do not fit the entities."""
+        """Raises ValueError if the tables do not fit the entities, or are those of a development version."""
         self._database, self._entities = database, entities_by_name(entities)
         if changes := plan(database, self._entities.values()):
             raise ValueError(f"the tables do not fit the entities: {changes[0]}")
@@ -44,7 +44,7 @@ class FlowRuns:
         given["sleep"] = sleep or threading.Event().wait
         self._acceptance, self._worker = Acceptance(**given), Worker(**given, entities=self._entities)
         with database.transaction() as connection:
-            prepare(connection, database.now(connection))
+            prepare(connection)
 
     def ready(self, tool: FlowTool, policies: Iterable[Policy] = ()) -> ReadyFlow:
         """Check a tool against entities, policies and ports. `policies` are more of them, such as those that a version

@@ -49,7 +49,7 @@ def _erase(database: Database, who: str, *, dry_run: bool) -> Kept:
     """Work in one transaction: a second one would not find the callers of a subject again."""
     with database.transaction() as connection:
         now = database.now(connection)
-        prepare(connection, now)
+        prepare(connection)
         callers = sa.select(RUN.c.caller).where(RUN.c.subject == who)
         callers = callers.union(sa.select(AUDIT.c.actor).where(AUDIT.c.subject == who))  # type: ignore[assignment]
         known = {who, *filter(None, connection.execute(callers).scalars())}

@@ -1,1 +1,1 @@
-"""The file store: the write protocol of store/README.md behind the port."""
+"""The file store: the write protocol of docs/store-format.md behind the port."""

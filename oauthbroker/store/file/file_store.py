@@ -1,4 +1,4 @@
-"""The file store: the write protocol of store/README.md, behind the port."""
+"""The file store: the write protocol of docs/store-format.md, behind the port."""
 
 from __future__ import annotations
 
@@ -53,18 +53,16 @@ class FileStore:
         clock: Clock,
         fs: Fs | None = None,
         on_damage: Damage = log_damage,
-        copies_damage: bool = True,
     ) -> None:
         """Open the store below `root`, create missing folders (0700), and probe it.
 
-        `kinds` have entries, `lease_kinds` only leases. `on_damage` is called with each entry that a scan skips. With
-        `copies_damage`, a read copies a damaged entry aside. Raises `storePermissions` or `storeUnavailable` (see
-        `open_folders`).
+        `kinds` have entries, `lease_kinds` only leases. `on_damage` is called with each entry that a scan skips.
+        Raises `storePermissions` or `storeUnavailable` (see `open_folders`).
         """
         check_kinds(*kinds, *lease_kinds)
         fs = fs or Fs()
         folders = open_folders(fs, root, kinds)
-        self._fs, self._folders, self._on_damage, self._copies_damage = fs, folders, on_damage, copies_damage
+        self._fs, self._folders, self._on_damage = fs, folders, on_damage
         self._kinds, self._lease_kinds = folders.by_kind, frozenset(lease_kinds)
         self.keyring = LiveKeyring(keyring)
         self._entries = EntryFiles(fs=fs, folders=folders, keyring=self.keyring)
@@ -109,7 +107,7 @@ class FileStore:
             failed = exc
         if failed.code is Code.KEY_UNKNOWN:
             return await self._writer.run(partial(self._entries.read_anew, key))
-        if failed.code is Code.RECORD_CORRUPT and self._copies_damage:
+        if failed.code is Code.RECORD_CORRUPT:
             with suppress(BrokerError):  # a failure to copy must not hide the damage
                 await self._writer.run(partial(self._entries.keep_aside, key))
         raise failed.with_traceback(None)

@@ -1,4 +1,4 @@
-"""Write entries on threads, each under its lock, and to the end: the write protocol of store/README.md."""
+"""Write entries on threads, each under its lock, and to the end: the write protocol of docs/store-format.md."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ class ReadOnlyFs(Fs):
 def look_at(
     root: Path, keyring: Keyring, *, kinds: Sequence[str], clock: Clock, on_damage: Damage
 ) -> tuple[FileStore, frozenset[str]] | None:
-    """Open the store for reading; also return those of `kinds` that it has, since an older broker's store lacks
-    some. None if no broker has opened it yet. Raises as `FileStore` does."""
+    """Open the store for reading; also return those of `kinds` that it has. None if no
+    broker has opened it yet. Raises as `FileStore` does."""
     fs = ReadOnlyFs()
     there = at_border(lambda: _names(fs, root))
     if LOCKS not in there:

@@ -1,4 +1,4 @@
-"""Tags as files: an empty one for each tag of an entry, in a folder for each kind and label. Format: store/README.md.
+"""Tags as files: an empty one for each tag of an entry, in a folder for each kind and label: docs/store-format.md.
 
 A tag is durable before the record that has it, and is removed after. So a tag without a record is harmless, and no
 record lacks one. Plain blocking functions; `file_store` chooses the thread and holds the lock.

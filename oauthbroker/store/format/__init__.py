@@ -1,1 +1,1 @@
-"""The port of a store, and the form of what it keeps: names, tags, sealed bytes."""
+"""The port of a store, and the form of names, tags and sealed bytes."""

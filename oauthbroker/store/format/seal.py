@@ -1,4 +1,4 @@
-"""Record version 1: one sealed body, bound to its place. Pure functions; the format is specified in store/README.md.
+"""Record version 1: one sealed body, bound to its place. Pure functions. Format: docs/store-format.md.
 
 Every version of every record has its own key, derived from a seed and a fresh 32-byte salt, so nonces never repeat
 under one key. Nothing is configurable: another cipher would be another suite number and another reader.

@@ -1,4 +1,4 @@
-"""Wrap a small secret under a long-lived key (a key file around a keyring). Format: store/README.md.
+"""Wrap a small secret under a long-lived key (a key file around a keyring). Format: docs/store-format.md.
 
 The key schedule is that of a record: a different commitment means a wrong key, a different tag means damage.
 """
@@ -18,9 +18,9 @@ from oauthbroker.store.format.seal import TAG, derive
 SALT, COMMIT, HEADER = slice(0, 32), slice(32, 64), 64
 
 
-def seal_box(key: bytes, label: str, context: bytes, secret: bytes, *, salt: bytes | None = None) -> bytes:
-    """Return `salt 32 | commit 32 | ciphertext+tag`, bound to `context`. `salt` is for frozen vectors only."""
-    salt = os.urandom(32) if salt is None else salt
+def seal_box(key: bytes, label: str, context: bytes, secret: bytes) -> bytes:
+    """Return `salt 32 | commit 32 | ciphertext+tag`, bound to `context`."""
+    salt = os.urandom(32)
     keys = derive(key, salt, label.encode())
     header = salt + keys.commit
     return header + AESGCM(keys.key).encrypt(keys.nonce, secret, length_prefixed(header, context))

@@ -1,4 +1,4 @@
-"""The keyring: the store's id, the key for entry names, and the seeds that seal records. Format: store/README.md."""
+"""The keyring: the store's id, the key for entry names, and the seeds that seal records. docs/store-format.md."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from oauthbroker.store.format.seal import SealPlace, seal, unseal
 from oauthbroker.store.keys import keyring_document as form
 from oauthbroker.store.keys.key_encryption_keys import EnvKek, FileKek, KeyProvider
 from oauthbroker.store.keys.key_wrapping import open_box, seal_box
-from oauthbroker.store.keys.keyring_document import Seed, SeedState, Upgrades, Wrap
+from oauthbroker.store.keys.keyring_document import Seed, SeedState, Wrap
 
-__all__ = ["EnvKek", "FileKek", "KeyProvider", "Keyring", "Seed", "SeedState", "Upgrades", "Wrap"]
+__all__ = ["EnvKek", "FileKek", "KeyProvider", "Keyring", "Seed", "SeedState", "Wrap"]
 
 
 class Keyring:
-    """All keys of a store. Created by `fresh` or `opened`, immutable. `upgrades` is None in a keyring of format 1.
+    """All keys of a store. Created by `fresh` or `opened`, immutable.
 
     `seeds` are in their order of age. Those before the active one open records that are not sealed anew yet; one
     after it opens records of the next epoch. `epoch` counts which seed is active.
     """
 
     __slots__ = (
-        "_by_kid", "_data_key", "_name_key", "_name_of", "active", "epoch", "seeds", "store_id", "upgrades", "wraps",
+        "_by_kid", "_data_key", "_name_key", "_name_of", "active", "epoch", "seeds", "store_id", "wraps",
     )  # fmt: skip
 
     def __init__(
@@ -39,13 +39,11 @@ class Keyring:
         name_key: bytes,
         seeds: Iterable[Seed],
         epoch: int,
-        upgrades: Upgrades | None = None,
         data_key: bytes = b"",
         wraps: Iterable[Wrap] = (),
     ) -> None:
         self.store_id = store_id
         self.epoch = epoch
-        self.upgrades = upgrades
         self.seeds = tuple(seeds)
         self.wraps = tuple(wraps)
         self._data_key = data_key
@@ -60,21 +58,20 @@ class Keyring:
         raise TypeError("a keyring is neither pickled nor copied")
 
     @classmethod
-    def fresh(cls, *, clock: Clock | None = None, upgrades: Iterable[str] = ()) -> Keyring:
-        """Make the keys of a new store. They are kept nowhere yet: `wrapped_for` makes a keyring that can be.
-        `upgrades` are all steps: a new store needs none."""
+    def fresh(cls, *, clock: Clock | None = None) -> Keyring:
+        """Make the keys of a new store. They are kept nowhere yet: `wrapped_for` makes a keyring that can be."""
         return cls(
             store_id=os.urandom(16).hex(),
             name_key=os.urandom(32),
             seeds=[_new_seed(SeedState.ACTIVE, clock)],
             epoch=1,
-            upgrades=Upgrades(tuple(upgrades)),
         )
 
     @classmethod
     def opened(cls, document: bytes | None, *keks: KeyProvider) -> Keyring:
         """Open a keyring's document, None for none, with the first of these keys that opens it. Raises `keyUnknown` if
-        there is none, `keyMismatch` for another key or a damaged document, and what the last fitting key raises."""
+        there is none, `storeFormat` for another format, `keyMismatch` for another key or a damaged document, and what
+        the last fitting key raises."""
         if document is None:
             raise BrokerError(Code.KEY_UNKNOWN, note="there is no keyring")
         parsed = form.members_of(document)
@@ -82,9 +79,8 @@ class Keyring:
 
     def reopened(self, document: bytes) -> Keyring | None:
         """Open a later document of this store with the data key of this one; None if it has another."""
-        parsed = form.members_of(document)
         try:
-            ring = form.undamaged(lambda: Keyring._opened(parsed, self._data_key))
+            ring = form.undamaged(lambda: Keyring._opened(form.members_of(document), self._data_key))
         except BrokerError:
             return None
         return ring if ring.store_id == self.store_id else None
@@ -92,14 +88,13 @@ class Keyring:
     def document(self) -> bytes:
         """Return the keyring file: the contents under the data key, and its wraps. The epoch is readable too, so that a
         writer sees that its seed is no longer the active one without any key."""
-        label = form.LABELS[form.FORMAT]
         body = json.dumps(self._encode(), separators=(",", ":")).encode()
         document = {
             "format": form.FORMAT,
             "storeId": self.store_id,
             "epoch": self.epoch,
-            "wraps": [{"kek": it.kek, "key": it.key} | ({"epoch": it.epoch} if it.epoch else {}) for it in self.wraps],
-            "sealed": form.b64(seal_box(self._data_key, label, form.context_of(label, self.store_id), body)),
+            "wraps": [{"kek": it.kek, "key": it.key, "epoch": it.epoch} for it in self.wraps],
+            "sealed": form.b64(seal_box(self._data_key, form.FORMAT, form.contents_context(self.store_id), body)),
         }
         return json.dumps(document, indent=1).encode() + b"\n"
 
@@ -109,9 +104,6 @@ class Keyring:
         data_key, context = os.urandom(32), form.wrap_context(self.store_id, self.epoch)
         wraps = [Wrap(kek.id(), form.b64(kek.wrap(data_key, context)), self.epoch) for kek in keks]
         return self._with(data_key=data_key, wraps=wraps)
-
-    def with_upgrades(self, upgrades: Upgrades) -> Keyring:
-        return self._with(upgrades=upgrades)
 
     @property
     def next_seed(self) -> Seed | None:
@@ -146,7 +138,7 @@ class Keyring:
         return self._with(seeds=gone)
 
     def _with(self, **changed: Any) -> Keyring:
-        members = ("store_id", "seeds", "epoch", "upgrades", "wraps")
+        members = ("store_id", "seeds", "epoch", "wraps")
         kept = {name: getattr(self, name) for name in members}
         return Keyring(**{"name_key": self._name_key, "data_key": self._data_key, **kept, **changed})
 
@@ -176,32 +168,23 @@ class Keyring:
             | ({"resealed": True} if seed.resealed else {})
             for seed in self.seeds
         ]
-        contents = {"storeId": self.store_id, "nameKey": form.b64(self._name_key), "epoch": self.epoch, "seeds": seeds}
-        if self.upgrades is None:
-            return contents
-        return {**contents, "upgraded": list(self.upgrades.done), "upgrading": list(self.upgrades.under_way)}
+        return {"storeId": self.store_id, "nameKey": form.b64(self._name_key), "epoch": self.epoch, "seeds": seeds}
 
     @classmethod
     def _opened(cls, document: Mapping[str, Any], data_key: bytes) -> Keyring:
         """Parse the opened document. Raises KeyError, TypeError or ValueError for a shape that `document` does not
         write."""
-        label = form.LABELS.get(document["format"])
-        if label is None:
-            raise ValueError("unknown format")
-        inside = json.loads(
-            open_box(data_key, label, form.context_of(label, document["storeId"]), form.decoded(document["sealed"]))
-        )
+        context, sealed = form.contents_context(document["storeId"]), form.decoded(document["sealed"])
+        inside = json.loads(open_box(data_key, form.FORMAT, context, sealed))
         epoch = int(inside["epoch"])
-        if document.get("epoch", epoch) != epoch:
+        if document["epoch"] != epoch:
             raise ValueError("the readable epoch is another one")
-        upgrades = None if document["format"] == form.FIRST_FORMAT else form.upgrades_of(inside)
         name_key, seeds = form.decoded(inside["nameKey"], 32), map(form.seed_of, inside["seeds"])
         return cls(
             store_id=inside["storeId"],
             name_key=name_key,
             seeds=seeds,
             epoch=epoch,
-            upgrades=upgrades,
             data_key=data_key,
             wraps=map(form.wrap_of, document["wraps"]),
         )

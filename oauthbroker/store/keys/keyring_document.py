@@ -1,13 +1,14 @@
-"""The document of a keyring: its parts, and how its text is read. Format: store/README.md."""
+"""The document of a keyring: its parts, and how its text is read. Format: docs/store-format.md."""
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from oauthbroker.core.clock import from_iso
 from oauthbroker.core.errors import BrokerError, Code
@@ -16,8 +17,8 @@ from oauthbroker.store.keys.key_encryption_keys import KeyProvider
 
 T = TypeVar("T")
 
-FIRST_FORMAT, FORMAT = "oab-keyring-1", "oab-keyring-2"
-LABELS = {FIRST_FORMAT: "oab/keyring/1", FORMAT: "oab/keyring/2"}
+FORMAT: Final = "oauthbroker-store-1"  # also the label of the box, so that no other format's contents open
+_OTHER: Final = re.compile(r"(oauthbroker-store|oab-keyring)-([0-9]{1,9})")  # the second word: development versions
 
 
 class SeedState(StrEnum):
@@ -47,35 +48,24 @@ class Seed:
 
 
 @dataclass(frozen=True, slots=True)
-class Upgrades:
-    """The names of a store's upgrade steps: those that are done, and those under way, in their order."""
-
-    done: tuple[str, ...] = ()
-    under_way: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset((*self.done, *self.under_way))
-
-
-@dataclass(frozen=True, slots=True)
 class Wrap:
-    """The data key of a keyring, wrapped by one KEK. `epoch`: the keyring's when it was wrapped; None before epochs
-    were bound to wraps."""
+    """The data key of a keyring, wrapped by one KEK. `epoch`: the keyring's when it was wrapped."""
 
     kek: str
     key: str
-    epoch: int | None = None
+    epoch: int
 
 
-def readable_epoch(document: bytes) -> int | None:
-    """Return the epoch that a keyring's document shows; None if it shows none, as those of before epochs did."""
+def readable_epoch(document: bytes) -> int:
+    """Return the epoch that a keyring's document shows. Raises as `members_of` does."""
     epoch = members_of(document).get("epoch")
-    return epoch if isinstance(epoch, int) else None
+    if not isinstance(epoch, int):
+        raise damaged()
+    return epoch
 
 
 def store_id_of(document: bytes) -> str:
-    """Return the id of a keyring's store. Raises `keyMismatch` for a document that is no keyring."""
+    """Return the id of a keyring's store. Raises as `members_of` does."""
     found = members_of(document).get("storeId")
     if not isinstance(found, str):
         raise damaged()
@@ -113,17 +103,10 @@ def undamaged(read: Callable[[], T]) -> T:
 
 
 def wrap_of(found: Mapping[str, Any]) -> Wrap:
-    wrap = Wrap(found["kek"], found["key"], found.get("epoch"))
-    if not isinstance(wrap.kek, str) or not isinstance(wrap.key, str) or not isinstance(wrap.epoch, int | None):
+    wrap = Wrap(found["kek"], found["key"], found["epoch"])
+    if not isinstance(wrap.kek, str) or not isinstance(wrap.key, str) or not isinstance(wrap.epoch, int):
         raise TypeError("not a wrap")
     return wrap
-
-
-def upgrades_of(inside: Mapping[str, Any]) -> Upgrades:
-    done, under_way = tuple(inside["upgraded"]), tuple(inside["upgrading"])
-    if not all(isinstance(name, str) for name in (*done, *under_way)):
-        raise TypeError("the name of an upgrade step is a text")
-    return Upgrades(done, under_way)
 
 
 def seed_of(found: Mapping[str, Any]) -> Seed:
@@ -137,26 +120,45 @@ def seed_of(found: Mapping[str, Any]) -> Seed:
     return Seed(kid=kid, key=key, state=state, created_at=found["createdAt"], resealed=resealed)
 
 
-def wrap_context(store_id: str, epoch: int | None) -> bytes:
-    """Return the context of a wrap: its purpose, the store, and the epoch in which it was made. Wraps of before epochs
-    have another label and none. It is the same in every format, so an upgrade keeps the wraps of all keys."""
-    if epoch is None:
-        return context_of(LABELS[FIRST_FORMAT], store_id)
+def wrap_context(store_id: str, epoch: int) -> bytes:
+    """Return the context of a wrap: its purpose, the store, and the epoch in which it was made."""
     return length_prefixed(b"oab/keyring/wrap", store_id.encode(), str(epoch).encode())
 
 
-def context_of(label: str, store_id: str) -> bytes:
-    return length_prefixed(label.encode(), store_id.encode())
+def contents_context(store_id: str) -> bytes:
+    return length_prefixed(FORMAT.encode(), store_id.encode())
 
 
 def members_of(text: bytes) -> Mapping[str, Any]:
+    """Return the members of a keyring's document. Raises `storeFormat` for a store of another format, and `keyMismatch`
+    for a document that is no keyring."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
         raise damaged()
+    found = document.get("format")
+    if found != FORMAT:
+        raise _of_another_format(found) if isinstance(found, str) else damaged()
     return document
+
+
+def _of_another_format(found: str) -> BrokerError:
+    other = _OTHER.fullmatch(found)
+    if other is None:
+        return damaged()
+    return made_by_development(f"format {other[2]}") if other[1] == "oab-keyring" else made_by_newer(other[2])
+
+
+def made_by_development(which: str) -> BrokerError:
+    """Return the refusal of a store that no release has made."""
+    todo = "make a new store in another place with `oauthbroker init`, and let the users connect again"
+    return BrokerError(Code.STORE_FORMAT, note=f"a development version made the store, {which}: {todo}")
+
+
+def made_by_newer(number: str) -> BrokerError:
+    return BrokerError(Code.STORE_FORMAT, note=f"a newer version made the store, format {number}: start that version")
 
 
 def damaged() -> BrokerError:

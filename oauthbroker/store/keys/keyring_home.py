@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from oauthbroker.core.clock import Clock
 from oauthbroker.core.errors import BrokerError, Code
-from oauthbroker.store.keys.keyring import KeyProvider, Keyring, Upgrades
+from oauthbroker.store.keys.keyring import KeyProvider, Keyring
 from oauthbroker.store.keys.keyring_file import read_keyring, replace_keyring, write_keyring
 from oauthbroker.store.posix.system_calls import Fs, at_border
 
@@ -35,10 +35,10 @@ class KeyringHome(ABC):
     def replace(self, before: bytes, ring: Keyring) -> None:
         """Replace the document, durably. Raises `storeLocked` if it is no longer `before`."""
 
-    def create(self, *, clock: Clock | None = None, upgrades: Iterable[str] = ()) -> Keyring:
+    def create(self, *, clock: Clock | None = None) -> Keyring:
         """Make the keyring of a new store. Raises `keyExists` if there is a keyring, or records that a new keyring
         could not open."""
-        ring = Keyring.fresh(clock=clock, upgrades=upgrades).wrapped_for(self.keks)
+        ring = Keyring.fresh(clock=clock).wrapped_for(self.keks)
         if not self.keep(ring):
             raise BrokerError(Code.KEY_EXISTS)
         return ring
@@ -49,17 +49,13 @@ class KeyringHome(ABC):
 
     def change(self, change: Callable[[Keyring], Keyring]) -> Keyring:
         """Replace the keyring by another one that `change` makes of it, and return it. Call it under the lease of
-        upgrades."""
+        the keyring."""
         before = self.read()
         found = Keyring.opened(before, *self.keks)
         ring = change(found)
         if ring is not found:
             self.replace(before or b"", ring)
         return ring
-
-    def rewrite(self, upgrades: Upgrades) -> Keyring:
-        """Replace the keyring by one that names these upgrades, and return it. Its keys and wraps stay."""
-        return self.change(lambda ring: ring.with_upgrades(upgrades))
 
 
 class KeyringFile(KeyringHome):

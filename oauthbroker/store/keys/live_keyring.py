@@ -31,8 +31,7 @@ class LiveKeyring:
         """Return whether the active seed is still that of the store's document. A missing one changes nothing."""
         if document is None or document == self.document:
             return True
-        epoch = readable_epoch(document)
-        return epoch == self.ring.epoch if epoch is not None else self.adopt(document)
+        return readable_epoch(document) == self.ring.epoch
 
     def adopt(self, document: bytes | None) -> bool:
         """Take the keyring of a document. False for the one that is in use. May block its thread, to ask a key service.

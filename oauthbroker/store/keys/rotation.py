@@ -21,8 +21,9 @@ from oauthbroker.store.format.port import Store
 from oauthbroker.store.keys.keyring import Keyring
 from oauthbroker.store.keys.keyring_home import KeyringHome
 from oauthbroker.store.keys.live_keyring import LiveKeyring, mark_of
-from oauthbroker.store.keys.upgrade import LEASE_KIND, PATIENCE_SECONDS
 
+LEASE_KIND = "keys"
+PATIENCE_SECONDS = 60.0  # a change that waits longer for another one answers `storeLocked`
 POLL_SECONDS = 0.5
 GENTLE_SECONDS = 0.002  # that a broker rests after each record that it seals anew
 

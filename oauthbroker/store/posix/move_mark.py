@@ -1,5 +1,5 @@
 """The mark of a store that takes part in a move or was restored from an archive. A store with a mark does not open.
-Format: store/README.md."""
+Format: docs/store-format.md."""
 
 from __future__ import annotations
 

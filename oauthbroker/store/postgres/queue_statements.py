@@ -11,7 +11,6 @@ from typing import Final
 _NOW = "coalesce(%(now)s::timestamptz, clock_timestamp())"
 _GATE = "pg_advisory_xact_lock(('x' || encode(substr({}, 1, 8), 'hex'))::bit(64)::bigint)"
 _TELL = "pg_notify('oauthbroker', 'queue') is not null"
-_NO_ENTRIES = "not exists (select from oauthbroker.entry where kind = 'events')"
 _MINE = "agent = %(agent)s and id = %(id)s"
 _LEASED = f"{_MINE} and state = 'waiting' and lease = %(lease)s"
 _FOLLOWED = f"""
@@ -21,7 +20,6 @@ select exists (
 ) and {_TELL}, over.state from over
 """
 STATEMENTS: Final = {
-    "begin": "insert into oauthbroker.feature (name) values ('queue') on conflict do nothing",
     "entries": "select max(version) from oauthbroker.entry where kind = 'events'",
     "unread entries": """
 with gone as (
@@ -30,7 +28,7 @@ with gone as (
 insert into oauthbroker.set_aside (kind, name, record) select kind, name, record from gone""",
     "enqueue": f"""
 with gate as materialized (select {_GATE.format("%(address)s::bytea")}
-    from oauthbroker.keyring where epoch = %(epoch)s and {_NO_ENTRIES}
+    from oauthbroker.keyring where epoch = %(epoch)s
 ), added as (
     insert into oauthbroker.queued (agent, id, address, place, record)
     select %(agent)s, %(id)s, %(address)s, nextval('oauthbroker.place'), %(record)s from gate
@@ -46,7 +44,7 @@ with head as materialized (
     and not exists (
         select from oauthbroker.queued as earlier where earlier.agent = first.agent
         and earlier.address = first.address and earlier.state = 'waiting' and earlier.place < first.place
-    ) and {_NO_ENTRIES}
+    )
     order by first.place limit 1 for update of first skip locked
 )
 update oauthbroker.queued as mine

@@ -1,8 +1,8 @@
 """The records of a store in PostgreSQL as they lie there, for moving it.
 
 The name of the schema says whether brokers may use the tables: a move renames it, in one transaction that waits for
-statements under way. So from that moment on the statements of every broker fail, also of an older version, and of
-one that was cut off meanwhile. The schema's comment is the mark of the move.
+statements under way. So from that moment on the statements of every broker fail, also of one that was cut off
+meanwhile. The schema's comment is the mark of the move.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ where kind = %(kind)s and name > decode(%(after)s, 'hex') and (%(upto)s = '' or 
 order by name limit %(limit)s
 """
 _PAUSE = "select pg_sleep(0.1)"
+# A copy takes events that wait as rows of a queue as entries. Brokers make queues of these when they first look.
 _WITH_QUEUED = """
 select encode(name, 'hex'), record, tags from (
     select name, record, array(
@@ -51,7 +52,6 @@ select encode(name, 'hex'), record, tags from (
 where name > decode(%(after)s, 'hex') and (%(upto)s = '' or name <= decode(%(upto)s, 'hex'))
 order by name limit %(limit)s
 """
-_QUEUED = "select to_regclass(%(schema)s || '.queued') is not null"
 _REMOVE_QUEUED = "delete from {schema}.queued where id = decode(%(name)s, 'hex')"
 _TRIGGERS = "alter table {} {} trigger user"
 _WRITE = """
@@ -111,7 +111,7 @@ class RawRows:
         self._run(
             "insert into {schema}.keyring (document, epoch) values (%(document)s, %(epoch)s) "
             "on conflict (one) do update set document = excluded.document, epoch = excluded.epoch",
-            {"document": document, "epoch": readable_epoch(document) or 1},
+            {"document": document, "epoch": readable_epoch(document)},
         )
 
     def mark(self) -> MoveMark | None:
@@ -163,7 +163,7 @@ class RawRows:
 
     def records(self, kind: str, after: str = "", *, upto: str = LAST, limit: int | None = None) -> list[RawRecord]:
         values = {"kind": kind, "after": after, "upto": "" if upto == LAST else upto, "limit": limit}
-        statement = _WITH_QUEUED if kind == _EVENTS and self._queues_are_rows() else _RECORDS
+        statement = _WITH_QUEUED if kind == _EVENTS else _RECORDS
         return [
             RawRecord(name, bytes(record), frozenset(tuple(tag.split(" ")) for tag in tags))
             for name, record, tags in self._run(statement, values)
@@ -183,13 +183,8 @@ class RawRows:
 
     def remove(self, kind: str, names: Iterable[str]) -> None:
         gone = [{"kind": kind, "name": name} for name in names]
-        rows = {_REMOVE_QUEUED: gone} if kind == _EVENTS and self._queues_are_rows() else {}
+        rows = {_REMOVE_QUEUED: gone} if kind == _EVENTS else {}
         self._many({_REMOVE: gone, **rows})
-
-    def _queues_are_rows(self) -> bool:
-        """Tell whether events may wait as rows of a queue. A copy takes them as entries; brokers make queues of these
-        when they first look."""
-        return bool(self._run(_QUEUED, {"schema": self._schema})[0][0])
 
     def loose_tags(self, kind: str) -> int:  # noqa: ARG002  (a foreign key keeps them away)
         return 0

@@ -1,4 +1,4 @@
-"""The tables and the keyring of a store in PostgreSQL. Numbered migrations, forward only.
+"""The tables and the keyring of a store in PostgreSQL. Numbered migrations, forward only: docs/store-format.md.
 
 These run at start and in commands, on a connection of their own, and block their thread.
 """
@@ -16,9 +16,10 @@ import psycopg
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.core.secret import Secret
 from oauthbroker.store.keys.keyring import KeyProvider, Keyring
+from oauthbroker.store.keys.keyring_document import made_by_development
 from oauthbroker.store.keys.keyring_home import KeyringHome
 from oauthbroker.store.postgres.connection_pool import failure
-from oauthbroker.store.postgres.moved import mark_of
+from oauthbroker.store.postgres.moved import SCHEMAS, mark_of
 from oauthbroker.store.postgres.pools import TERMS
 
 OLDEST_SERVER: Final = 13
@@ -27,13 +28,14 @@ _ONE_AT_A_TIME = 0x6F617562  # the key of the lock that migrations hold for thei
 
 _BASE = """
 create schema if not exists oauthbroker;
-create table if not exists oauthbroker.migration (
+create table if not exists oauthbroker.schema_version (
     number integer primary key, at timestamptz not null default clock_timestamp()
 );
 """
 _STATE = """
 select current_setting('server_version_num')::int / 10000, current_setting('synchronous_commit'),
-    to_regclass('oauthbroker.migration') is not null
+    to_regclass('oauthbroker.schema_version') is not null,
+    exists (select from pg_tables where schemaname = any(%(schemas)s) and tablename = 'migration')
 """
 
 
@@ -86,33 +88,38 @@ def migrate(url: Secret) -> list[int]:
         check_server(connection)
         _check_not_moved(connection)
         connection.execute(_BASE)
-        there = {number for (number,) in connection.execute("select number from oauthbroker.migration").fetchall()}
+        there = {number for (number,) in connection.execute("select number from oauthbroker.schema_version").fetchall()}
         left = {number: text for number, text in _migrations().items() if number not in there}
         for number, text in left.items():
             connection.execute(text)
-            connection.execute("insert into oauthbroker.migration (number) values (%s)", [number])
+            connection.execute("insert into oauthbroker.schema_version (number) values (%s)", [number])
     return list(left)
 
 
 def check(connection: psycopg.Connection[Any]) -> None:
     """Check that the database has the tables of this version. Tables of a newer one are fine: migrations only add.
 
-    Raises `storeUnavailable` with what to do."""
+    Raises `storeUnavailable` with what to do, and as `check_server` does."""
     if not check_server(connection):
         _check_not_moved(connection)
         raise BrokerError(Code.STORE_UNAVAILABLE, note="the database is no store yet: run `oauthbroker store migrate`")
-    (newest,) = connection.execute("select coalesce(max(number), 0) from oauthbroker.migration").fetchone() or (0,)
+    (newest,) = connection.execute("select coalesce(max(number), 0) from oauthbroker.schema_version").fetchone() or (0,)
     if newest < max(_migrations()):
         raise BrokerError(Code.STORE_UNAVAILABLE, note="the store lacks a migration: run `oauthbroker store migrate`")
 
 
 def check_server(connection: psycopg.Connection[Any]) -> bool:
-    """Return whether the database has a store's schema. Raises for a server that cannot keep one."""
-    version, durable, is_store = connection.execute(_STATE).fetchone() or (0, "", False)
+    """Return whether the database has a store's schema. Raises for a server that cannot keep one, and `storeFormat` for
+    the tables of a development version, which have `migration` in place of `schema_version`."""
+    schemas = sorted(set(SCHEMAS.values()))
+    found = connection.execute(_STATE, {"schemas": schemas}).fetchone()
+    version, durable, is_store, is_of_development = found or (0, "", False, False)
     if version < OLDEST_SERVER:
         raise BrokerError(Code.STORE_UNAVAILABLE, note=f"PostgreSQL {OLDEST_SERVER} or newer is needed")
     if durable == "off":
         raise BrokerError(Code.STORE_UNAVAILABLE, note="synchronous_commit is off: a commit would not be durable")
+    if is_of_development:
+        raise made_by_development("with a table `migration`")
     return bool(is_store)
 
 

@@ -18,7 +18,7 @@ from oauthbroker.audit.roll import NAME as ROLL
 from oauthbroker.audit.roll import read_roll
 from oauthbroker.audit.trail import FileTrail, Follow
 from oauthbroker.core.errors import BrokerError, Code
-from tests.kit.audit import AT, ENTRY, KEYS, active, anchor_of_an_older_version, die, kinds, verdict, write
+from tests.kit.audit import AT, ENTRY, KEYS, active, die, kinds, verdict, write
 
 SECOND = "audit/001"
 
@@ -163,39 +163,6 @@ async def test_a_line_that_was_noted_elsewhere_is_looked_for_in_its_slot(tmp_pat
     assert (await trail.verify(heads)).sound
     assert ["replaced"] == kinds(await trail.verify({1: heads[0]}))
     assert ["replaced"] == kinds(await trail.verify({7: ChainHead(1, heads[0].mac)}))
-
-
-async def test_a_log_of_a_version_with_one_chain_is_slot_0_from_now_on(tmp_path: Path) -> None:
-    write(tmp_path, 30, most_bytes=2000)
-    anchor_of_an_older_version(tmp_path)
-    before = {path.name: path.read_bytes() for path in audit_folder.files_of(tmp_path)}
-    found = await verdict(tmp_path)
-    assert (True, found.slots[0].head.seq) == (found.sound, found.slots[0].anchored)
-    write_in_two(tmp_path)
-    after = await verdict(tmp_path)
-    assert (True, {0, 1}) == (after.sound, {*after.slots})
-    assert found.verified < after.slots[0].verified
-    rotated = {path.name: path.read_bytes() for path in audit_folder.files_of(tmp_path)}
-    assert all(rotated[name] == text for name, text in before.items() if name != "audit.jsonl")
-    assert before["audit.jsonl"] in {text[: len(before["audit.jsonl"])] for text in rotated.values()}
-    shutil.rmtree(tmp_path / "audit")
-    assert ["cut"] == kinds(await verdict(tmp_path))
-
-
-async def test_an_older_versions_anchor_vouches_for_slot_0_only(tmp_path: Path) -> None:
-    write_in_two(tmp_path)
-    anchor_of_an_older_version(tmp_path)
-    found = await verdict(tmp_path)
-    assert [("anchor", 1)] == [(it.kind, slot) for slot, one in found.slots.items() for it in one.breaks]
-
-
-async def test_an_older_versions_log_whose_end_was_cut_off_is_not_taken_over_in_silence(tmp_path: Path) -> None:
-    write(tmp_path, 10)
-    anchor_of_an_older_version(tmp_path)
-    cut(active(tmp_path))
-    assert ["cut"] == kinds(await verdict(tmp_path))
-    write(tmp_path)
-    assert ["told:cut"] == kinds(await verdict(tmp_path))
 
 
 async def test_the_verdict_in_json_has_the_members_of_before_and_each_slot(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A second reader of the store's format, written from store/README.md alone: nothing of oauthbroker is imported."""
+"""A second reader of the store's format, written from docs/store-format.md alone: nothing of oauthbroker is imported."""
 
 from __future__ import annotations
 
@@ -70,24 +70,18 @@ def kek_id(kek: bytes) -> str:
     return "kek-" + hmac.new(kek, b"oab/kek/id", hashlib.sha256).hexdigest()[:16]
 
 
-def open_keyring(kek_text: str, text: str, formats: tuple[int, ...] = (1, 2)) -> dict[str, Any]:
-    """The contents of a keyring of one of these formats: a broker before format 2 reads `formats=(1,)`."""
-    kek = decode(kek_text.strip().removeprefix("oab-kek-1:"))
+def open_keyring(kek_text: str, text: str) -> dict[str, Any]:
+    kek, label = decode(kek_text.strip().removeprefix("oab-kek-1:")), "oauthbroker-store-1"
     document = json.loads(text)
-    numbers = [number for number in formats if document["format"] == f"oab-keyring-{number}"]
-    if not numbers:
+    if document["format"] != label:
         raise RefusedError
     (wrap,) = [wrap for wrap in document["wraps"] if wrap["kek"] == kek_id(kek)]
     store = document["storeId"].encode()
-    context = lp(b"oab/keyring/1", store)
-    if "epoch" in wrap:
-        context = lp(b"oab/keyring/wrap", store, str(wrap["epoch"]).encode())
+    context = lp(b"oab/keyring/wrap", store, str(wrap["epoch"]).encode())
     data_key = open_box(kek, "oab/kek/1", context, decode(wrap["key"]))
-    label = f"oab/keyring/{numbers[0]}"
-    inside: dict[str, Any] = json.loads(
-        open_box(data_key, label, lp(label.encode(), store), decode(document["sealed"]))
-    )
-    if document.get("epoch", inside["epoch"]) != inside["epoch"]:
+    sealed = decode(document["sealed"])
+    inside: dict[str, Any] = json.loads(open_box(data_key, label, lp(label.encode(), store), sealed))
+    if document["epoch"] != inside["epoch"]:
         raise RefusedError
     return inside
 
@@ -99,3 +93,36 @@ def entry_name(name_key: bytes, kind: str, *parts: str) -> str:
 def mac(name_key: bytes, label: str, *parts: str) -> str:
     own = hmac.new(name_key, b"oab/mac/1/" + label.encode(), hashlib.sha256).digest()
     return hmac.new(own, lp(*(part.encode() for part in parts)), hashlib.sha256).hexdigest()
+
+
+def tag(name_key: bytes, kind: str, label: str, *parts: str) -> str:
+    return mac(name_key, f"tag/{kind}/{label}", *parts)[:32]
+
+
+def audit_heads(name_key: bytes, files: dict[str, str]) -> dict[str, tuple[int, str]]:
+    """The number and the MAC of the last line of each slot."""
+    heads = {}
+    for path, text in files.items():
+        slot = int(path.split("/")[1]) if "/" in path else 0
+        key = bytes.fromhex(mac(name_key, "audit", "chain", *([str(slot)] if slot else [])))
+        before, number = "0" * 32, 0
+        for line in text.splitlines():
+            body, _, rest = line.rpartition(',"mac":"')
+            made = hmac.new(key, (before + body).encode(), hashlib.sha256).hexdigest()[:32]
+            if rest != made + '"}' or json.loads(line)["seq"] != number + 1:
+                raise RefusedError
+            before, number = made, number + 1
+        heads[str(slot)] = number, before
+    return heads
+
+
+def audit_anchor(name_key: bytes, text: bytes) -> list[dict[str, Any]]:
+    """The two halves of the anchors."""
+    halves, key = [], bytes.fromhex(mac(name_key, "audit", "roll"))
+    for offset in (0, 16384):
+        line = text[offset:].partition(b"\n")[0]
+        seal, _, body = line.rstrip().partition(b" ")
+        if len(line) != 511 or seal.decode() != hmac.new(key, body, hashlib.sha256).hexdigest()[:32]:
+            raise RefusedError
+        halves.append(json.loads(body))
+    return halves

@@ -272,12 +272,12 @@ def test_no_flipped_bit_of_a_keyring_is_accepted_as_another_keyring(kek, path):
         try:
             loaded = KeyringFile(path, kek).load()
         except BrokerError as exc:
-            assert exc.code is Code.KEY_MISMATCH  # noqa: PT017 - both ends are fine, one of them is this
+            assert exc.code in {Code.KEY_MISMATCH, Code.STORE_FORMAT}  # noqa: PT017 - both ends are fine, one of them is this
         else:
             assert (made.store_id, made.seeds, made.epoch) == (loaded.store_id, loaded.seeds, loaded.epoch)
 
 
-@pytest.mark.parametrize("document", ["null", "[]", "{}", '{"format": "oab-keyring-2"}', "[" * 100_000, '"text"'])
+@pytest.mark.parametrize("document", ["null", "[]", "{}", '{"format": "oauthbroker-store-1"}', "[" * 100_000, '"text"'])
 def test_a_document_that_is_no_keyring_is_refused(kek, path, document):
     KeyringFile(path, kek).create()
     path.write_text(document)

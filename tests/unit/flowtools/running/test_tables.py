@@ -1,32 +1,16 @@
-"""The tables of an older release are changed once, and its runs have a time at which a process looks at them."""
+"""The tables of runs are made where they are missing, and those of a development version are refused."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from oauthbroker.flowtools.entities.database import Database
-from oauthbroker.flowtools.running.journal import AUDIT, ENDED, RUN, STEP
-from oauthbroker.flowtools.running.tables import prepare
+from oauthbroker.flowtools.running.journal import RUN
+from oauthbroker.flowtools.running.tables import exist, prepare
 from tests.unit.flowtools.entity_kit import sqlite_url
-
-OLD = """
-CREATE TABLE flow_run (id TEXT PRIMARY KEY, tool TEXT NOT NULL, digest TEXT NOT NULL, input TEXT NOT NULL,
-  state TEXT NOT NULL, notes TEXT NOT NULL, key TEXT, actor TEXT, output TEXT, code TEXT, message TEXT,
-  version INTEGER NOT NULL, taken INTEGER NOT NULL, lease_until DOUBLE PRECISION NOT NULL,
-  started DOUBLE PRECISION NOT NULL, UNIQUE (tool, key));
-CREATE INDEX ix_flow_run_lease_until ON flow_run (lease_until);
-CREATE INDEX ix_flow_run_started ON flow_run (started);
-CREATE TABLE flow_step (run TEXT, node TEXT, state TEXT NOT NULL, value TEXT NOT NULL, attempts INTEGER NOT NULL,
-  rows INTEGER NOT NULL, PRIMARY KEY (run, node));
-CREATE TABLE flow_audit (number INTEGER PRIMARY KEY, tool TEXT NOT NULL, outcome TEXT NOT NULL, run TEXT, actor TEXT,
-  code TEXT, version INTEGER NOT NULL, at DOUBLE PRECISION NOT NULL)
-"""
-LEASES = {"running": 50.0, "succeeded": 0.0, "failed": 0.0, "unknown": 0.0, "escalated": 0.0, "parked": 1.0}
-ACTOR = {"id": "ann", "roles": [], "turn": {"auth": {"subjects": {"user": "shop:user:ann", "global": "shop:team:t"}}}}
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -41,41 +25,20 @@ def database(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
     made.engine.dispose()
 
 
-def test_the_runs_of_an_older_release_are_kept_and_each_that_has_not_ended_is_due(database: Database) -> None:
-    with database.transaction() as connection:
-        for statement in OLD.split(";"):
-            connection.exec_driver_sql(statement)
-        ended = {"number": 1, "tool": "t", "outcome": "failed", "run": "failed", "version": 1, "at": 70.0}
-        connection.execute(sa.insert(sa.table("flow_audit", *map(sa.column, ended))).values(**ended))
-        columns = ["id", "tool", "digest", "input", "state", "notes", "version", "taken", "lease_until", "started"]
-        columns += ["key", "actor"]
-        old = sa.table("flow_run", *map(sa.column, columns))
-        for state, lease in LEASES.items():
-            values: dict[str, Any] = {"id": state, "tool": "t", "digest": "d", "input": '{"a": 1}', "state": state}
-            values["notes"] = "[]"
-            values |= {"version": 1, "taken": 2, "lease_until": lease, "started": 40.0, "key": state}
-            connection.execute(sa.insert(old).values(**values, actor=json.dumps(ACTOR)))
-        step = sa.table("flow_step", *map(sa.column, ("run", "node", "state", "value", "attempts", "rows")))
-        connection.execute(sa.insert(step).values(run="running", node="a", state="done", value="1", attempts=1, rows=0))
-    for _ in range(2):  # the second time changes nothing
+def test_the_tables_are_made_once(database: Database) -> None:
+    for there in (False, True):
         with database.transaction() as connection:
-            prepare(connection, 1000.0)
-            found = {each.id: each for each in connection.execute(sa.select(RUN))}
-            steps = connection.execute(sa.select(STEP)).all()
-    assert LEASES.keys() == found.keys()
-    for state, run in found.items():
-        assert (state in ENDED) == (run.due is None) == (run.ended is not None), state
-        assert ("ann", "shop:user:ann", state, '{"a": 1}', 2) == (
-            run.caller,
-            run.subject,
-            run.key,
-            run.input,
-            run.taken,
-        )
-    assert (50.0, True, True) == (found["running"].due, found["parked"].due > 1000, found["escalated"].due > 1000)
-    assert (70.0, 40.0) == (found["failed"].ended, found["succeeded"].ended)
-    assert [("running", "a", "done", "1", 1, 0, 0)] == [tuple(each) for each in steps]
+            assert there == exist(connection)
+            prepare(connection)
+            assert exist(connection)
+
+
+def test_tables_of_a_development_version_are_refused_with_what_to_do_and_stay_as_they_are(database: Database) -> None:
     with database.transaction() as connection:
-        assert [(70.0, None)] == [(each.at, each.subject) for each in connection.execute(sa.select(AUDIT))]
-    with pytest.raises(sa.exc.IntegrityError), database.transaction() as connection:
-        connection.execute(sa.update(RUN).where(RUN.c.id == "running").values(state="failed"))
+        connection.exec_driver_sql(f"CREATE TABLE {RUN.name} (id TEXT PRIMARY KEY, lease_until DOUBLE PRECISION)")
+    for look in (exist, prepare):
+        told = r"development version made .*: remove .*flow_run.*, then start"
+        with pytest.raises(ValueError, match=told), database.transaction() as connection:
+            look(connection)
+    with database.transaction() as connection:
+        assert [RUN.name] == sa.inspect(connection).get_table_names()
