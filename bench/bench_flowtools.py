@@ -19,7 +19,7 @@ import jsonschema_rs
 import sqlalchemy as sa
 
 from bench.figures import called_in_turn, parser, show_in_turn
-from oauthbroker import SystemClock
+from oauthbroker.plugins import SystemClock
 from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.definition import Entity, load_entity

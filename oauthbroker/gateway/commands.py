@@ -9,7 +9,8 @@ from typing import Annotated, Final
 
 import typer
 
-from oauthbroker import BrokerError, Code, decode_json, read_resources
+from oauthbroker import BrokerError, Code
+from oauthbroker.plugins import decode_json, read_resources
 from oauthbroker.gateway.validation import rulebook, validate
 from oauthbroker.gateway.values import shown
 

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from oauthbroker import BrokerError, Code, McpServerFacts, look_at_mcp_server, open_broker
+from oauthbroker import BrokerError, Code, open_broker
+from oauthbroker.plugins import McpServerFacts, look_at_mcp_server
 from oauthbroker.mcp.sdk_version import UnfitSdk, check_sdk
 from oauthbroker.mcp.spec import LOOPBACK
 

@@ -42,7 +42,8 @@ from mcp_types import (
     Tool,
 )
 
-from oauthbroker import Allowance, AuthorizationNeeded, AuthorizationRequired, Broker, BrokerError, foreign_text
+from oauthbroker import AuthorizationNeeded, AuthorizationRequired, Broker, BrokerError
+from oauthbroker.plugins import Allowance, foreign_text
 from oauthbroker.mcp.client_transport import McpTransport
 from oauthbroker.mcp.consent import STATELESS
 from oauthbroker.mcp.listed_tools import CONNECT, ListedTools

@@ -13,7 +13,8 @@ from typing import Final
 
 from mcp_types import Tool
 
-from oauthbroker import Broker, PinnedTexts
+from oauthbroker import Broker
+from oauthbroker.plugins import PinnedTexts
 from oauthbroker.mcp.upstream_names import BETWEEN
 
 CONNECT: Final = "oauthbroker_connect"  # a tool of ours, while the tools of a server cannot be listed

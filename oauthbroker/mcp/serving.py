@@ -23,7 +23,8 @@ from mcp.server.lowlevel import NotificationOptions
 from mcp.server.stdio import stdio_server
 from pydantic import AnyHttpUrl
 
-from oauthbroker import BoundedRequests, Broker, BrokerError, Code, open_broker
+from oauthbroker import Broker, BrokerError, Code, open_broker
+from oauthbroker.plugins import BoundedRequests
 from oauthbroker.mcp.client_transport import MOST_VALUES
 from oauthbroker.mcp.consent import PENDING
 from oauthbroker.mcp.gateway import AGENT, McpGateway

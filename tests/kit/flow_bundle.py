@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from oauthbroker import SystemClock
+from oauthbroker.plugins import SystemClock
 from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.serving.service import FlowService

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from oauthbroker import PluginResource, PluginResources, Secret
+from oauthbroker import Secret
+from oauthbroker.plugins import PluginResource, PluginResources
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.serving.service import FlowService

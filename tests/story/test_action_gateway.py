@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from oauthbroker import PluginResource, PluginResources
+from oauthbroker.plugins import PluginResource, PluginResources
 from oauthbroker.cli import run
 from oauthbroker.gateway import PLUGIN, commands, rulebook
 from oauthbroker.gateway.spec import KINDS

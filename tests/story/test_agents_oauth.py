@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import PluginResource, PluginResources
+from oauthbroker.plugins import PluginResource, PluginResources
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.testing import IdentityProvider

@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from oauthbroker import SystemClock
+from oauthbroker.plugins import SystemClock
 from oauthbroker.core.errors import Code
 from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.entities.database import Database

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from oauthbroker import SystemClock, TurnAuth
+from oauthbroker import TurnAuth
+from oauthbroker.plugins import SystemClock
 from oauthbroker.flowtools.as_tools import FlowTools, tool_name
 from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.risk.judging import judge

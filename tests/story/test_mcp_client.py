@@ -19,7 +19,8 @@ from mcp.server.mcpserver import MCPServer
 from mcp_types import ElicitResult
 from pydantic import AnyHttpUrl
 
-from oauthbroker import Allowance, AuthorizationRequired, Turn
+from oauthbroker import AuthorizationRequired, Turn
+from oauthbroker.plugins import Allowance
 from oauthbroker.audit import AuthorizationRequested
 from oauthbroker.mcp.client_transport import BROKEN, FAILED, URL_ELICITATION_REQUIRED, McpTransport
 from oauthbroker.model.provider_api import ApiAccess, ApiHost

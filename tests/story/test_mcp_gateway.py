@@ -26,7 +26,7 @@ from mcp_types import (
 )
 from pydantic import AnyHttpUrl
 
-from oauthbroker import PinnedTexts, PluginResource, PluginResources
+from oauthbroker.plugins import PinnedTexts, PluginResource, PluginResources
 from oauthbroker.audit import AuthorizationRequested
 from oauthbroker.core.json_values import has_few_values
 from oauthbroker.mcp import gateway

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import AuthorizationRequired, Plugin, PluginAuditEntry, PluginResource, PluginResources, open_broker
+from oauthbroker import AuthorizationRequired, open_broker
+from oauthbroker.plugins import Plugin, PluginAuditEntry, PluginResource, PluginResources
 from oauthbroker.cli import run
 from oauthbroker.core.errors import BrokerError, Code
 from oauthbroker.testing import IdentityProvider, TestClock

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oauthbroker import BrokerError, Code, SystemClock
+from oauthbroker import BrokerError, Code
+from oauthbroker.plugins import SystemClock
 from oauthbroker.flowtools.cli.given_world import Config, Entities, GivenWorld, Mail, MailPassword, Sandbox
 from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
 from oauthbroker.flowtools.risk.acknowledgements import finding_key

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import typer
 
-from oauthbroker import BrokerError, Code, PluginResources, Secret, open_broker
+from oauthbroker import BrokerError, Code, Secret, open_broker
+from oauthbroker.plugins import PluginResources
 from oauthbroker.flowtools.serving.data import urls_of
 
 if TYPE_CHECKING:

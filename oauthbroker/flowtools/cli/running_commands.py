@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from oauthbroker import BrokerError, Code, SystemClock, Turn, TurnAuth, decode_json
+from oauthbroker import BrokerError, Code, Turn, TurnAuth
+from oauthbroker.plugins import SystemClock, decode_json
 from oauthbroker.flowtools.cli.deploying_commands import AsJson, By, Flows, account, flaws_told, refusals_told, say
 from oauthbroker.flowtools.cli.given_world import (
     Config,

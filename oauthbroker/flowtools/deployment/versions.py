@@ -12,7 +12,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker import BrokerError, Clock, Code
+from oauthbroker import BrokerError, Code
+from oauthbroker.plugins import Clock
 from oauthbroker.flowtools.risk.acknowledgements import Acknowledgements, person, refuse_undeployable
 from oauthbroker.flowtools.risk.judging import FlowVerdict, judge
 from oauthbroker.flowtools.risk.kept_files import DAMAGED, Document, KeptFiles, refused

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from oauthbroker import BrokerError, Clock, Code
+from oauthbroker import BrokerError, Code
+from oauthbroker.plugins import Clock
 from oauthbroker.flowtools.risk.judging import FlowVerdict
 from oauthbroker.flowtools.risk.kept_files import Document, KeptFiles
 from oauthbroker.flowtools.risk.rules import RED, YELLOW, FlowFinding

@@ -13,7 +13,8 @@ from typing import Any, Final, TypeVar
 
 from filelock import FileLock, Timeout
 
-from oauthbroker import BrokerError, Code, decode_json
+from oauthbroker import BrokerError, Code
+from oauthbroker.plugins import decode_json
 from oauthbroker.flowtools.specification.source import Flaw, FlowRefused
 
 Document = Mapping[str, Any]

@@ -19,8 +19,8 @@ from oauthbroker import (
     RequestRefused,
     Turn,
     TurnAuth,
-    decode_json,
 )
+from oauthbroker.plugins import decode_json
 from oauthbroker.flowtools.running.ports import (
     AGENT,
     ASK_SECONDS,

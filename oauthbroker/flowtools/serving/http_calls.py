@@ -9,7 +9,8 @@ from typing import Any, Final
 from pydantic import ConfigDict
 from starlette.responses import JSONResponse, Response
 
-from oauthbroker import BrokerError, Code, PluginCall, PluginRoute, RequestModel, decode_json
+from oauthbroker import BrokerError, Code
+from oauthbroker.plugins import PluginCall, PluginRoute, RequestModel, decode_json
 from oauthbroker.flowtools.running.checks import own_key
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.result import RunResult

@@ -8,7 +8,8 @@ from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from oauthbroker import BrokerError, Clock, Code, PublicWeb, Turn, TurnAuth, decode_json
+from oauthbroker import BrokerError, Code, Turn, TurnAuth
+from oauthbroker.plugins import Clock, PublicWeb, decode_json
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.serving.key_sets import PublicKeys, fitting_keys, is_signed, keys_of
 from oauthbroker.flowtools.serving.kinds import IssuerSpec, filled, slots

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from oauthbroker import ResourceKind, Secret, SecretSource, Strict, WrittenResource, WrittenResources
+from oauthbroker import Secret
+from oauthbroker.plugins import ResourceKind, SecretSource, Strict, WrittenResource, WrittenResources
 from oauthbroker.flowtools.running.installed_adapters import Port, adapter_flaw
 from oauthbroker.flowtools.running.mail import mail_server
 from oauthbroker.flowtools.specification.source import FlowRefused

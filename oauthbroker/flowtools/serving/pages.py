@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from oauthbroker import BrokerError, Code, PluginPage, PluginPageRequest, PluginPages, PluginView
+from oauthbroker import BrokerError, Code
+from oauthbroker.plugins import PluginPage, PluginPageRequest, PluginPages, PluginView
 from oauthbroker.flowtools.deployment.versions import DeployedFlow
 from oauthbroker.flowtools.risk.acknowledgements import finding_key
 from oauthbroker.flowtools.risk.drawing import draw

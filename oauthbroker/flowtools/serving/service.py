@@ -16,7 +16,8 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from oauthbroker import BrokerError, Code, PluginFinding, PluginResource, SystemClock
+from oauthbroker import BrokerError, Code
+from oauthbroker.plugins import PluginFinding, PluginResource, SystemClock
 from oauthbroker.flowtools.deployment.versions import FlowVersions, same_route, same_secret
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.tables import apply

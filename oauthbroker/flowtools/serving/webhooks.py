@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import JSONResponse, Response
 
-from oauthbroker import BrokerError, Code, PluginCall, PluginFinding, PluginRoute, SystemClock, decode_json
+from oauthbroker import BrokerError, Code
+from oauthbroker.plugins import PluginCall, PluginFinding, PluginRoute, SystemClock, decode_json
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.result import refusal
 from oauthbroker.flowtools.serving.http_calls import ToolPath, answer

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import yaml
 
-from oauthbroker import BrokerError, Code, decode_json
+from oauthbroker import BrokerError, Code
+from oauthbroker.plugins import decode_json
 from oauthbroker.flowtools.specification.json_faults import json_fault
 
 Keys = tuple[str | int, ...]

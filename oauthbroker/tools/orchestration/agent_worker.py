@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from oauthbroker import type_name
+from oauthbroker.plugins import type_name
 from oauthbroker.client import OAuth
 from oauthbroker.tools.bundle.entries import EntryRefused
 from oauthbroker.tools.calling.context import ToolContext

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker import PluginResources, read_resources
+from oauthbroker.plugins import PluginResources, read_resources
 from oauthbroker.config import ConfigRefused
 from tests.unit.config.bundles import APP, BROKER, HEAD, write
 

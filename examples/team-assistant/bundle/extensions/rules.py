@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from oauthbroker import read_resources
+from oauthbroker.plugins import read_resources
 from oauthbroker.gateway import gate, rulebook
 from oauthbroker.tools import ToolFailure
 

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from oauthbroker import BrokerError, Code, PluginResource, Secret, SystemClock, Turn, TurnAuth
+from oauthbroker import BrokerError, Code, Secret, Turn, TurnAuth
+from oauthbroker.plugins import PluginResource, SystemClock
 from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.running.journal import AUDIT, META, RUN
 from oauthbroker.flowtools.running.ports import Ports

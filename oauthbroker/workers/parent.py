@@ -23,7 +23,7 @@ from oauthbroker.core.refused import CRASHED, REFUSED, Refused
 from oauthbroker.observability.library_log import calm_libraries
 from oauthbroker.observability.logging import Log
 from oauthbroker.serving.listeners import Listeners
-from oauthbroker.serving.post import Post
+from oauthbroker.workers.post import Post
 from oauthbroker.serving.signals import AGAIN, on_signals
 
 ATTEMPTS = 5
