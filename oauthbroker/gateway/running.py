@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from oauthbroker import Broker, BrokerError, Code
-from oauthbroker.plugins import PluginCall, PluginResources, PluginRoute, RequestModel, RunningPlugin
 from oauthbroker.gateway.validation import rulebook, validate
+from oauthbroker.plugins import PluginCall, PluginResources, PluginRoute, RequestModel, RunningPlugin
 
 
 class ValidateRequest(RequestModel):

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from oauthbroker import Broker, BrokerError, Code
-from oauthbroker.plugins import PluginResources
 from oauthbroker.model.apps import ToolAuth
+from oauthbroker.plugins import PluginResources
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tools.calling.broker_turn import blocks_of, oauth_of
 from oauthbroker.tools.calling.calls import ToolCalls

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 import typer
 
 from oauthbroker import BrokerError, Code, Secret, open_broker
-from oauthbroker.plugins import PluginResources
 from oauthbroker.flowtools.serving.data import urls_of
+from oauthbroker.plugins import PluginResources
 
 if TYPE_CHECKING:
     from oauthbroker import Broker

@@ -20,7 +20,6 @@ from oauthbroker import (
     Turn,
     TurnAuth,
 )
-from oauthbroker.plugins import decode_json
 from oauthbroker.flowtools.running.ports import (
     AGENT,
     ASK_SECONDS,
@@ -31,6 +30,7 @@ from oauthbroker.flowtools.running.ports import (
     NotSent,
 )
 from oauthbroker.flowtools.specification.json_faults import json_fault
+from oauthbroker.plugins import decode_json
 
 if TYPE_CHECKING:
     from oauthbroker import Broker

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from oauthbroker import BrokerError, Code, Turn, TurnAuth
-from oauthbroker.plugins import Clock, PublicWeb, decode_json
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.serving.key_sets import PublicKeys, fitting_keys, is_signed, keys_of
 from oauthbroker.flowtools.serving.kinds import IssuerSpec, filled, slots
 from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.plugins import Clock, PublicWeb, decode_json
 
 LONGEST: Final = 16 * 1024
 LEEWAY: Final = 30.0  # seconds between the clocks of the issuer and of this host

@@ -12,10 +12,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from oauthbroker import BrokerError
-from oauthbroker.plugins import PluginFinding
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.serving.service import FlowService, event_key
 from oauthbroker.flowtools.specification.failures import FlowFailed
+from oauthbroker.plugins import PluginFinding
 
 if TYPE_CHECKING:
     from oauthbroker import Broker

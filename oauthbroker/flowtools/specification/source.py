@@ -13,8 +13,8 @@ from typing import Any, Final
 import yaml
 
 from oauthbroker import BrokerError, Code
-from oauthbroker.plugins import decode_json
 from oauthbroker.flowtools.specification.json_faults import json_fault
+from oauthbroker.plugins import decode_json
 
 Keys = tuple[str | int, ...]
 MOST_BYTES: Final = 1024 * 1024
