@@ -32,8 +32,8 @@ _OTHER_USE: Final = frozenset({"at_hash", "c_hash", "events"})
 @dataclass(frozen=True, slots=True)
 class JwtIssuer:
     """An issuer whose JWTs are accepted when they are made for `audience`. Its public keys are `jwks`, a key set, or
-    are fetched from `jwks_url`. `types` are the values of `typ` in the header, which default to `jwt` when it is
-    absent."""
+    are fetched from `jwks_url`. `types` are the values of `typ` in the header that are accepted; add `jwt` for an
+    issuer whose access tokens have no type of their own, or none at all."""
 
     issuer: str
     audience: str
@@ -41,7 +41,7 @@ class JwtIssuer:
     jwks: Mapping[str, Any] | None = field(default=None, repr=False)
     jwks_url: str = ""
     algorithms: Collection[str] = ("RS256", "ES256")
-    types: Collection[str] = ("at+jwt", "jwt")
+    types: Collection[str] = ("at+jwt",)
 
     def __post_init__(self) -> None:
         if not self.issuer or not self.audience:
@@ -93,7 +93,7 @@ class _KeySet:
 
     def __init__(self, issuer: JwtIssuer, web: PublicWeb, clock: Clock) -> None:
         self._issuer, self._web = issuer, web
-        self._fetched = DocumentCache[tuple[Key, ...]](clock, good_seconds=KEPT_SECONDS)
+        self._fetched: DocumentCache[tuple[Key, ...]] = DocumentCache(clock, good_seconds=KEPT_SECONDS)
         self._fixed = () if issuer.jwks is None else public_keys(issuer.jwks.get("keys"))
 
     async def signed(self, token: Secret, header: Mapping[str, Json]) -> dict[str, Json]:

@@ -27,8 +27,8 @@ EXPIRY_LEEWAY_SECONDS = 60
 CLOCK_LEEWAY_SECONDS = 600  # a provider whose clock is ten minutes off still works
 MAX_LENGTH = 64 * 1024
 MAX_SUB = 255
-# Asymmetric algorithms only, for any configuration, with their hashes. With HS* every holder of the client secret could sign, or a public
-# key could pass for a secret; `none` has no signature.
+# The asymmetric algorithms, the only ones for any configuration, with their hashes. With HS* every holder of the client
+# secret could sign, or a public key could pass for a secret; `none` has no signature.
 ASYMMETRIC = {f"{family}{bits}": f"sha{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512)}
 ASYMMETRIC |= {"EdDSA": "sha512", "Ed25519": "sha512"}
 KEYS_OF_ITS_OWN = frozenset({"jwk", "jku", "x5u", "x5c"})

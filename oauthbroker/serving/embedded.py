@@ -43,7 +43,8 @@ async def served_beside(broker: Broker, log: Log, host: str | None, port: int | 
 
 def _open(stack: ExitStack, settings: Settings, host: str | None, port: int | None) -> Listeners:
     """Open the listeners for as long as the stack. A host away from loopback needs a public address, as in `serve`."""
-    wanted_host, wanted_port = settings.listen_host if host is None else host, settings.listen_port if port is None else port
+    wanted_host = settings.listen_host if host is None else host
+    wanted_port = settings.listen_port if port is None else port
     setting = "spec.listen" if host is None and port is None else "the host or the port of `serving`"
     if is_local(settings) and not is_loopback(wanted_host.strip("[]")):
         refused = (

@@ -17,6 +17,7 @@ from oauthbroker.core.refused import Refused
 from oauthbroker.model.settings import ApiSocket, Settings
 
 LONGEST_PATH = 107  # bytes of sun_path without its terminator: unix(7)
+LAST_PORT = 65535
 _PRIVATE = 0o600
 _UCRED = struct.Struct("iII")  # pid, uid, gid: unix(7), SO_PEERCRED
 
@@ -59,17 +60,19 @@ def open_doors(settings: Settings, setting: str = "spec.listen") -> Iterator[Lis
 
 def listen(host: str, port: int, setting: str = "spec.listen") -> socket.socket:
     """Open a listening socket. Raises Refused with the reason, which names `setting`."""
+    if not 0 <= port <= LAST_PORT:
+        raise Refused(f"Cannot listen on {host} port {port}: ports end at {LAST_PORT}; change {setting}.")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         door = socket.create_server((host.strip("[]"), port), family=family)
         door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio sets it only where `proto` was given
         return door
-    except (OSError, OverflowError) as error:  # the second one for a port above 65535
+    except OSError as error:
         why = {
             errno.EADDRINUSE: f"another process listens there; stop it, or change {setting}",
             errno.EACCES: "that needs rights this user does not have; choose a port above 1023",
             errno.EADDRNOTAVAIL: f"this machine has no such address; change {setting}",
-        }.get(getattr(error, "errno", None) or 0, f"change {setting}")
+        }.get(error.errno or 0, f"change {setting}")
     raise Refused(f"Cannot listen on {host} port {port}: {why}.")
 
 

@@ -80,9 +80,7 @@ class Running:
         self._web.open(await self.parts.plugins.open(self.broker))
         self.parts.plugins.begin()
 
-    def _serve_beside(
-        self, broker: Broker, host: str | None, port: int | None
-    ) -> AbstractAsyncContextManager[str]:
+    def _serve_beside(self, broker: Broker, host: str | None, port: int | None) -> AbstractAsyncContextManager[str]:
         from oauthbroker.serving.embedded import served_beside  # imported here: most embedded brokers serve nothing
 
         return served_beside(broker, self.parts.log, host, port)
