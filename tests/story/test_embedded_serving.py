@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from oauthbroker import AuthorizationRequired, BrokerError, Code, Failed, Ready, Turn
+from oauthbroker import AuthorizationRequired, BrokerError, Code, Failed, Ready, Turn, TurnAuth
 from oauthbroker.client import OAuth
 from oauthbroker.model.settings import ApiSocket, Settings
 from oauthbroker.testing import Browser, IdentityProvider, TestClock, connect_through
@@ -61,7 +61,7 @@ async def test_pages_and_api_are_served_where_the_configuration_says_until_the_b
 async def test_port_0_is_a_free_one_and_its_address_serves_callers_on_this_machine(harness: Harness) -> None:
     async with harness.broker.serving(port=0) as address, harness.broker.serving("127.0.0.1", 0) as other:
         assert address != other
-        turn = Turn("planner", "thread", auth={"subjects": {"user": ALICE}})
+        turn = Turn("planner", "thread", auth=TurnAuth(subjects={"user": ALICE}))
         begun = await harness.broker.turns.begin(turn)
         async with OAuth(address, begun.token) as oauth:
             failed = await oauth.get_access_token("nowhere")
@@ -86,7 +86,7 @@ async def test_two_brokers_serve_beside_each_other_in_one_loop(
         assert [200, 200] == [(await get(f"{each}/readyz")).status_code for each in bases]
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "as configured": ({}, "another process listens there; stop it, or change spec.listen."),
     "as said": ({"port": -1}, "another process listens there; stop it, or change the host or the port of `serving`."),
     "no port": ({"port": 70_000}, "change the host or the port of `serving`."),
@@ -191,7 +191,7 @@ async def test_the_page_after_a_consent_is_loaded_before_the_block_ends(
     app = at(identity_provider, base, user_app(identity_provider))
     settings = replace(public(base), listen_port=int(base.rpartition(":")[2]))
     async with running(identity_provider, [app], clock=test_clock, settings=settings) as harness:
-        oauth = harness.broker.oauth(Turn("planner", "thread", auth={"subjects": {"user": ALICE}}))
+        oauth = harness.broker.oauth(Turn("planner", "thread", auth=TurnAuth(subjects={"user": ALICE})))
         async with harness.broker.serving():
             asked = await oauth.get_access_token("mail")
             assert isinstance(asked, AuthorizationRequired)
