@@ -183,6 +183,14 @@ async def test_the_signal_handlers_and_log_handlers_of_the_host_program_stay(har
         loop.remove_signal_handler(signal.SIGUSR1)
 
 
+class SlowBrowser(Browser):
+    """A browser that takes its time before it follows a redirect, so that the program is faster."""
+
+    async def follow(self, *where: Any, **more: Any) -> Any:
+        await asyncio.sleep(0.3)
+        return await super().follow(*where, **more)
+
+
 async def test_the_page_after_a_consent_is_loaded_before_the_block_ends(
     identity_provider: IdentityProvider, test_clock: TestClock
 ) -> None:
@@ -195,7 +203,7 @@ async def test_the_page_after_a_consent_is_loaded_before_the_block_ends(
         async with harness.broker.serving():
             asked = await oauth.get_access_token("mail")
             assert isinstance(asked, AuthorizationRequired)
-            agreed = connect_through(Browser(), identity_provider, asked.authorization_url, "alice")
+            agreed = connect_through(SlowBrowser(), identity_provider, asked.authorization_url, "alice")
             browser = asyncio.create_task(agreed)
             assert "completed" == (await harness.broker.wait(asked.auth_session_id, 60)).status
         assert 200 == (await browser).status
