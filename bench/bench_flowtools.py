@@ -19,7 +19,6 @@ import jsonschema_rs
 import sqlalchemy as sa
 
 from bench.figures import called_in_turn, parser, show_in_turn
-from oauthbroker import SystemClock
 from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.definition import Entity, load_entity
@@ -29,6 +28,7 @@ from oauthbroker.flowtools.risk.judging import judge
 from oauthbroker.flowtools.running.contract import FlowRuns
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.spec import load_tool
+from oauthbroker.plugins import SystemClock
 
 EXAMPLE = Path(__file__).parents[1] / "tests/unit/flowtools/examples/createReservation.json"
 UUID, VEHICLE = "6f9619ff-8b86-4011-b42d-00cf4fc964ff", "6f9619ff-8b86-4011-b42d-00cf4fc96400"

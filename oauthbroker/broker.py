@@ -52,6 +52,9 @@ class WebApps(Protocol):
     def both(self) -> ASGIApp: ...
 
 
+Serves = Callable[["Broker", str | None, int | None], AbstractAsyncContextManager[str]]
+
+
 class Broker:
     """A running broker. Everything a runtime does goes through here; tools get `oauth(turn, tool=...)`.
 
@@ -86,6 +89,7 @@ class Broker:
         web: WebApps,
         plugin_types: PluginAuditTypes,
         plugin_state: Callable[[str], PluginState],
+        serves: Serves,
     ) -> None:
         self.events = services.events
         self.grants = services.grants
@@ -106,11 +110,21 @@ class Broker:
         self._reload = reload
         self._plugin_types = plugin_types
         self._plugin_state = plugin_state
+        self._serves = serves
 
     @property
     def web(self) -> ASGIApp:
         """The pages and the API in one application."""
         return self.doors.both
+
+    def serving(self, host: str | None = None, port: int | None = None) -> AbstractAsyncContextManager[str]:
+        """Serve the pages and the API in this event loop for an `async with` block, which gets the address, such as
+        `http://127.0.0.1:8420`. Listens where the configuration says; `host` and `port` replace its `listen`, and port
+        0 is a free one. Its end lets requests under way finish. Installs no signal handler.
+
+        Raises `configInvalid`, whose note says why, where it cannot listen, and for a host away from loopback while
+        `publicBaseUrl` is a loopback address."""
+        return self._serves(self, host, port)
 
     @property
     def bundle(self) -> Bundle:

@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import uvicorn
 from program import QuietLog
 from surroundings import prepare
 
@@ -62,20 +61,15 @@ async def play(framework: str, config: Path, provider: IdentityProvider, *, auto
 
 
 async def main(framework: str, *, auto: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        port = door.getsockname()[1]
     with (
-        socket.create_server(("127.0.0.1", 0)) as door,
         TemporaryDirectory(prefix="frameworks-") as folder,
         IdentityProvider() as provider,
     ):
-        config = prepare(Path(folder), provider, f"http://127.0.0.1:{door.getsockname()[1]}")
-        async with open_broker(config, env={}, log=QuietLog()) as broker:
-            server = uvicorn.Server(uvicorn.Config(broker.web, lifespan="off", log_level="warning", access_log=False))
-            pages = asyncio.create_task(server.serve(sockets=[door]))
-            try:
-                await play(framework, config, provider, auto=auto)
-            finally:
-                server.should_exit = True
-                await pages
+        config = prepare(Path(folder), provider, f"http://127.0.0.1:{port}")
+        async with open_broker(config, env={}, log=QuietLog()) as broker, broker.serving(port=port):
+            await play(framework, config, provider, auto=auto)
 
 
 if __name__ == "__main__":

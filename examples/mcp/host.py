@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import uvicorn
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
@@ -47,17 +46,12 @@ async def call(broker: Broker, turn: Turn, url: str, tool: str) -> str:
 
 
 async def main(config: Path, tool: str) -> None:
-    async with open_broker(config) as broker:
-        settings, app = broker.bundle.settings, broker.bundle.apps[APP.partition("/")[2]]
-        host, port = settings.listen_host, settings.listen_port
-        pages = uvicorn.Server(uvicorn.Config(broker.web, host=host, port=port, lifespan="off", log_level="warning"))
-        serving = asyncio.create_task(pages.serve())
+    async with open_broker(config) as broker, broker.serving():
+        app = broker.bundle.apps[APP.partition("/")[2]]
         auth = TurnAuth(actor={"type": "user", "id": "local:user:me"}, subjects={"user": "local:user:me"})
         turn = Turn(agent_name="host", instance_key="session-1", auth=auth)
         for _ in range(2):  # the second call needs no link
             print("answer", await call(broker, turn, app.mcp.url if app.mcp else "", tool), flush=True)
-        pages.should_exit = True
-        await serving
 
 
 if __name__ == "__main__":

@@ -42,8 +42,8 @@ def serve_command(
 
 
 async def _work(config: Path, post: str) -> None:
-    from oauthbroker.serving.post import Post
-    from oauthbroker.serving.worker import work
+    from oauthbroker.workers.post import Post
+    from oauthbroker.workers.worker import work
 
     clock = SystemClock()
     await work(config, Post.from_text(post), clock, json_log(sys.stderr, clock))
@@ -64,10 +64,10 @@ async def _serve(config: Path, workers: int, *, as_json: bool) -> int:
 
     with open_doors(settings) as doors:
         if workers > 1:  # a parent loads neither broker nor server
-            from oauthbroker.serving.parent import Parent
+            from oauthbroker.workers.parent import Parent
 
             return await Parent(config=config, doors=doors, workers=workers, clock=clock, log=log, on_serving=say).run()
-        from oauthbroker.serving.worker import serve
+        from oauthbroker.workers.worker import serve
 
         await serve(config, doors, clock, log, on_serving=say)
     return 0

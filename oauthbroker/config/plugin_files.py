@@ -1,16 +1,20 @@
-"""Read the resources of one plug-in without a Broker resource, for the plug-in's own commands."""
+"""Read files for a plug-in: its resources without a Broker resource, for its own commands, and YAML of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 from oauthbroker.config.bundle.loading import check_names
 from oauthbroker.config.plugins.named_plugins import plugins_of
 from oauthbroker.config.plugins.plugin_resources import plugin_drafts
-from oauthbroker.config.problems.problems import Problems, SourcePlace
-from oauthbroker.config.reading.files import documents_of, read_files
+from oauthbroker.config.problems.problems import Keys, Problems, SourcePlace, dotted
+from oauthbroker.config.reading.files import MAX_BYTES, documents_of, read_files
 from oauthbroker.config.reading.shape import written
+from oauthbroker.config.reading.yaml_reader import AMBIGUOUS, AMBIGUOUS_WORDS, YamlDocument, read
 from oauthbroker.config.values.value_sources import SECRET_ADVICE
+from oauthbroker.config.written.kinds import Kinds
 from oauthbroker.model.plugin_resources import PluginResource, PluginResources
 
 
@@ -29,3 +33,29 @@ def read_resources(path: str | Path, plugin: str) -> PluginResources:
     drafts = plugin_drafts(resources, folder, SECRET_ADVICE).get(plugin, ())
     problems.raise_if_any()
     return PluginResources(tuple(PluginResource(each.kind, each.name, each.spec) for each in drafts), folder)
+
+
+def read_yaml(text: str, file: str, *, words: Collection[str] = ()) -> tuple[YamlDocument, ...]:
+    """Read YAML of a plug-in's own format, as strictly as resources are read, with the line and column of each value.
+
+    `file` is its name in messages. They show the keys of `words` and no others, because a value may stand where a key
+    belongs. Raises ConfigRefused with every problem.
+    """
+    problems, kinds = Problems(), Kinds({}, frozenset(words))
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        problems.add(SourcePlace(file), "", f"more than {MAX_BYTES // 1024} kB", "split it into several files")
+        problems.raise_if_any()
+    documents = read(text, file, Path(file).parent, problems, kinds)
+    for document in documents:
+        for path in _ambiguous(document.data):
+            problems.add(document.value_at(path), dotted(kinds.masked(path)), *AMBIGUOUS_WORDS)
+    problems.raise_if_any()
+    return tuple(documents)
+
+
+def _ambiguous(data: Any, path: Keys = ()) -> Iterator[Keys]:
+    """Yield the places of bare scalars without one meaning. The reader has limited how deep they stand."""
+    if data is AMBIGUOUS:
+        yield path
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+        yield from _ambiguous(value, (*path, key))

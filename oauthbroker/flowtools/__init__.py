@@ -2,28 +2,65 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from oauthbroker import Plugin, PluginCommand
+from oauthbroker.plugins import Plugin, PluginCommand
 
 if TYPE_CHECKING:
+    from oauthbroker.flowtools.as_tools import FlowTools
     from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
+    from oauthbroker.flowtools.entities.database import Database
+    from oauthbroker.flowtools.entities.definition import load_entity
+    from oauthbroker.flowtools.entities.tables import apply
     from oauthbroker.flowtools.risk.judging import FlowVerdict, judge
+    from oauthbroker.flowtools.running.contract import FlowRuns
+    from oauthbroker.flowtools.running.ports import Adapter, AnswerLost, Effect, EffectRefused, NotSent
+    from oauthbroker.flowtools.running.resuming import resuming
+    from oauthbroker.flowtools.specification.failures import Actor
     from oauthbroker.flowtools.specification.policies import load_policy
     from oauthbroker.flowtools.specification.source import FlowRefused
     from oauthbroker.flowtools.specification.spec import load_tool, refuse_changed
 
 __all__ = [
     "PLUGIN",
+    "Actor",
+    "Adapter",
+    "AnswerLost",
+    "Database",
     "DeployedFlow",
+    "Effect",
+    "EffectRefused",
     "FlowRefused",
+    "FlowRuns",
+    "FlowTools",
     "FlowVerdict",
     "FlowVersions",
+    "NotSent",
+    "apply",
     "judge",
+    "load_entity",
     "load_policy",
     "load_tool",
     "refuse_changed",
+    "resuming",
 ]
+
+_PARTS = {
+    "as_tools": {"FlowTools"},
+    "deployment.versions": {"DeployedFlow", "FlowVersions"},
+    "entities.database": {"Database"},
+    "entities.definition": {"load_entity"},
+    "entities.tables": {"apply"},
+    "risk.judging": {"FlowVerdict", "judge"},
+    "running.contract": {"FlowRuns"},
+    "running.ports": {"Adapter", "AnswerLost", "Effect", "EffectRefused", "NotSent"},
+    "running.resuming": {"resuming"},
+    "specification.failures": {"Actor"},
+    "specification.policies": {"load_policy"},
+    "specification.source": {"FlowRefused"},
+    "specification.spec": {"load_tool", "refuse_changed"},
+}
 
 PLUGIN = Plugin(
     name="flowtools",
@@ -42,11 +79,7 @@ PLUGIN = Plugin(
 
 def __getattr__(name: str) -> Any:
     """Import a part when it is first used: `oauthbroker --help` imports only the declaration."""
-    if name not in __all__:
-        raise AttributeError(name)
-    from oauthbroker.flowtools.deployment import versions
-    from oauthbroker.flowtools.risk import judging
-    from oauthbroker.flowtools.specification import policies, source, spec
-
-    parts = (judging, policies, source, spec, versions)
-    return next(getattr(part, name) for part in parts if hasattr(part, name))
+    for part, names in _PARTS.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{part}"), name)
+    raise AttributeError(name)

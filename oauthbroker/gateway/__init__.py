@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from oauthbroker import Plugin, PluginCommand
+from oauthbroker.plugins import Plugin, PluginCommand
 
 if TYPE_CHECKING:
     from oauthbroker.gateway.validation import GateVerdict, gate, rulebook, validate

@@ -9,9 +9,10 @@ from typing import Annotated, Final
 
 import typer
 
-from oauthbroker import BrokerError, Code, decode_json, read_resources
+from oauthbroker import BrokerError, Code
 from oauthbroker.gateway.validation import rulebook, validate
 from oauthbroker.gateway.values import shown
+from oauthbroker.plugins import decode_json, read_resources
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 _MEMBERS: Final = ("action_requests", "action_schema", "user_context", "available_products", "available_coupons")

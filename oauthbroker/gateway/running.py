@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from oauthbroker import Broker, BrokerError, Code, PluginCall, PluginResources, PluginRoute, RequestModel, RunningPlugin
+from oauthbroker import Broker, BrokerError, Code
 from oauthbroker.gateway.validation import rulebook, validate
+from oauthbroker.plugins import PluginCall, PluginResources, PluginRoute, RequestModel, RunningPlugin
 
 
 class ValidateRequest(RequestModel):

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field, FiniteFloat
 
-from oauthbroker import ResourceKind, Strict, WrittenResource, WrittenResources
 from oauthbroker.gateway.values import AMONG, NUMBERS, shown, size_of, type_of
+from oauthbroker.plugins import ResourceKind, Strict, WrittenResource, WrittenResources
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Line = Annotated[str, Field(min_length=1, max_length=300)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from oauthbroker import Plugin
+from oauthbroker.plugins import Plugin
 
 if TYPE_CHECKING:
     from oauthbroker.integrations.consent import consent_for

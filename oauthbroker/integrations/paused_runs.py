@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from oauthbroker import AuthorizationRequired, Background, Broker, PluginResources, RunningPlugin, Turn
+from oauthbroker import AuthorizationRequired, Broker, Turn
+from oauthbroker.plugins import Background, PluginResources, RunningPlugin
 
 ENDED: Final = "integrations.ended"  # our own event: an authorization ended for which no other event comes
 LOOK_SECONDS: Final = 30.0

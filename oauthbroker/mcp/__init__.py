@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from oauthbroker import Plugin, PluginCommand
+from oauthbroker.plugins import Plugin, PluginCommand
 
 if TYPE_CHECKING:
     from oauthbroker.mcp.client_transport import McpTransport

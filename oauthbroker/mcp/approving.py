@@ -7,7 +7,8 @@ from pathlib import Path
 
 import typer
 
-from oauthbroker import BrokerError, ChangedText, Code, PinnedTexts, harmless_text, open_broker
+from oauthbroker import BrokerError, Code, open_broker
+from oauthbroker.plugins import ChangedText, PinnedTexts, harmless_text
 
 
 async def approve(config: Path, server: str, tool: str, *, yes: bool) -> None:

@@ -17,21 +17,9 @@ from typing import Any, Final
 
 import httpx2
 
-from oauthbroker import (
-    Allowance,
-    AnswerTooLarge,
-    AuthorizationNeeded,
-    AuthorizationRequired,
-    Broker,
-    BrokerError,
-    Code,
-    InjectionError,
-    Turn,
-    bounded_answer,
-    decode_json,
-    demanded_scopes,
-)
+from oauthbroker import AuthorizationNeeded, AuthorizationRequired, Broker, BrokerError, Code, InjectionError, Turn
 from oauthbroker.mcp.consent import CANCEL, INPUT, PATIENCE_SECONDS, PENDING, STATELESS, ended
+from oauthbroker.plugins import Allowance, AnswerTooLarge, bounded_answer, decode_json, demanded_scopes
 
 READ_SECONDS: Final = 300.0  # as the SDK's own HTTP client: a tool's call may be silent for minutes
 URL_ELICITATION_REQUIRED: Final = -32042  # in revision 2025-11-25

@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 
 import typer
 
-from oauthbroker import BrokerError, Code, McpServerFacts, look_at_mcp_server, open_broker
+from oauthbroker import BrokerError, Code, open_broker
 from oauthbroker.mcp.sdk_version import UnfitSdk, check_sdk
 from oauthbroker.mcp.spec import LOOPBACK
+from oauthbroker.plugins import McpServerFacts, look_at_mcp_server
 
 MOST_SCOPES: Final = 100
 BY_HAND: Final = "register-it-there"

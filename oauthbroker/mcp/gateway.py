@@ -42,7 +42,7 @@ from mcp_types import (
     Tool,
 )
 
-from oauthbroker import Allowance, AuthorizationNeeded, AuthorizationRequired, Broker, BrokerError, foreign_text
+from oauthbroker import AuthorizationNeeded, AuthorizationRequired, Broker, BrokerError
 from oauthbroker.mcp.client_transport import McpTransport
 from oauthbroker.mcp.consent import STATELESS
 from oauthbroker.mcp.listed_tools import CONNECT, ListedTools
@@ -50,6 +50,7 @@ from oauthbroker.mcp.server import McpOAuth, ToolCaller, failed
 from oauthbroker.mcp.spec import McpServerSpec
 from oauthbroker.mcp.upstream_answers import checked
 from oauthbroker.mcp.upstream_names import BETWEEN, BETWEEN_URI, shown, with_shown_uris
+from oauthbroker.plugins import Allowance, foreign_text
 
 AGENT: Final = "mcp-gateway"
 DAY_SECONDS: Final = 86_400.0  # longer than any link lives

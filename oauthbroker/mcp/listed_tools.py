@@ -13,8 +13,9 @@ from typing import Final
 
 from mcp_types import Tool
 
-from oauthbroker import Broker, PinnedTexts
+from oauthbroker import Broker
 from oauthbroker.mcp.upstream_names import BETWEEN
+from oauthbroker.plugins import PinnedTexts
 
 CONNECT: Final = "oauthbroker_connect"  # a tool of ours, while the tools of a server cannot be listed
 MOST_TOOLS: Final = 500  # of a server's list

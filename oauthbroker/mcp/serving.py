@@ -23,12 +23,13 @@ from mcp.server.lowlevel import NotificationOptions
 from mcp.server.stdio import stdio_server
 from pydantic import AnyHttpUrl
 
-from oauthbroker import BoundedRequests, Broker, BrokerError, Code, open_broker
+from oauthbroker import Broker, BrokerError, Code, open_broker
 from oauthbroker.mcp.client_transport import MOST_VALUES
 from oauthbroker.mcp.consent import PENDING
 from oauthbroker.mcp.gateway import AGENT, McpGateway
 from oauthbroker.mcp.spec import LOOPBACK
 from oauthbroker.mcp.turn_tokens import TurnTokenVerifier
+from oauthbroker.plugins import BoundedRequests
 
 AUDIENCE: Final = "Connection/mcp-gateway"  # the tool for which turns are begun whose tokens the gateway accepts
 PATH: Final = "/mcp"

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import Field
 
-from oauthbroker import Ref, ResourceKind, Strict, WrittenResource, WrittenResources
+from oauthbroker.plugins import Ref, ResourceKind, Strict, WrittenResource, WrittenResources
 
 ALL: Final = "*"
 _NAME: Final = re.compile(r"[A-Za-z0-9-]{1,32}")  # the name of a tool begins with it: models take letters, digits, _, -

@@ -1,2 +1,134 @@
-"""Plug-ins: packages that extend the broker. `declaration` is what a plug-in says about itself, `discovery` finds the
-installed ones. docs/plugins.md explains both. The broker imports no plug-in by name."""
+"""The names for plug-ins, packages that extend the broker: docs/plugins.md lists them. They are imported when they are
+first used. `declaration` is what a plug-in says about itself, `discovery` finds the installed ones. The broker imports
+no plug-in by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oauthbroker.core.lazy import lazily
+
+if TYPE_CHECKING:
+    from oauthbroker.audit.plugin_entry import PluginAuditEntry
+    from oauthbroker.config.plugin_files import read_resources, read_yaml
+    from oauthbroker.config.problems.problems import ConfigProblem, SourcePlace
+    from oauthbroker.config.reading.yaml_reader import YamlDocument
+    from oauthbroker.config.written.client_spec import SecretSource
+    from oauthbroker.config.written.fields import Ref, Strict, Tolerant
+    from oauthbroker.core.bearer_challenge import demanded_scopes
+    from oauthbroker.core.clock import Clock, SystemClock
+    from oauthbroker.core.foreign_text import foreign_text, harmless_text
+    from oauthbroker.core.json_values import ValueCounter
+    from oauthbroker.core.plain_json import JsonLimits, NotPlainJson, plain_json, type_name
+    from oauthbroker.core.strict_json import decode_json
+    from oauthbroker.injection.bounded_answers import Allowance, AnswerTooLarge, bounded_answer
+    from oauthbroker.model.plugin_resources import PluginResource, PluginResources
+    from oauthbroker.plugin_services.jwt_verifier import JwtIssuer, JwtVerifier
+    from oauthbroker.plugin_services.pinned_texts import ChangedText, PinnedTexts
+    from oauthbroker.plugin_services.plugin_state import PluginState
+    from oauthbroker.plugin_services.public_web import PublicWeb, WebAnswer
+    from oauthbroker.plugins.declaration import (
+        Plugin,
+        PluginCommand,
+        ResourceKind,
+        SubjectRecords,
+        WrittenResource,
+        WrittenResources,
+    )
+    from oauthbroker.plugins.plugin_pages import PluginPage, PluginPageRequest, PluginPages, PluginView
+    from oauthbroker.plugins.running_plugin import Background, PluginCall, PluginFinding, PluginRoute, RunningPlugin
+    from oauthbroker.web.api.fields import RequestModel
+    from oauthbroker.web.bounded_requests import BoundedRequests
+    from oauthbroker.wiring.mcp_server_facts import McpServerFacts, look_at_mcp_server
+
+__all__ = [
+    "Allowance",
+    "AnswerTooLarge",
+    "Background",
+    "BoundedRequests",
+    "ChangedText",
+    "Clock",
+    "ConfigProblem",
+    "JsonLimits",
+    "JwtIssuer",
+    "JwtVerifier",
+    "McpServerFacts",
+    "NotPlainJson",
+    "PinnedTexts",
+    "Plugin",
+    "PluginAuditEntry",
+    "PluginCall",
+    "PluginCommand",
+    "PluginFinding",
+    "PluginPage",
+    "PluginPageRequest",
+    "PluginPages",
+    "PluginResource",
+    "PluginResources",
+    "PluginRoute",
+    "PluginState",
+    "PluginView",
+    "PublicWeb",
+    "Ref",
+    "RequestModel",
+    "ResourceKind",
+    "RunningPlugin",
+    "SecretSource",
+    "SourcePlace",
+    "Strict",
+    "SubjectRecords",
+    "SystemClock",
+    "Tolerant",
+    "ValueCounter",
+    "WebAnswer",
+    "WrittenResource",
+    "WrittenResources",
+    "YamlDocument",
+    "bounded_answer",
+    "decode_json",
+    "demanded_scopes",
+    "foreign_text",
+    "harmless_text",
+    "look_at_mcp_server",
+    "plain_json",
+    "read_resources",
+    "read_yaml",
+    "type_name",
+]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "audit.plugin_entry": {"PluginAuditEntry"},
+        "config.plugin_files": {"read_resources", "read_yaml"},
+        "config.problems.problems": {"ConfigProblem", "SourcePlace"},
+        "config.reading.yaml_reader": {"YamlDocument"},
+        "config.written.client_spec": {"SecretSource"},
+        "config.written.fields": {"Ref", "Strict", "Tolerant"},
+        "core.bearer_challenge": {"demanded_scopes"},
+        "core.clock": {"Clock", "SystemClock"},
+        "core.foreign_text": {"foreign_text", "harmless_text"},
+        "core.json_values": {"ValueCounter"},
+        "core.plain_json": {"JsonLimits", "NotPlainJson", "plain_json", "type_name"},
+        "core.strict_json": {"decode_json"},
+        "injection.bounded_answers": {"Allowance", "AnswerTooLarge", "bounded_answer"},
+        "model.plugin_resources": {"PluginResource", "PluginResources"},
+        "plugin_services.jwt_verifier": {"JwtIssuer", "JwtVerifier"},
+        "plugin_services.pinned_texts": {"ChangedText", "PinnedTexts"},
+        "plugin_services.plugin_state": {"PluginState"},
+        "plugin_services.public_web": {"PublicWeb", "WebAnswer"},
+        "plugins.declaration": {
+            "Plugin",
+            "PluginCommand",
+            "ResourceKind",
+            "SubjectRecords",
+            "WrittenResource",
+            "WrittenResources",
+        },
+        "plugins.plugin_pages": {"PluginPage", "PluginPageRequest", "PluginPages", "PluginView"},
+        "plugins.running_plugin": {"Background", "PluginCall", "PluginFinding", "PluginRoute", "RunningPlugin"},
+        "web.api.fields": {"RequestModel"},
+        "web.bounded_requests": {"BoundedRequests"},
+        "wiring.mcp_server_facts": {"McpServerFacts", "look_at_mcp_server"},
+    },
+)

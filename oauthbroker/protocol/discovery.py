@@ -194,10 +194,11 @@ def _needed(app: OAuthApp) -> set[str]:
 
 
 class DocumentCache(Generic[T]):
-    """Caches one value. `fetch` raises `BrokerError` when it fails. Expired values are never returned."""
+    """Caches one value for `good_seconds`. `fetch` raises `BrokerError` when it fails. Expired values are never
+    returned."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, *, good_seconds: float = GOOD_SECONDS) -> None:
+        self._clock, self._good_seconds = clock, good_seconds
         self._lock = asyncio.Lock()
         self._value: T | None = None
         self._failure: BrokerError | None = None
@@ -206,7 +207,7 @@ class DocumentCache(Generic[T]):
         self._refresh_failed: BrokerError | None = None
 
     async def get(self, fetch: Fetch[T]) -> T:
-        """Return the value, at most a day old. A failure is repeated for 30 seconds without a new fetch."""
+        """Return the value, at most `good_seconds` old. A failure is repeated for 30 seconds without a new fetch."""
         async with self._lock:
             if self._clock.monotonic() < self._until:
                 if self._failure is not None:
@@ -241,7 +242,7 @@ class DocumentCache(Generic[T]):
             failure = exc
         else:
             self._value, self._failure = value, None
-            self._until = self._clock.monotonic() + GOOD_SECONDS
+            self._until = self._clock.monotonic() + self._good_seconds
             return value
         if self._value is None or self._clock.monotonic() >= self._until:  # a good value outlives a failed refresh
             self._value, self._failure = None, _copy(failure)

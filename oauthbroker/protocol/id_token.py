@@ -27,11 +27,11 @@ EXPIRY_LEEWAY_SECONDS = 60
 CLOCK_LEEWAY_SECONDS = 600  # a provider whose clock is ten minutes off still works
 MAX_LENGTH = 64 * 1024
 MAX_SUB = 255
-# Asymmetric algorithms only, for any configuration. With HS* every holder of the client secret could sign, or a public
-# key could pass for a secret; `none` has no signature.
-_HASHES = {f"{family}{bits}": f"sha{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512)}
-_HASHES |= {"EdDSA": "sha512", "Ed25519": "sha512"}
-_KEYS_OF_ITS_OWN = frozenset({"jwk", "jku", "x5u", "x5c"})
+# The asymmetric algorithms, the only ones for any configuration, with their hashes. With HS* every holder of the client
+# secret could sign, or a public key could pass for a secret; `none` has no signature.
+ASYMMETRIC = {f"{family}{bits}": f"sha{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512)}
+ASYMMETRIC |= {"EdDSA": "sha512", "Ed25519": "sha512"}
+KEYS_OF_ITS_OWN = frozenset({"jwk", "jku", "x5u", "x5c"})
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]+")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_]+)\}")
 _ISSUER_PART = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -71,9 +71,9 @@ def verify_id_token(
     from oauthbroker.protocol.id_token_signature import signed_payload  # imported here: no start needs joserfc
 
     header = _header(id_token)  # (1)
-    if "crit" in header or "b64" in header or _KEYS_OF_ITS_OWN & header.keys():
+    if "crit" in header or "b64" in header or KEYS_OF_ITS_OWN & header.keys():
         raise _invalid("header")
-    listed = [name for name in app.habits.id_token_algorithms if name in _HASHES]
+    listed = [name for name in app.habits.id_token_algorithms if name in ASYMMETRIC]
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in listed:  # (2)
         raise _invalid("alg")
@@ -88,15 +88,26 @@ def verify_id_token(
     _check_sub(claims.get("sub"))  # (9)
     if nonce is not None and not _is_same(claims.get("nonce"), nonce):  # (10)
         raise _invalid("nonce")
-    if "at_hash" in claims and not _is_same(claims["at_hash"], _half_hash(access_token, _HASHES[algorithm])):  # (11)
+    if "at_hash" in claims and not _is_same(claims["at_hash"], _half_hash(access_token, ASYMMETRIC[algorithm])):  # (11)
         raise _invalid("at_hash")
     return VerifiedClaims(claims)
 
 
+@judge(Code.ID_TOKEN_INVALID)
+def unverified_jwt(token: Secret) -> tuple[dict[str, Json], dict[str, Json]]:
+    """Return the header and the claims of a JWT, which nothing has verified. Raises `idTokenInvalid`."""
+    return _header(token), _object(token.reveal().split(".")[1])
+
+
 def _header(id_token: Secret) -> dict[str, Json]:
     text = id_token.reveal()
-    segment = text.partition(".")[0]
-    if len(text) > MAX_LENGTH or text.count(".") != 2 or not _BASE64URL.fullmatch(segment) or len(segment) % 4 == 1:
+    if len(text) > MAX_LENGTH or text.count(".") != 2:
+        raise _invalid("form")
+    return _object(text.partition(".")[0])
+
+
+def _object(segment: str) -> dict[str, Json]:
+    if not _BASE64URL.fullmatch(segment) or len(segment) % 4 == 1:
         raise _invalid("form")
     return decode_object(base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4)), Code.ID_TOKEN_INVALID)
 

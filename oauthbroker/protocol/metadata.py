@@ -151,7 +151,12 @@ def keys_response(answer: ProviderResponse) -> tuple[Key, ...]:
     entries = decode_object(answer.body, Code.APP_MISCONFIGURED).get("keys") if answer.status == 200 else None
     if not isinstance(entries, list):
         raise BrokerError(Code.APP_MISCONFIGURED, note="no key set at its address")
-    keys = (_usable(entry) for entry in entries[:MAX_KEYS])
+    return public_keys(entries)
+
+
+def public_keys(entries: Json) -> tuple[Key, ...]:
+    """Return the public signing keys among the entries of a JWK Set, in their order. Others are skipped."""
+    keys = (_usable(entry) for entry in entries[:MAX_KEYS]) if isinstance(entries, list) else ()
     return tuple(key for key in keys if key is not None)
 
 

@@ -1,1 +1,1 @@
-"""The broker as a process: listeners, HTTP/1.1 limits, shutdown, and workers."""
+"""Listeners, HTTP/1.1 connections, and their end. `workers` runs them as the processes of `oauthbroker serve`."""

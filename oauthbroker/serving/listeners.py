@@ -17,6 +17,7 @@ from oauthbroker.core.refused import Refused
 from oauthbroker.model.settings import ApiSocket, Settings
 
 LONGEST_PATH = 107  # bytes of sun_path without its terminator: unix(7)
+LAST_PORT = 65535
 _PRIVATE = 0o600
 _UCRED = struct.Struct("iII")  # pid, uid, gid: unix(7), SO_PEERCRED
 
@@ -45,19 +46,22 @@ class Listeners:
 
 
 @contextmanager
-def open_doors(settings: Settings) -> Iterator[Listeners]:
-    """Open every listener in the settings for the block. Raises Refused, and leaves none open then."""
+def open_doors(settings: Settings, setting: str = "spec.listen") -> Iterator[Listeners]:
+    """Open every listener in the settings for the block. `setting` is where the address of the pages comes from. Raises
+    Refused, and leaves none open then."""
     with ExitStack() as stack:
-        pages = stack.enter_context(listen(settings.listen_host, settings.listen_port, "listen"))
+        pages = stack.enter_context(listen(settings.listen_host, settings.listen_port, setting))
         api = None
         if settings.api_port:
-            api = stack.enter_context(listen(settings.api_host, settings.api_port, "api.listen"))
+            api = stack.enter_context(listen(settings.api_host, settings.api_port, "spec.api.listen"))
         unix = stack.enter_context(listen_unix(settings.api_socket)) if settings.api_socket is not None else None
         yield Listeners(pages, api, unix)
 
 
-def listen(host: str, port: int, setting: str = "listen") -> socket.socket:
-    """Open a listening socket. Raises Refused with the reason."""
+def listen(host: str, port: int, setting: str = "spec.listen") -> socket.socket:
+    """Open a listening socket. Raises Refused with the reason, which names `setting`."""
+    if not 0 <= port <= LAST_PORT:
+        raise Refused(f"Cannot listen on {host} port {port}: ports end at {LAST_PORT}; change {setting}.")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         door = socket.create_server((host.strip("[]"), port), family=family)
@@ -65,10 +69,10 @@ def listen(host: str, port: int, setting: str = "listen") -> socket.socket:
         return door
     except OSError as error:
         why = {
-            errno.EADDRINUSE: f"another process listens there; stop it, or change spec.{setting}",
+            errno.EADDRINUSE: f"another process listens there; stop it, or change {setting}",
             errno.EACCES: "that needs rights this user does not have; choose a port above 1023",
-            errno.EADDRNOTAVAIL: f"this machine has no such address; change spec.{setting}.host",
-        }.get(error.errno or 0, f"change spec.{setting}")
+            errno.EADDRNOTAVAIL: f"this machine has no such address; change {setting}",
+        }.get(error.errno or 0, f"change {setting}")
     raise Refused(f"Cannot listen on {host} port {port}: {why}.")
 
 

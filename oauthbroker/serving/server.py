@@ -65,12 +65,15 @@ async def served(
 
 
 @asynccontextmanager
-async def broker_served(broker: Broker, doors: Listeners, log: Log) -> AsyncIterator[list[Server]]:
-    """Serve each listener with its application: the API apart where it has listeners of its own."""
+async def broker_served(
+    broker: Broker, doors: Listeners, log: Log, *, pages: ASGIApp | None = None
+) -> AsyncIterator[list[Server]]:
+    """Serve each listener with its application: the API apart where it has listeners of its own. `pages` is served in
+    place of the broker's own application for the pages."""
     settings, web = broker.bundle.settings, broker.doors
     limits = settings.limits
     behind = [
-        (web.pages if settings.api_apart else web.both, doors.pages),
+        (pages or (web.pages if settings.api_apart else web.both), doors.pages),
         (web.api, doors.api),
         (web.api, doors.unix),
     ]

@@ -9,12 +9,14 @@ from oauthbroker.testing.authority import Authority, Certificate
 from oauthbroker.testing.browser import Browser, Page
 from oauthbroker.testing.canary import Canaries, Find, off_the_record
 from oauthbroker.testing.clock import TestClock
-from oauthbroker.testing.provider import Account, Client, IdentityProvider, SeenRequest
+from oauthbroker.testing.provider import FOREVER, Account, Client, IdentityProvider, SeenRequest
+from oauthbroker.testing.stores import open_file_store
 from oauthbroker.testing.story import connect_through, leave
 from oauthbroker.testing.sweep import CanarySweep, SecretLeakedError
 from oauthbroker.testing.webhooks import ReceivedWebhook, WebhookReceiver
 
 __all__ = [
+    "FOREVER",
     "Account",
     "Authority",
     "Browser",
@@ -33,4 +35,5 @@ __all__ = [
     "connect_through",
     "leave",
     "off_the_record",
+    "open_file_store",
 ]

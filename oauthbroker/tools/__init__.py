@@ -6,7 +6,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from oauthbroker import Plugin, PluginCommand
+from oauthbroker.plugins import Plugin, PluginCommand
 
 if TYPE_CHECKING:
     from oauthbroker.tools.bundle.loading import register_tools

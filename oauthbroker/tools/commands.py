@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import typer
 import uvicorn
 
-from oauthbroker import Broker, BrokerError, Code, open_broker, read_resources
+from oauthbroker import Broker, BrokerError, Code, open_broker
+from oauthbroker.plugins import read_resources
 from oauthbroker.tools.bundle.spec import ToolResourceSpec
 from oauthbroker.tools.changesets.activation import opened_activation
 from oauthbroker.tools.changesets.changesets import FAILURES, open_changesets

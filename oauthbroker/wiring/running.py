@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Any
 
@@ -58,6 +58,7 @@ class Running:
             reload=Reload(in_use=parts.config, read=read, follow=self._follow, settle=self._settle, log=parts.log),
             plugin_types=parts.plugins.types,
             plugin_state=partial(PluginState, parts.repository.plugin_values),
+            serves=self._serve_beside,
         )
 
     async def start(self, *, background: bool) -> None:
@@ -78,6 +79,11 @@ class Running:
         plug-in."""
         self._web.open(await self.parts.plugins.open(self.broker))
         self.parts.plugins.begin()
+
+    def _serve_beside(self, broker: Broker, host: str | None, port: int | None) -> AbstractAsyncContextManager[str]:
+        from oauthbroker.serving.embedded import served_beside  # imported here: most embedded brokers serve nothing
+
+        return served_beside(broker, self.parts.log, host, port)
 
     async def _wait_for(self, recovered: asyncio.Event) -> None:
         try:

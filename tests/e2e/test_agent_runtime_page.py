@@ -214,8 +214,7 @@ async def in_one_process(desk: Desk) -> AsyncIterator[Program]:
     """The page's first program, in the configured folder. It serves its own pages."""
     [block] = blocks("python", "In your runtime")
     assert block.startswith("# agent.py\n")
-    assert "port=8420" in block
-    (desk.folder / "agent.py").write_text(block.replace("port=8420", f"port={desk.port}"), "utf-8")
+    (desk.folder / "agent.py").write_text(block, "utf-8")
     env = environment(SLACK_CLIENT_ID=os.environ["SLACK_CLIENT_ID"], PYTHONPATH=str(REPOSITORY))
     async with program(sys.executable, "-u", "agent.py", cwd=desk.folder, env=env) as agent:
         yield agent

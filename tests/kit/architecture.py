@@ -45,14 +45,15 @@ FOLDERS = {
     "client": "the client for other processes",
     "web": "pages and the HTTP API",
     "broker": "the `Broker` object that embedders hold",
+    "serving": "listeners and HTTP/1.1 connections",
     "wiring": "builds all parts, starts and stops them",
-    "__init__": "the public names",
+    "__init__": "the public names: `oauthbroker` for programs that run agents, `oauthbroker.plugins` for plug-ins",
     "tools": "a plug-in: the tool runtime, with tools, agents and turns",
     "gateway": "a plug-in: it judges the actions that a model proposes, before they run",
     "flowtools": "a plug-in: tools written as data, checked and judged before anything is deployed",
     "mcp": "a plug-in: tokens for MCP clients and servers",
     "integrations": "a plug-in: runs of agent frameworks pause for consent and resume",
-    "serving": "listeners, HTTP/1.1 connections, worker processes",
+    "workers": "the processes of `oauthbroker serve`: workers, and their parent",
     "testing": "a scripted provider, browser, clock and pytest plugin, for your tests too",
     "cli": "the commands",
     "__main__": "`python -m oauthbroker`",
@@ -98,7 +99,12 @@ def nearest(name: str, files: Container[str]) -> str | None:
     return name or None
 
 
+FACE_OF_PLUGINS = "oauthbroker.plugins"  # the package's own module; its files are the folder `plugins`, far below
+
+
 def folder_of(module: str) -> str:
+    if module == FACE_OF_PLUGINS:
+        return "__init__"
     return module.split(".")[1] if "." in module else "__init__"
 
 

@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from oauthbroker import SystemClock
 from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.plugins import SystemClock
 from tests.unit.flowtools.kit import chain, written
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT
 from tests.unit.flowtools.serving.jwt_kit import AUDIENCE, ISSUER, key_set, token

@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from oauthbroker import PluginResource, PluginResources, Secret
+from oauthbroker import Secret
 from oauthbroker.flowtools.running.ports import Ports
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.plugins import PluginResource, PluginResources
 from tests.kit.flow_bundle import INPUT, OUTPUT, SERVICE, STAFF, bundle, call, deploy, note_tool
 from tests.unit.flowtools.kit import chain, written
 from tests.unit.flowtools.run_kit import BEGIN, COMMIT

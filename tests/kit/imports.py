@@ -32,7 +32,7 @@ SyncOAuth("unix:/nowhere.sock", {TOKEN!r}).pending()""",
     "the parent of serving workers": """
 from oauthbroker.config import load
 from oauthbroker.serving.listeners import open_doors
-from oauthbroker.serving.parent import Parent""",
+from oauthbroker.workers.parent import Parent""",
     "a reader of a configuration folder": "from oauthbroker.config import load",
 }
 # The parts of Python that cost most: the first use of an event loop, of TLS, of logging and so on is a choice.

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 
-from oauthbroker import (
-    Background, BrokerError, Code, RunningPlugin, RequestModel, Plugin, PluginAuditEntry, PluginFinding, PluginRoute, Secret,
+from oauthbroker import BrokerError, Code, Secret
+from oauthbroker.plugins import (
+    Background, Plugin, PluginAuditEntry, PluginFinding, PluginRoute, RequestModel, RunningPlugin,
 )
 
 heard = []

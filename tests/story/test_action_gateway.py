@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from oauthbroker import PluginResource, PluginResources
 from oauthbroker.cli import run
 from oauthbroker.gateway import PLUGIN, commands, rulebook
 from oauthbroker.gateway.spec import KINDS
+from oauthbroker.plugins import PluginResource, PluginResources
 from oauthbroker.plugins.discovery import declared
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.running_broker import Harness, running, user_app

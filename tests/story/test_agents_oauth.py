@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import PluginResource, PluginResources
 from oauthbroker.core.clock import SystemClock
 from oauthbroker.model.apps import ToolAuth
+from oauthbroker.plugins import PluginResource, PluginResources
 from oauthbroker.testing import IdentityProvider
 from oauthbroker.tools.bundle.spec import AgentSpec, ModelSpec, SwarmSpec, ToolResourceSpec
 from oauthbroker.tools.orchestration.instances import Instances

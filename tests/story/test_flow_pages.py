@@ -10,11 +10,11 @@ from urllib.parse import urljoin
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from oauthbroker import SystemClock
 from oauthbroker.core.errors import Code
 from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.running import approvals, journal
+from oauthbroker.plugins import SystemClock
 from oauthbroker.testing import Browser, IdentityProvider, TestClock
 from oauthbroker.testing.browser import Page
 from oauthbroker.web.middleware.security_headers import content_security_policy, security_headers

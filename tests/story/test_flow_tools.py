@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from oauthbroker import SystemClock, TurnAuth
+from oauthbroker import TurnAuth
 from oauthbroker.flowtools.as_tools import FlowTools, tool_name
 from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.risk.judging import judge
 from oauthbroker.flowtools.running.overview import run_lines
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.spec import load_tool
+from oauthbroker.plugins import SystemClock
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from oauthbroker.tools import CallScope, Registry, ToolCall, ToolCallResult, ToolCalls, ToolContext
 from oauthbroker.tools.types.messages import Message

@@ -19,10 +19,11 @@ from mcp.server.mcpserver import MCPServer
 from mcp_types import ElicitResult
 from pydantic import AnyHttpUrl
 
-from oauthbroker import Allowance, AuthorizationRequired, Turn
+from oauthbroker import AuthorizationRequired, Turn
 from oauthbroker.audit import AuthorizationRequested
 from oauthbroker.mcp.client_transport import BROKEN, FAILED, URL_ELICITATION_REQUIRED, McpTransport
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
+from oauthbroker.plugins import Allowance
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from tests.kit.running_broker import ALICE, BOB, Harness, running, turn, user_app
 from tests.story.mcp_kit import Verifier, link_in, served, text_of, time_passes

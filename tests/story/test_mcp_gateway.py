@@ -26,7 +26,6 @@ from mcp_types import (
 )
 from pydantic import AnyHttpUrl
 
-from oauthbroker import PinnedTexts, PluginResource, PluginResources
 from oauthbroker.audit import AuthorizationRequested
 from oauthbroker.core.json_values import has_few_values
 from oauthbroker.mcp import gateway
@@ -38,6 +37,7 @@ from oauthbroker.mcp.spec import McpServerSpec
 from oauthbroker.model.apps import ToolAuth
 from oauthbroker.model.provider_api import ApiAccess, ApiHost
 from oauthbroker.model.turn_token import narrow
+from oauthbroker.plugins import PinnedTexts, PluginResource, PluginResources
 from oauthbroker.testing import IdentityProvider, TestClock, connect_through
 from tests.kit.running_broker import ALICE, BOB, Harness, running, turn, user_app
 from tests.story.hostile_mcp import BOMBS, LISTS, HostileServer, error_of, in_result

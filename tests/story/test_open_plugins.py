@@ -429,7 +429,7 @@ async def test_findings_are_bounded_and_hold_no_token_that_was_handed_out(plugin
 
 @pytest.mark.parametrize("more", [{"code": "two words"}, {"code": ""}, {"code": "Dry"}, {"code": "a.b"}, {"text": "x" * 301}, {"todo": "x" * 301}, {"text": ["No rain."]}, {"todo": None}, {"text": "\ud800"}, {"todo": "\udfff"}])  # fmt: skip
 def test_a_finding_is_a_word_and_two_short_sentences(more: dict[str, Any]) -> None:
-    from oauthbroker import PluginFinding
+    from oauthbroker.plugins import PluginFinding
 
     with pytest.raises(ValueError, match="finding"):
         PluginFinding(**{"code": "dry", "text": "No rain.", "todo": "Water it.", **more})

@@ -15,7 +15,7 @@ from tests.kit.plugin_package import install
 from tests.kit.running_broker import ALICE, BOB, Harness, running, user_app
 
 PLUGIN = """
-from oauthbroker import SubjectRecords
+from oauthbroker.plugins import SubjectRecords
 
 kept = {"idp:user:U234567": 3}
 ending = [1, 0, 0, 0]

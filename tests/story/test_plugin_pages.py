@@ -24,7 +24,7 @@ HOME = f"{ADMIN}/plugins/garden"
 GARDEN = """
 from pathlib import Path
 
-from oauthbroker import PluginPage, PluginPages, PluginView
+from oauthbroker.plugins import PluginPage, PluginPages, PluginView
 
 
 async def beds(visit):

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import AuthorizationRequired, Plugin, PluginAuditEntry, PluginResource, PluginResources, open_broker
+from oauthbroker import AuthorizationRequired, open_broker
 from oauthbroker.cli import run
 from oauthbroker.core.errors import BrokerError, Code
+from oauthbroker.plugins import Plugin, PluginAuditEntry, PluginResource, PluginResources
 from oauthbroker.testing import IdentityProvider, TestClock
 from tests.kit.docs import code_blocks, page_text
 from tests.kit.plugins_installed import distribution, on_path

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import Broker, BrokerError, Code, PluginResources
+from oauthbroker import Broker, BrokerError, Code
 from oauthbroker.model.apps import ToolAuth
+from oauthbroker.plugins import PluginResources
 from oauthbroker.testing import IdentityProvider, TestClock
 from oauthbroker.tools.calling.broker_turn import blocks_of, oauth_of
 from oauthbroker.tools.calling.calls import ToolCalls

@@ -7,17 +7,18 @@ tests/kit/architecture.py lists the folders from the lowest to the highest. Impo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-import oauthbroker
 from tests.kit.architecture import FOLDERS, PACKAGE, Imports, folder_of, module_name, modules, names_used, nearest
 from tests.kit.plugins_installed import SAMPLE
 
 ORDER = tuple(FOLDERS)
 LATER = {"mcp", "tools", "gateway", "flowtools", "integrations"}  # they import the public face, and the broker none
-PUBLIC = {"oauthbroker", "oauthbroker.client", "oauthbroker.capability"}
+PUBLIC = {"oauthbroker", "oauthbroker.plugins", "oauthbroker.client", "oauthbroker.capability"}
+FACES = PUBLIC | {"oauthbroker.testing"}  # what packages of other programs import, with their tests
 BESIDE = {  # files that join two plug-ins by public names, and a contract for the tests of packages
     ("oauthbroker.flowtools.as_tools", "oauthbroker.tools"),
     ("oauthbroker.integrations.mcp_servers", "oauthbroker.mcp"),
@@ -97,7 +98,7 @@ def wrong(module: str, target: str) -> str | None:
     if (module, target) in BESIDE:
         return None
     if here in LATER:
-        return None if target in PUBLIC or there == here else "plug-ins beside the broker import its public face only"
+        return None if target in PUBLIC or there == here else "plug-ins beside the broker import its public faces only"
     if there in LATER:
         return "the broker imports none of the plug-ins beside it"
     if here not in FOLDERS or there not in FOLDERS:
@@ -192,6 +193,7 @@ PLANTED = {
         "tools/calling/registry.py",
         "from oauthbroker.plugins.discovery import installed",
     ),
+    "the broker imports the public face for plug-ins": ("web/app.py", "from oauthbroker.plugins import Plugin"),
     "a plug-in beside the broker imports another": ("gateway/chat.py", "from oauthbroker.mcp import server"),
     "the discovery of plug-ins imports a plug-in": ("plugins/discovery.py", "from oauthbroker.mcp import server"),
     "the discovery of plug-ins imports a plug-in by its string": (
@@ -249,7 +251,8 @@ SOUND = {
     "web/app.py": "from oauthbroker.tokens.manager import Manager",
     "web/html/consent_html.py": "",
     "mcp/server.py": "import oauthbroker\nfrom oauthbroker.client import AsyncBroker",
-    "tools/calling/registry.py": "from oauthbroker import Plugin\nfrom oauthbroker.capability import OAuthCapability",
+    "plugins/__init__.py": "from oauthbroker.wiring.opening import open_broker",
+    "tools/calling/registry.py": "from oauthbroker.plugins import Plugin\nfrom oauthbroker.capability import OAuthCapability",
     "gateway/chat.py": "from oauthbroker.gateway import limits",
     "gateway/__init__.py": "",
     "gateway/limits.py": "",
@@ -296,16 +299,20 @@ def test_a_planted_wrong_arrow_is_found(tmp_path, file, text):
     assert all(module_name(package / file, package) in line for line in found), found
 
 
+LISTED = {"oauthbroker", "oauthbroker.plugins"}  # their names are counted; the others are whole modules
+
+
 def beyond_the_face(folder: Path) -> list[str]:
     """Return what a package of another program imports of the broker beside its public names, one line each."""
-    public = {*PUBLIC, *(f"oauthbroker.{name}" for name in oauthbroker.__all__)}
+    names = {face: {f"{face}.{name}" for name in import_module(face).__all__} for face in LISTED}
+    public = FACES.union(*names.values())
     return [
         f"{path.relative_to(folder)} imports {name}"
         for path in sorted(folder.rglob("*.py"))
         for name in names_used(path, path.stem)
         if name.partition(".")[0] == "oauthbroker"
         and name not in public
-        and name.rpartition(".")[0] not in PUBLIC - {"oauthbroker"}
+        and name.rpartition(".")[0] not in FACES - LISTED
     ]
 
 
@@ -321,12 +328,15 @@ def test_the_sample_plugin_imports_the_public_face_only():
         "import oauthbroker.plugins.declaration",
         "def f():\n    from oauthbroker import broker",
         "from oauthbroker.client.retries import Wire",
+        "from oauthbroker import Plugin",  # a name of the other face
+        "from oauthbroker.plugins import open_broker",
+        "from oauthbroker.plugins.discovery import installed",
         "import importlib\nimportlib.import_module('oauthbroker.store.format.port')",
     ],
 )
 def test_a_plugin_that_looks_behind_the_face_is_found(tmp_path, text):
     tmp_path.joinpath("plugin.py").write_text(
-        f"from oauthbroker import Plugin\nfrom oauthbroker.client import OAuth\n{text}"
+        f"from oauthbroker.plugins import Plugin\nfrom oauthbroker.client import OAuth\n{text}"
     )
     (found,) = beyond_the_face(tmp_path)
     assert found.startswith("plugin.py imports oauthbroker.")

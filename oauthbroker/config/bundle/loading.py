@@ -35,7 +35,7 @@ from oauthbroker.config.problems.problems import ConfigProblem, Keys, Problems, 
 from oauthbroker.config.reading.files import documents_of, read_files
 from oauthbroker.config.reading.shape import Written, written
 from oauthbroker.config.reading.skipped import idle_refs, left_alone
-from oauthbroker.config.reading.yaml_reader import Document
+from oauthbroker.config.reading.yaml_reader import YamlDocument
 from oauthbroker.config.values.preset_endpoints import sentence
 from oauthbroker.config.values.preset_merge import MCP, Merged, merge
 from oauthbroker.config.values.value_sources import SECRET_ADVICE, source_of
@@ -114,7 +114,7 @@ def _broker(resources: Iterable[Written[Any]], bundle: Path, problems: Problems)
     """Return the first Broker resource. A bundle without one has an empty one: each setting has its default."""
     for broker in _of(resources, "Broker"):
         return broker
-    document = Document(file=str(bundle), folder=bundle.parent, data={}, values={(): (0, 0)}, keys={})
+    document = YamlDocument(file=str(bundle), folder=bundle.parent, data={}, values={(): (0, 0)}, keys={})
     return Written(kind="Broker", name="", spec=BrokerSpec(), document=document, problems=problems)
 
 
@@ -135,7 +135,7 @@ def _of(resources: Iterable[Written[Any]], kind: str) -> list[Written[Any]]:
     return [it for it in resources if it.kind == kind and not it.plugin]
 
 
-def check_names(documents: list[Document], problems: Problems) -> None:
+def check_names(documents: list[YamlDocument], problems: Problems) -> None:
     """Refuse a second resource of the same kind and name; those of other programs may have namespaces."""
     first: dict[tuple[str, str], SourcePlace] = {}
     for document in documents:

@@ -11,7 +11,7 @@ from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.problems.spelling import nearest
 from oauthbroker.config.reading.files import documents_of, read_files
 from oauthbroker.config.reading.shape import Written
-from oauthbroker.config.reading.yaml_reader import Document
+from oauthbroker.config.reading.yaml_reader import YamlDocument
 from oauthbroker.config.written.broker_spec import BrokerSpec
 from oauthbroker.config.written.fields import Strict, Tolerant
 from oauthbroker.config.written.kinds import OURS, Kinds, Reader, kinds_by
@@ -37,7 +37,7 @@ class NamedPlugins:
             broker.refuse(("plugins", index), what, todo)
 
 
-def read_bundle(bundle: Path, problems: Problems) -> tuple[list[Document], NamedPlugins]:
+def read_bundle(bundle: Path, problems: Problems) -> tuple[list[YamlDocument], NamedPlugins]:
     """Read the documents of a bundle. With plug-ins they are read twice: the Broker resource names the plug-ins, and
     their kinds decide which documents are ours."""
     files, first = read_files(bundle, problems), Problems()
@@ -51,7 +51,7 @@ def read_bundle(bundle: Path, problems: Problems) -> tuple[list[Document], Named
     return documents, named
 
 
-def _names_in(documents: Iterable[Document]) -> list[str]:
+def _names_in(documents: Iterable[YamlDocument]) -> list[str]:
     """Return the names in `Broker.spec.plugins`, before any shape is judged."""
     for each in documents:
         if not each.foreign and isinstance(each.data, dict) and each.data.get("kind") == "Broker":

@@ -41,7 +41,9 @@ def read_files(path: Path, problems: Problems) -> list[BundleFile]:
     return found
 
 
-def documents_of(files: Iterable[BundleFile], problems: Problems, kinds: Kinds = OURS) -> list[yaml_reader.Document]:
+def documents_of(
+    files: Iterable[BundleFile], problems: Problems, kinds: Kinds = OURS
+) -> list[yaml_reader.YamlDocument]:
     """Return every YAML document of the files."""
     return [it for each in files for it in yaml_reader.read(each.text, each.shown, each.folder, problems, kinds)]
 

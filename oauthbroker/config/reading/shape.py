@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from oauthbroker.config.problems.problems import ConfigRefused, Keys, Problems, SourcePlace, dotted
 from oauthbroker.config.problems.spelling import is_slip_of_field, nearest
-from oauthbroker.config.reading.yaml_reader import AMBIGUOUS, UNREADABLE, Document
+from oauthbroker.config.reading.yaml_reader import AMBIGUOUS, AMBIGUOUS_WORDS, UNREADABLE, YamlDocument
 from oauthbroker.config.written.fields import Strict, Tolerant
 from oauthbroker.config.written.kinds import OURS, Kinds, Reader, known_names
 from oauthbroker.config.written.resource_specs import Header
@@ -58,7 +58,7 @@ class Written(Generic[S]):
     kind: str
     name: str
     spec: S
-    document: Document
+    document: YamlDocument
     problems: Problems = field(repr=False)
     refused: frozenset[Keys] = frozenset()
     base: Keys = ("spec",)
@@ -108,7 +108,7 @@ class Written(Generic[S]):
         return self.document.value_at((*self.base, *path))
 
 
-def written(document: Document, problems: Problems, kinds: Kinds = OURS) -> list[Written[Any]]:
+def written(document: YamlDocument, problems: Problems, kinds: Kinds = OURS) -> list[Written[Any]]:
     """Return the resource a document holds, once for each reader of its kind; nothing if another program reads it or it
     cannot be told."""
     if document.foreign:
@@ -148,13 +148,13 @@ def written(document: Document, problems: Problems, kinds: Kinds = OURS) -> list
     return found
 
 
-def report_broken(reader: Reader, document: Document, problems: Problems, error: BaseException) -> None:
+def report_broken(reader: Reader, document: YamlDocument, problems: Problems, error: BaseException) -> None:
     """Report that code of a plug-in raised, by the exception's type alone: its text may quote the resource."""
     what = f"the plug-in {reader.plugin} could not read this resource: {type(error).__name__}"
     problems.add(document.value_at(("kind",)), "kind", what, "update the package of the plug-in, or remove its name")
 
 
-def _check_slips(models: list[type[Strict]], spec: dict[str, Any], document: Document, problems: Problems) -> None:
+def _check_slips(models: list[type[Strict]], spec: dict[str, Any], document: YamlDocument, problems: Problems) -> None:
     """Refuse a typo of a field that we read among the fields of other programs, which are ignored."""
     known = [name for model in models for name in known_names(model, ("",))]
     exports = spec.get("exports")
@@ -172,7 +172,7 @@ def _check_slips(models: list[type[Strict]], spec: dict[str, Any], document: Doc
                 problems.add(document.key_at(path), dotted(path), "unknown field", f"the nearest known name is {meant}")
 
 
-def _require_header(header: Header, gone: set[Keys], document: Document, problems: Problems) -> None:
+def _require_header(header: Header, gone: set[Keys], document: YamlDocument, problems: Problems) -> None:
     has_name = header.metadata is not None and header.metadata.name is not None
     for path, there, todo in (
         (("apiVersion",), header.api_version is not None, "write apiVersion: agents.example.io/v1alpha1"),
@@ -200,7 +200,7 @@ def _unknown_kind(kind: str | None, gone: set[Keys], shaping: _Shaping) -> None:
 class _Shaping:
     """One document on its way into models."""
 
-    document: Document
+    document: YamlDocument
     problems: Problems
     kinds: Kinds
 
@@ -256,8 +256,7 @@ class _Shaping:
             problems.add(document.key_at(full), dotted(shown), "unknown field", todo)
             return path
         if value is AMBIGUOUS:
-            what = "YAML versions disagree what this is"
-            todo = "put it into quotes, or write a plain number, true or false"
+            what, todo = AMBIGUOUS_WORDS
         elif value is None:
             what, todo = "empty", "write a value or remove the field"
         else:

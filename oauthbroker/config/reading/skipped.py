@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from oauthbroker.config.problems.problems import ConfigProblem, SourcePlace, dotted
 from oauthbroker.config.reading.foreign_resources import app_refs
-from oauthbroker.config.reading.yaml_reader import Document
+from oauthbroker.config.reading.yaml_reader import YamlDocument
 from oauthbroker.config.written.fields import API_VERSIONS
 from oauthbroker.config.written.kinds import Kinds
 
@@ -36,7 +36,7 @@ class LeftAlone:
         }
 
 
-def left_alone(documents: Iterable[Document]) -> Iterator[LeftAlone]:
+def left_alone(documents: Iterable[YamlDocument]) -> Iterator[LeftAlone]:
     """Yield the resources that were skipped, in the order of the files."""
     for document in documents:
         if document.foreign:
@@ -47,7 +47,7 @@ def left_alone(documents: Iterable[Document]) -> Iterator[LeftAlone]:
             yield LeftAlone(place=place, kind=kind, name=_shown(name), api_version=version)
 
 
-def idle_refs(documents: Iterable[Document], kinds: Kinds) -> Iterator[ConfigProblem]:
+def idle_refs(documents: Iterable[YamlDocument], kinds: Kinds) -> Iterator[ConfigProblem]:
     """Yield references to an OAuthApp where they have no effect, in resources of our own group: a mistake, or a
     wish."""
     for document in documents:

@@ -40,12 +40,16 @@ class Odd(Enum):
     UNREADABLE = "refused already, and not reported twice"
 
 
+AMBIGUOUS_WORDS: Final = (
+    "YAML versions disagree what this is",
+    "put it into quotes, or write a plain number, true or false",
+)
 AMBIGUOUS: Final = Odd.AMBIGUOUS
 UNREADABLE: Final = Odd.UNREADABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class YamlDocument:
     """One YAML document. `values` and `keys` map a path to its (line, column), counted from 1. `foreign`: another
     program reads it, with all of YAML."""
 
@@ -90,7 +94,7 @@ class _Builder:
     folder: Path
     problems: Problems
     kinds: Kinds
-    documents: list[Document] = field(default_factory=list)
+    documents: list[YamlDocument] = field(default_factory=list)
     stack: list[_OpenNode] = field(default_factory=list)
     values: dict[Keys, tuple[int, int]] = field(default_factory=dict)
     keys: dict[Keys, tuple[int, int]] = field(default_factory=dict)
@@ -111,7 +115,7 @@ class _Builder:
 
     def judge(self) -> bool:
         """Return whether the document is foreign, and may use all of YAML. Problems of ours are reported."""
-        foreign = is_foreign(self.root, self.kinds)
+        foreign = bool(self.kinds.readers) and is_foreign(self.root, self.kinds)  # a plug-in's own file has no kinds
         for problem in () if foreign else self.wrong:
             self.problems.take(problem)
         self.wrong = {}
@@ -137,7 +141,7 @@ class _Builder:
                 foreign = self.judge()
                 if self.root is not None:
                     self.documents.append(
-                        Document(
+                        YamlDocument(
                             file=self.file,
                             folder=self.folder,
                             data=self.root,
@@ -216,7 +220,7 @@ class _Builder:
             self.keys[*top.path, value] = mark
 
 
-def read(text: str, file: str, folder: Path, problems: Problems, kinds: Kinds = OURS) -> list[Document]:
+def read(text: str, file: str, folder: Path, problems: Problems, kinds: Kinds = OURS) -> list[YamlDocument]:
     """Return the documents of one file. Problems are reported; complete documents before them are kept."""
     builder = _Builder(file=file, folder=folder, problems=problems, kinds=kinds)
     trouble: SourcePlace | None = None

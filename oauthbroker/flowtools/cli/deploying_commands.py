@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oauthbroker import BrokerError, Code, SystemClock
+from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.cli.given_world import Config, Entities, GivenWorld, Mail, MailPassword, Sandbox
 from oauthbroker.flowtools.deployment.versions import DeployedFlow, FlowVersions
 from oauthbroker.flowtools.risk.acknowledgements import finding_key
@@ -23,6 +23,7 @@ from oauthbroker.flowtools.specification.given_files import Policies, given_poli
 from oauthbroker.flowtools.specification.policies import Policy
 from oauthbroker.flowtools.specification.source import FlowRefused, printable
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool
+from oauthbroker.plugins import SystemClock
 
 if TYPE_CHECKING:
     from oauthbroker.flowtools.entities.definition import Entity

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import typer
 
-from oauthbroker import BrokerError, Code, PluginResources, Secret, open_broker
+from oauthbroker import BrokerError, Code, Secret, open_broker
 from oauthbroker.flowtools.serving.data import urls_of
+from oauthbroker.plugins import PluginResources
 
 if TYPE_CHECKING:
     from oauthbroker import Broker

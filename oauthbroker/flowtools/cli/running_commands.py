@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from oauthbroker import BrokerError, Code, SystemClock, Turn, TurnAuth, decode_json
+from oauthbroker import BrokerError, Code, Turn, TurnAuth
 from oauthbroker.flowtools.cli.deploying_commands import AsJson, By, Flows, account, flaws_told, refusals_told, say
 from oauthbroker.flowtools.cli.given_world import (
     Config,
@@ -27,6 +27,7 @@ from oauthbroker.flowtools.risk.acknowledgements import person
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.given_files import read_given
 from oauthbroker.flowtools.specification.source import MOST_BYTES, printable
+from oauthbroker.plugins import SystemClock, decode_json
 
 if TYPE_CHECKING:
     from oauthbroker.flowtools.entities.database import Database as Opened

@@ -12,13 +12,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker import BrokerError, Clock, Code
+from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.risk.acknowledgements import Acknowledgements, person, refuse_undeployable
 from oauthbroker.flowtools.risk.judging import FlowVerdict, judge
 from oauthbroker.flowtools.risk.kept_files import DAMAGED, Document, KeptFiles, refused
 from oauthbroker.flowtools.specification.policies import Policy, load_policy
 from oauthbroker.flowtools.specification.source import Flaw, FlowRefused
 from oauthbroker.flowtools.specification.spec import FlowTool, load_tool, policy_names, refuse_changed
+from oauthbroker.plugins import Clock
 
 _VERSIONS, _ACTIVATIONS, _WITHDRAWALS = "versions", "activations", "withdrawals"
 _MEMBERS: Final = {

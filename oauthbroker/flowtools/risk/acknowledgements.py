@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from oauthbroker import BrokerError, Clock, Code
+from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.risk.judging import FlowVerdict
 from oauthbroker.flowtools.risk.kept_files import Document, KeptFiles
 from oauthbroker.flowtools.risk.rules import RED, YELLOW, FlowFinding
 from oauthbroker.flowtools.specification.source import Flaw, FlowRefused
 from oauthbroker.flowtools.specification.spec import FlowTool
+from oauthbroker.plugins import Clock
 
 _KIND: Final = "acknowledgements"
 _MEMBERS: Final = {"version": int, "digest": str, "findings": list, "by": str, "at": str}

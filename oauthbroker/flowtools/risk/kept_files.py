@@ -13,8 +13,9 @@ from typing import Any, Final, TypeVar
 
 from filelock import FileLock, Timeout
 
-from oauthbroker import BrokerError, Code, decode_json
+from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.specification.source import Flaw, FlowRefused
+from oauthbroker.plugins import decode_json
 
 Document = Mapping[str, Any]
 Result = TypeVar("Result")

@@ -19,7 +19,6 @@ from oauthbroker import (
     RequestRefused,
     Turn,
     TurnAuth,
-    decode_json,
 )
 from oauthbroker.flowtools.running.ports import (
     AGENT,
@@ -31,6 +30,7 @@ from oauthbroker.flowtools.running.ports import (
     NotSent,
 )
 from oauthbroker.flowtools.specification.json_faults import json_fault
+from oauthbroker.plugins import decode_json
 
 if TYPE_CHECKING:
     from oauthbroker import Broker

@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from oauthbroker import SystemClock
 from oauthbroker.flowtools.entities.database import is_lost_race
+from oauthbroker.plugins import SystemClock
 
 _SECONDS: Final = 30.0  # from the first race that was lost to the last try
 _FIRST_WAIT, _LONGEST_WAIT = 0.004, 0.5

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oauthbroker import PluginResource
 from oauthbroker.flowtools.running.installed_adapters import installed_adapter
 from oauthbroker.flowtools.running.mail import SmtpAdapter, mail_server
 from oauthbroker.flowtools.running.ports import Adapter, Ports, with_sandbox
 from oauthbroker.flowtools.running.requests import BrokerRequests
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
+from oauthbroker.plugins import PluginResource
 
 if TYPE_CHECKING:
     from oauthbroker import Broker

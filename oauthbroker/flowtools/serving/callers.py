@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from oauthbroker import BrokerError, Code, PublicWeb, SystemClock
+from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.serving.jwt_callers import JwtCallers, actor_of
 from oauthbroker.flowtools.serving.kinds import FlowIdentitySpec, FlowServiceSpec
 from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.plugins import PublicWeb, SystemClock
 
 if TYPE_CHECKING:
     from starlette.requests import Request

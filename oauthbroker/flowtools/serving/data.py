@@ -6,7 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker import BrokerError, Code, PluginResource, PluginResources, SubjectRecords
+from oauthbroker import BrokerError, Code
+from oauthbroker.plugins import PluginResource, PluginResources, SubjectRecords
 
 _SQLITE: Final = "sqlite:///"
 

@@ -9,13 +9,14 @@ from typing import Any, Final
 from pydantic import ConfigDict
 from starlette.responses import JSONResponse, Response
 
-from oauthbroker import BrokerError, Code, PluginCall, PluginRoute, RequestModel, decode_json
+from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.running.checks import own_key
 from oauthbroker.flowtools.running.flow import ReadyFlow
 from oauthbroker.flowtools.running.result import RunResult
 from oauthbroker.flowtools.serving.callers import FlowCallers, actor_in
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.plugins import PluginCall, PluginRoute, RequestModel, decode_json
 
 TOOLS: Final = "/v1/flowtools/tools/{name}"
 PATHS: Final = "/v1/flowtools/api/{path:path}"

@@ -8,11 +8,12 @@ from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from oauthbroker import BrokerError, Clock, Code, PublicWeb, Turn, TurnAuth, decode_json
+from oauthbroker import BrokerError, Code, Turn, TurnAuth
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.serving.key_sets import PublicKeys, fitting_keys, is_signed, keys_of
 from oauthbroker.flowtools.serving.kinds import IssuerSpec, filled, slots
 from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.plugins import Clock, PublicWeb, decode_json
 
 LONGEST: Final = 16 * 1024
 LEEWAY: Final = 30.0  # seconds between the clocks of the issuer and of this host

@@ -10,10 +10,11 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from oauthbroker import ResourceKind, Secret, SecretSource, Strict, WrittenResource, WrittenResources
+from oauthbroker import Secret
 from oauthbroker.flowtools.running.installed_adapters import Port, adapter_flaw
 from oauthbroker.flowtools.running.mail import mail_server
 from oauthbroker.flowtools.specification.source import FlowRefused
+from oauthbroker.plugins import ResourceKind, SecretSource, Strict, WrittenResource, WrittenResources
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 Role = Annotated[str, Field(min_length=1, max_length=128)]

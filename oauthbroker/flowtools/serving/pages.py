@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from oauthbroker import BrokerError, Code, PluginPage, PluginPageRequest, PluginPages, PluginView
+from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.deployment.versions import DeployedFlow
 from oauthbroker.flowtools.risk.acknowledgements import finding_key
 from oauthbroker.flowtools.risk.drawing import draw
@@ -24,6 +24,7 @@ from oauthbroker.flowtools.running.overview import STATES, RunDetail, RunLine, r
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.source import FlowRefused
 from oauthbroker.flowtools.specification.spec import FlowTool
+from oauthbroker.plugins import PluginPage, PluginPageRequest, PluginPages, PluginView
 
 PAGES: Final = Path(__file__).parents[1] / "pages"
 LINES: Final = 50

@@ -8,9 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from oauthbroker import Background, BrokerError, Code, PluginFinding, PluginResources, PublicWeb, RunningPlugin
+from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.running.resuming import resuming
+from oauthbroker.plugins import Background, PluginFinding, PluginResources, PublicWeb, RunningPlugin
 
 if TYPE_CHECKING:
     from oauthbroker import Broker

@@ -11,10 +11,11 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from oauthbroker import BrokerError, PluginFinding
+from oauthbroker import BrokerError
 from oauthbroker.flowtools.running.ports import AGENT
 from oauthbroker.flowtools.serving.service import FlowService, event_key
 from oauthbroker.flowtools.specification.failures import FlowFailed
+from oauthbroker.plugins import PluginFinding
 
 if TYPE_CHECKING:
     from oauthbroker import Broker

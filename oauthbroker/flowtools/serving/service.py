@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from oauthbroker import BrokerError, Code, PluginFinding, PluginResource, SystemClock
+from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.deployment.versions import FlowVersions, same_route, same_secret
 from oauthbroker.flowtools.entities.database import Database
 from oauthbroker.flowtools.entities.tables import apply
@@ -32,6 +32,7 @@ from oauthbroker.flowtools.serving.entity_files import entities_in
 from oauthbroker.flowtools.serving.kinds import FlowServiceSpec
 from oauthbroker.flowtools.specification.failures import Actor
 from oauthbroker.flowtools.specification.source import FlowRefused, printable
+from oauthbroker.plugins import PluginFinding, PluginResource, SystemClock
 
 _LOG: Final = logging.getLogger("oauthbroker.flowtools")
 THREADS: Final = 12  # of runs; the pool of connections has 15

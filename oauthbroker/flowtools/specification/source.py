@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import yaml
 
-from oauthbroker import BrokerError, Code, decode_json
+from oauthbroker import BrokerError, Code
 from oauthbroker.flowtools.specification.json_faults import json_fault
+from oauthbroker.plugins import decode_json
 
 Keys = tuple[str | int, ...]
 MOST_BYTES: Final = 1024 * 1024

@@ -37,7 +37,12 @@ class DoorConfig(uvicorn.Config):
         self, *, web: ASGIApp, terms: Terms, grace_seconds: float, protocol: type[HttpConnection] | None = None
     ) -> None:
         self.terms, self.heads = terms, KnownHeads(warm_tokens_of(web))
-        options: dict[str, Any] = {**uvicorn_options(), "http": protocol or HttpConnection, "lifespan": "off"}
+        options: dict[str, Any] = {
+            **uvicorn_options(),
+            "http": protocol or HttpConnection,
+            "lifespan": "off",
+            "log_level": "warning",  # the log is that of the host program, if the broker is embedded
+        }
         super().__init__(
             web, **options, timeout_keep_alive=IDLE_SECONDS, timeout_graceful_shutdown=max(1, round(grace_seconds))
         )

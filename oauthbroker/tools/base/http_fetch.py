@@ -10,7 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from oauthbroker import BrokerError, Code, PublicWeb
+from oauthbroker import BrokerError, Code
+from oauthbroker.plugins import PublicWeb
 from oauthbroker.tools.base.answer_texts import cut_to_output, decoded
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.types.failures import ToolFailure

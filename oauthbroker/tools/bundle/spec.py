@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from oauthbroker import Ref, ResourceKind, SecretSource, Strict, Tolerant, WrittenResource, WrittenResources
+from oauthbroker.plugins import Ref, ResourceKind, SecretSource, Strict, Tolerant, WrittenResource, WrittenResources
 from oauthbroker.tools.bundle.entries import entry_flaw
 from oauthbroker.tools.calling.call_life import MOST_SECONDS
 from oauthbroker.tools.types.names import is_export_name, is_resource_name

@@ -13,7 +13,8 @@ from functools import partial
 from types import CoroutineType
 from typing import Any
 
-from oauthbroker import AuthorizationRequired, Failed, NotPlainJson, plain_json, type_name
+from oauthbroker import AuthorizationRequired, Failed
+from oauthbroker.plugins import NotPlainJson, plain_json, type_name
 from oauthbroker.tools.calling.context import CallScope
 from oauthbroker.tools.calling.handler_call import handled
 from oauthbroker.tools.calling.journal import CallJournal, interrupted

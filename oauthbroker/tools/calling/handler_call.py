@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import Any, Final
 
-from oauthbroker import NotPlainJson
+from oauthbroker.plugins import NotPlainJson
 from oauthbroker.tools.calling.call_life import CallLife
 from oauthbroker.tools.calling.context import (
     AuthorizedToolContext,

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from oauthbroker import NotPlainJson, plain_json
+from oauthbroker.plugins import NotPlainJson, plain_json
 from oauthbroker.tools.types.failures import ToolCode, ToolFailure
 from oauthbroker.tools.types.output_limits import IN_EVENT
 from oauthbroker.tools.types.results import ToolCall, ToolCallResult, ToolError

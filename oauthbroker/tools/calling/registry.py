@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol
 
-from oauthbroker import NotPlainJson, plain_json
+from oauthbroker.plugins import NotPlainJson, plain_json
 from oauthbroker.tools.calling.call_life import MOST_SECONDS, SECONDS
 from oauthbroker.tools.calling.context import Json, ToolContext, ToolHandler
 from oauthbroker.tools.types.catalog import Catalog, ToolCatalogItem, ToolSource

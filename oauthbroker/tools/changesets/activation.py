@@ -9,7 +9,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from oauthbroker import Broker, BrokerError, PluginResources
+from oauthbroker import Broker, BrokerError
+from oauthbroker.plugins import PluginResources
 from oauthbroker.tools.changesets.allowed import AllowedFiles
 from oauthbroker.tools.changesets.audit_types import BundleActivated
 from oauthbroker.tools.changesets.changesets import FAILURES, Changesets, check_apart

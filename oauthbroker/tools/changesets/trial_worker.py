@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from oauthbroker import BrokerError, PluginResource, PluginResources, read_resources
+from oauthbroker import BrokerError
+from oauthbroker.plugins import PluginResource, PluginResources, read_resources
 from oauthbroker.tools.bundle.loading import (
     REFUSALS,
     Isolate,

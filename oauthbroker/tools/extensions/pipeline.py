@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, TypeVar, get_args
 
-from oauthbroker import type_name
+from oauthbroker.plugins import type_name
 from oauthbroker.tools.types.agent_event import UnifiedEvent
 from oauthbroker.tools.types.catalog import Catalog
 from oauthbroker.tools.types.failures import ToolFailure, is_cancellation

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker import ValueCounter
+from oauthbroker.plugins import ValueCounter
 from oauthbroker.tools.calling.context import Json, ToolContext, changeset_folders
 from oauthbroker.tools.isolation.containment import Access, CallLimits, Containment
 from oauthbroker.tools.types.failures import ToolCode, ToolFailure, timed_out

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
-from oauthbroker import NotPlainJson, plain_json, type_name
+from oauthbroker.plugins import NotPlainJson, plain_json, type_name
 from oauthbroker.tools.types.foreign_values import cause_of, ended_at_space, text_of
 from oauthbroker.tools.types.messages import Message
 from oauthbroker.tools.types.output_limits import READ_BESIDE, VALUE

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from oauthbroker import NotPlainJson, plain_json
+from oauthbroker.plugins import NotPlainJson, plain_json
 from oauthbroker.tools.types.catalog import ToolCatalogItem
 from oauthbroker.tools.types.failures import too_many, unusable_arguments
 from oauthbroker.tools.types.messages import Message

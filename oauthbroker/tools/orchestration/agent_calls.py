@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker import Broker, BrokerError, NotPlainJson, plain_json
+from oauthbroker import Broker, BrokerError
+from oauthbroker.plugins import NotPlainJson, plain_json
 from oauthbroker.tools.calling.context import REQUEST_SECONDS
 from oauthbroker.tools.calling.journal import COMPLETED
 from oauthbroker.tools.orchestration.instances import Instance, Instances, Outcome

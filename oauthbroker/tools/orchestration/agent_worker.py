@@ -17,8 +17,8 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from oauthbroker import type_name
 from oauthbroker.client import OAuth
+from oauthbroker.plugins import type_name
 from oauthbroker.tools.bundle.entries import EntryRefused
 from oauthbroker.tools.calling.context import ToolContext
 from oauthbroker.tools.calling.registry import RegistrationRefused

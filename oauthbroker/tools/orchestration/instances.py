@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
-from oauthbroker import PluginState, Turn
+from oauthbroker import Turn
+from oauthbroker.plugins import PluginState
 
 KEPT_TURNS: Final = 20  # of an instance: what the model sees of earlier turns
 KNOWN_TURNS: Final = 256  # of an instance: as many settled events as the queue remembers

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from oauthbroker import type_name
+from oauthbroker.plugins import type_name
 from oauthbroker.tools.types.agent_event import ANSWER
 
 MOST_LINE: Final = 8 * 1024 * 1024  # of a message, for its writer and its reader

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from oauthbroker import Broker, PluginResource, PluginResources
+from oauthbroker import Broker
+from oauthbroker.plugins import PluginResource, PluginResources
 from oauthbroker.tools.isolation.places import configuration_files
 
 WEAK: Final = "toolIsolation"  # the weakening that lets isolated tools run without a sandbox

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from oauthbroker import plain_json, type_name
+from oauthbroker.plugins import plain_json, type_name
 from oauthbroker.tools.calling.call_life import SECONDS, check_call
 from oauthbroker.tools.calling.context import ToolHandler
 from oauthbroker.tools.extensions.pipeline import Middleware, MiddlewareType, Pipeline

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from oauthbroker import NotPlainJson, plain_json, type_name
+from oauthbroker.plugins import NotPlainJson, plain_json, type_name
 from oauthbroker.tools.calling.call_life import CallLife, calling
 from oauthbroker.tools.calling.calls import Perform, ToolCalls
 from oauthbroker.tools.calling.context import AgentRuntime, CallScope, OAuthOf

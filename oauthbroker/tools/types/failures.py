@@ -11,7 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Self
 
-from oauthbroker import AuthorizationNeeded, AuthorizationRequired, BrokerError, Failed, RequestRefused, type_name
+from oauthbroker import AuthorizationNeeded, AuthorizationRequired, BrokerError, Failed, RequestRefused
+from oauthbroker.plugins import type_name
 from oauthbroker.tools.types.foreign_values import cause_of, text_of
 from oauthbroker.tools.types.names import shown_name
 from oauthbroker.tools.types.output_limits import NAME, SUGGESTION

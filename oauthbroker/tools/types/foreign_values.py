@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from oauthbroker import plain_json, type_name
+from oauthbroker.plugins import plain_json, type_name
 from oauthbroker.tools.types.output_limits import READ, VALUE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from oauthbroker import JsonLimits
+from oauthbroker.plugins import JsonLimits
 
 VALUE: Final = JsonLimits(256 * 1024, 64, 100_000)  # the arguments or the output of a call, or a model's answer
 STATE: Final = JsonLimits(1_000_000, 64, 100_000)  # the value of an extension, or the blocks of a step

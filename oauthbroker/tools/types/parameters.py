@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from oauthbroker import NotPlainJson, plain_json
+from oauthbroker.plugins import NotPlainJson, plain_json
 from oauthbroker.tools.types.output_limits import VALUE
 
 _MOST_FLAWS: Final = 5

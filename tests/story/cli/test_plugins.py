@@ -90,7 +90,7 @@ def test_an_unknown_command_is_no_crash(tmp_path: Path):
     assert "No such command 'notebook'" in done.err
 
 
-PLUGIN = "from oauthbroker import Plugin, PluginCommand\nPLUGIN = Plugin(name='{plugin}', commands={{'{command}': PluginCommand(help='Take it.', app='{app}')}})\n"
+PLUGIN = "from oauthbroker.plugins import Plugin, PluginCommand\nPLUGIN = Plugin(name='{plugin}', commands={{'{command}': PluginCommand(help='Take it.', app='{app}')}})\n"
 WRONG = {
     "a name of ours": (PLUGIN.format(plugin="other", command="check", app="other:app"), "The command check of the plug-in other is left out: oauthbroker has one itself."),
     "a name of another plug-in": (PLUGIN.format(plugin="other", command="notebooks", app="other:app"), "The command notebooks is left out: the plug-ins other and sample both have it."),

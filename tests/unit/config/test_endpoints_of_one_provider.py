@@ -20,7 +20,7 @@ from oauthbroker.config.bundle.unresolved_bundle import AppDraft
 from oauthbroker.config.checks.api import api_of
 from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.reading.shape import Written
-from oauthbroker.config.reading.yaml_reader import Document
+from oauthbroker.config.reading.yaml_reader import YamlDocument
 from oauthbroker.config.values.preset_merge import Merged, merge
 from oauthbroker.config.written.client_spec import ENDPOINT_NAMES
 from oauthbroker.config.written.resource_specs import OAuthAppSpec
@@ -54,7 +54,7 @@ def app_of(preset: Preset, mode: str, **endpoints: str) -> dict[str, Any]:
 
 
 def merged(app: Mapping[str, Any]) -> Merged:
-    document = Document(file="", folder=Path(), data={}, values={}, keys={})
+    document = YamlDocument(file="", folder=Path(), data={}, values={}, keys={})
     spec = OAuthAppSpec.model_validate(app["spec"])
     written = Written(kind="OAuthApp", name="acme", spec=spec, document=document, problems=Problems())
     return merge(written, "https://broker.example")

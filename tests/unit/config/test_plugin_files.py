@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from oauthbroker import PluginResources, read_resources
 from oauthbroker.config import ConfigRefused
+from oauthbroker.plugins import PluginResources, read_resources
 from tests.unit.config.bundles import APP, BROKER, HEAD, write
 
 HOTEL = HEAD + "kind: ActionSchema\nmetadata: {name: hotel}\nspec: {actions: {BOOK: {}}}\n"

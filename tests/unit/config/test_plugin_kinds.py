@@ -175,7 +175,7 @@ def test_a_name_that_is_no_plugin_is_a_problem_at_its_place(tmp_path: Path, row:
     assert load_settings(tmp_path).plugins == tuple(names.split(", "))  # short commands need no plug-in
 
 
-HEADER = "from oauthbroker import ResourceKind, Plugin, Strict, Tolerant\n\n\nclass Spec(Strict):\n    pages: int | None = None\n\n\n"
+HEADER = "from oauthbroker.plugins import Plugin, ResourceKind, Strict, Tolerant\n\n\nclass Spec(Strict):\n    pages: int | None = None\n\n\n"
 OF_KIND = HEADER + "KINDS = ({kinds},)\nPLUGIN = Plugin(name='other', kinds='other:KINDS')\n"
 UPDATE = "update the package of the plug-in, or remove the name"
 BROKEN = {

@@ -17,11 +17,11 @@ from oauthbroker.config import ConfigRefused, load
 from oauthbroker.config.problems.problems import Problems
 from oauthbroker.config.reading import yaml_reader
 from oauthbroker.config.reading.files import MAX_BYTES, MAX_FILES
-from oauthbroker.config.reading.yaml_reader import AMBIGUOUS, MAX_DEPTH, MAX_PARSED_DEPTH, UNREADABLE, Document
+from oauthbroker.config.reading.yaml_reader import AMBIGUOUS, MAX_DEPTH, MAX_PARSED_DEPTH, UNREADABLE, YamlDocument
 from tests.unit.config.bundles import APP, CANARY, everything_said, refused, write
 
 
-def read(text: str) -> tuple[list[Document], list[str]]:
+def read(text: str) -> tuple[list[YamlDocument], list[str]]:
     problems = Problems()
     documents = yaml_reader.read(text, "a.yaml", Path(), problems)
     return documents, [str(problem) for problem in problems.found]

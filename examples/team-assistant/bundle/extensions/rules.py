@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from oauthbroker import read_resources
 from oauthbroker.gateway import gate, rulebook
+from oauthbroker.plugins import read_resources
 from oauthbroker.tools import ToolFailure
 
 ACTIONS = Path(__file__).parents[1] / "actions.yaml"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oauthbroker import Plugin, PluginCommand
+from oauthbroker.plugins import Plugin, PluginCommand
 
 PLUGIN = Plugin(
     name="sample",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oauthbroker import PluginAuditEntry
+from oauthbroker.plugins import PluginAuditEntry
 
 
 class NoteWritten(PluginAuditEntry, plugin="sample"):

@@ -6,18 +6,15 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
-from oauthbroker import (
+from oauthbroker import Broker, BrokerError, Code, Turn
+from oauthbroker.plugins import (
     Background,
-    Broker,
-    BrokerError,
-    Code,
     PluginCall,
     PluginFinding,
     PluginResources,
     PluginRoute,
     RequestModel,
     RunningPlugin,
-    Turn,
 )
 from sample_plugin.audit_types import NoteWritten
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from oauthbroker import Ref, ResourceKind, SecretSource, Strict, Tolerant, WrittenResource, WrittenResources
+from oauthbroker.plugins import Ref, ResourceKind, SecretSource, Strict, Tolerant, WrittenResource, WrittenResources
 
 
 class ServerSpec(Strict):

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import BrokerError, PublicWeb
+from oauthbroker import BrokerError
 from oauthbroker.flowtools.serving.jwt_callers import AGAIN_SECONDS, KEPT_SECONDS, STALE_SECONDS, JwtCallers
 from oauthbroker.flowtools.serving.kinds import IssuerSpec
 from oauthbroker.flowtools.specification.failures import Actor
+from oauthbroker.plugins import PublicWeb
 from oauthbroker.testing import TestClock
 from tests.unit.flowtools.serving.jwt_kit import (
     AUDIENCE,

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from oauthbroker import PluginResource, PluginResources, Secret
+from oauthbroker import Secret
 from oauthbroker.flowtools import PLUGIN
 from oauthbroker.flowtools.serving.data import secret_places
+from oauthbroker.plugins import PluginResource, PluginResources
 from oauthbroker.plugins.discovery import secret_places_of
 
 STORE = Path("/var/lib/broker/store")

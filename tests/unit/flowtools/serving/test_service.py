@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from oauthbroker import BrokerError, Code, PluginResource, Secret, SystemClock, Turn, TurnAuth
+from oauthbroker import BrokerError, Code, Secret, Turn, TurnAuth
 from oauthbroker.flowtools.deployment.versions import FlowVersions
 from oauthbroker.flowtools.running.journal import AUDIT, META, RUN
 from oauthbroker.flowtools.running.ports import Ports
@@ -28,6 +28,7 @@ from oauthbroker.flowtools.serving.schedules import FIRED, Schedules
 from oauthbroker.flowtools.serving.service import FlowService
 from oauthbroker.flowtools.specification.failures import Actor, FlowFailed
 from oauthbroker.flowtools.specification.source import FlowRefused
+from oauthbroker.plugins import PluginResource, SystemClock
 from tests.kit.flow_bundle import NIGHTLY, SERVICE, bundle, call, deploy, note_tool
 
 pytestmark = pytest.mark.rule("000-trigger-http", "000-trigger-as", "run-serves")

@@ -23,8 +23,8 @@ from oauthbroker.core.refused import CRASHED, REFUSED, Refused
 from oauthbroker.observability.library_log import calm_libraries
 from oauthbroker.observability.logging import Log
 from oauthbroker.serving.listeners import Listeners
-from oauthbroker.serving.post import Post
 from oauthbroker.serving.signals import AGAIN, on_signals
+from oauthbroker.workers.post import Post
 
 ATTEMPTS = 5
 STEADY_SECONDS = 30.0  # a worker that lived this long did not fail at its start

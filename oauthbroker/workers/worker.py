@@ -17,10 +17,10 @@ from oauthbroker.serving.connection_seats import SPARE
 from oauthbroker.serving.hardening import end_with_parent, raise_descriptor_limit
 from oauthbroker.serving.http1.connection import LINGERING
 from oauthbroker.serving.listeners import Listeners
-from oauthbroker.serving.post import Post
 from oauthbroker.serving.server import Server, broker_served
 from oauthbroker.serving.signals import on_signals
 from oauthbroker.wiring import open_broker
+from oauthbroker.workers.post import Post
 
 OTHER_FILES = 256  # of the store, the providers and the log
 

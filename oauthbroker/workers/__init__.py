@@ -1,0 +1,1 @@
+"""The processes of `oauthbroker serve`: one worker, or several and their parent."""
