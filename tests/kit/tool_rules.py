@@ -6,7 +6,7 @@ refused than the sentence says, "other" where we do something else. `tools.ours`
 """
 
 TOOL_RULES = {
-    "002-1.1-1": "registry and catalog are two, so that extensions decide in each step what is shown: as written",
+    "002-1.1-1": "registry and catalog are two, so that extensions choose the shown tools in each step: as written",
     "002-1.1-2": "`__` separates resource and export, and no name is encoded: as 002-2.2-1 and 002-5.2-2",
     "002-1.1-3": "a call loads `spec.entry` and calls its `handlers` inside the agent's process: as written; other: Python files, no JavaScript and no Bun",
     "002-1.1-4": "agents reach each other by events over the orchestrator, with `request` and `send`: as 002-2.6-1 to 002-2.6-3",
@@ -63,7 +63,7 @@ TOOL_RULES = {
     "002-7.1-1": "a handler takes the context and the input, and returns JSON or a promise of it: as written; decided: a promise is anything that can be awaited",
     "002-7.1-2": "the input fits the schema of the parameters: as written, checked behind the middlewares and before the handler",
     "002-7.2-1": "the module exports `handlers` with export names as keys: as written",
-    "002-7.3-1": "the context's members: as printed, in Python's spelling; decided: an isolated tool has no `runtime`, and what it logs is dropped",
+    "002-7.3-1": "the context's members: as printed, in Python's spelling; decided: an isolated tool has no `runtime`, and its log is dropped",
     "002-8.1-1": "middleware runs before and after the call: as written; a call that the catalog does not allow reaches no middleware",
     "002-8.1-4": "a handler may start processes: as written; the call is in the agent's process all the same",
     "002-8.2-1": "a call has `id`, `name` and `args`: as written; decided: the id is ours, because models use theirs again",

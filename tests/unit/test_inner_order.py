@@ -24,7 +24,7 @@ ORDER: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 BOXES_FLOORS_ARROWS = {
     "store": (8, 5, 17),
-    "config": (11, 7, 29),
+    "config": (11, 7, 30),
     "flowtools": (9, 5, 24),
     "tools": (13, 7, 41),
     "web": (8, 6, 22),

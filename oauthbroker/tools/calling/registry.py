@@ -156,7 +156,7 @@ def _own(item: ToolCatalogItem, owner: str) -> ToolCatalogItem:
         description = plain_json(item.description, VALUE)
     except NotPlainJson as problem:
         raise RegistrationRefused(f"{owner} cannot register a tool: its description is refused: {problem}") from None
-    with suppress(NotPlainJson):  # `compiled` says what is wrong with the parameters
+    with suppress(NotPlainJson):  # `compiled` refuses these parameters
         item = replace(item, parameters=None if item.parameters is None else plain_object(item.parameters))
     return replace(item, description=description)
 
