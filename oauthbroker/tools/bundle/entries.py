@@ -40,8 +40,10 @@ def entry_file(entry: str, folder: Path) -> Path:
     try:
         root = folder.resolve(strict=True)
         file = (root / entry).resolve(strict=True)
-    except (OSError, RuntimeError):
+    except (FileNotFoundError, NotADirectoryError):
         raise EntryRefused("there is no such file") from None
+    except (OSError, RuntimeError) as error:
+        raise EntryRefused(f"its path cannot be followed: {type(error).__name__}") from None
     if not file.is_relative_to(root):
         raise EntryRefused("outside the folder of the bundle")
     if not file.is_file() or file.suffix != ".py":

@@ -14,7 +14,7 @@ from oauthbroker.tools.changesets.differences import Changes, ambiguous, changes
 from oauthbroker.tools.changesets.files import Folder, Rejected, read_folder, shown, unfit_name
 from oauthbroker.tools.changesets.git import Busy, Git, GitFailed
 from oauthbroker.tools.changesets.revisions import Revision, Revisions, files_at
-from oauthbroker.tools.changesets.worktrees import Worktree, Worktrees
+from oauthbroker.tools.changesets.worktrees import Gives, Worktree, Worktrees, keep
 from oauthbroker.tools.isolation.containment import detect_containment
 
 MOST_OPEN: Final = 8  # changesets of one owner
@@ -55,12 +55,13 @@ class Changesets:
     worktrees: Worktrees
     check: ChecksBundle
 
-    def open(self, owner: str) -> Worktree:
-        """Open a changeset on the newest revision. Raises ChangesetRefused, and one of FAILURES."""
+    def open(self, owner: str, give: Gives = keep) -> Worktree:
+        """Open a changeset on the newest revision, whose folder `give` hands to its owner. Raises ChangesetRefused, and
+        one of FAILURES."""
         with self._git.locked():
             if sum(each.owner == owner for each in self.worktrees.all()) >= MOST_OPEN:
                 raise ChangesetRefused(f"{MOST_OPEN} changesets are open: commit one of them")
-            return self.worktrees.open(self.revisions.newest(), owner)
+            return self.worktrees.open(self.revisions.newest(), owner, give)
 
     def folders(self, owner: str) -> list[Path]:
         """Return the folders of the changesets that an owner has open."""

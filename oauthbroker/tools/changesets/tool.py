@@ -14,6 +14,7 @@ from oauthbroker.tools.calling.context import Json, ToolContext, ToolHandler
 from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.changesets.allowed import AllowedFiles
 from oauthbroker.tools.changesets.changesets import Changesets, ref
+from oauthbroker.tools.changesets.worktrees import Gives, keep
 from oauthbroker.tools.types.catalog import ToolCatalogItem, ToolSource
 from oauthbroker.tools.types.names import SWARM_BUNDLE, ToolName
 
@@ -68,9 +69,9 @@ class BundleEditor:
         """Return the folders of the changesets that it has open."""
         return await asyncio.to_thread(self.changesets.folders, self.owner)
 
-    async def open(self) -> Json:
-        """Answer `{changesetId, baseRef, workdir, hint}`."""
-        opened = await asyncio.to_thread(self.changesets.open, self.owner)
+    async def open(self, give: Gives = keep) -> Json:
+        """Answer `{changesetId, baseRef, workdir, hint}`. `give` lets the agent write in the folder."""
+        opened = await asyncio.to_thread(self.changesets.open, self.owner, give)
         hint = {"bundleRootInWorkdir": ".", "allowedFiles": asdict(self.allowed)}
         return {"changesetId": opened.id, "baseRef": ref(opened.base), "workdir": str(opened.folder), "hint": hint}
 
