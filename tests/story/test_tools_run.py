@@ -143,7 +143,7 @@ async def test_an_isolated_tool_reaches_the_broker_with_its_turn_token_and_not_w
     async with agents("--config", str(config), "--workspaces", str(tmp_path / "agents")):
         called = plan(("contained__read", {}), ("contained__knock", {}))
         required, knocked = json.loads(await answer(config, called))
-        assert "authorization_required" == required["status"]
+        assert "E_AUTHORIZATION_REQUIRED" == required
         assert " 401 " in knocked
 
 
@@ -164,7 +164,7 @@ async def test_a_relative_configuration_and_relative_workspaces_work_together(co
     async with agents("--config", "config", "--workspaces", "agents", cwd=tmp_path):
         called = plan(("notes__add", {"text": "x"}), ("contained__read", {}))
         noted, required = json.loads(await answer(config, called))
-        assert ("x", "authorization_required") == (noted, required["status"])
+        assert ("x", "E_AUTHORIZATION_REQUIRED") == (noted, required)
     assert list(tmp_path.glob("agents/planner/*/notes"))
 
 
