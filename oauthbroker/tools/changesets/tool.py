@@ -1,4 +1,4 @@
-"""The tool `swarmBundle`: `openChangeset` and `commitChangeset` (004 section 12.4)."""
+"""The tool `swarmBundle`: `openChangeset` and `commitChangeset` (004 section 12.4), and our `discardChangeset`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ OPEN: Final = ToolCatalogItem(
 )
 COMMIT: Final = ToolCatalogItem(
     name=str(ToolName(SWARM_BUNDLE, "commitChangeset")),
-    description="Commit a changeset. The step under way keeps its files. If it is rejected, mend it and commit again.",
+    description="Commit a changeset. The step under way keeps its files. If it is rejected, correct and commit it again,"
+    " or discard it.",
     parameters={
         "type": "object",
         "properties": {
@@ -44,12 +45,23 @@ COMMIT: Final = ToolCatalogItem(
     },
     source=_SOURCE,
 )
+DISCARD: Final = ToolCatalogItem(
+    name=str(ToolName(SWARM_BUNDLE, "discardChangeset")),
+    description="Close a changeset without a commit. Its changes are lost.",
+    parameters={
+        "type": "object",
+        "properties": {"changesetId": {"type": "string"}},
+        "required": ["changesetId"],
+        "additionalProperties": False,
+    },
+    source=_SOURCE,
+)
 
 
-def register_exports(registry: Registry, opens: ToolHandler, commits: ToolHandler) -> None:
-    """Register both exports. Raises RegistrationRefused if an extension has taken a name."""
-    registry.register(OPEN, opens, owner="the runtime", seconds=CHANGESET_SECONDS)
-    registry.register(COMMIT, commits, owner="the runtime", seconds=CHANGESET_SECONDS)
+def register_exports(registry: Registry, opens: ToolHandler, commits: ToolHandler, discards: ToolHandler) -> None:
+    """Register the exports. Raises RegistrationRefused if an extension has taken a name."""
+    for item, handler in ((OPEN, opens), (COMMIT, commits), (DISCARD, discards)):
+        registry.register(item, handler, owner="the runtime", seconds=CHANGESET_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +99,11 @@ class BundleEditor:
             _LOG.warning("a changeset of %s is %s: %s", self.names[0], commit.status, "; ".join(facts[:MOST_LOGGED]))
         return commit.to_json()
 
+    async def discard(self, changeset: str) -> Json:
+        """Answer `{status}`."""
+        await asyncio.to_thread(self.changesets.discard, changeset, self.owner)
+        return {"status": "discarded"}
+
 
 @dataclass(frozen=True, slots=True)
 class SwarmBundleTool:
@@ -97,8 +114,8 @@ class SwarmBundleTool:
     allowed_of: Callable[[str], AllowedFiles]
 
     def register(self, registry: Registry) -> None:
-        """Register both exports. They are in every catalog that is made from then on."""
-        register_exports(registry, self.open_changeset, self.commit_changeset)
+        """Register the exports. They are in every catalog that is made from then on."""
+        register_exports(registry, self.open_changeset, self.commit_changeset, self.discard_changeset)
 
     def folders(self, ctx: ToolContext) -> Sequence[Path]:
         """Return the folders of the changesets that the agent of a call has open. Blocks."""
@@ -109,6 +126,9 @@ class SwarmBundleTool:
 
     async def commit_changeset(self, ctx: ToolContext, given: Mapping[str, Json]) -> Json:
         return await self._editor(ctx).commit(given, ctx.tool_call_id)
+
+    async def discard_changeset(self, ctx: ToolContext, given: Mapping[str, Json]) -> Json:
+        return await self._editor(ctx).discard(given["changesetId"])
 
     def _editor(self, ctx: ToolContext) -> BundleEditor:
         return BundleEditor(self.changesets, (ctx.agent_name, ctx.instance_key), self.allowed_of(ctx.agent_name))

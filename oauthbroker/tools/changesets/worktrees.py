@@ -41,8 +41,8 @@ class Worktrees:
     root: Path
 
     def open(self, base: str, owner: str, give: Gives) -> Worktree:
-        """Make a worktree with the files of the revision `base`. It counts after `give`: one that its owner cannot write
-        would be open for ever."""
+        """Make a worktree with the files of the revision `base`. It counts after `give`, so that its owner can write
+        each one that is open."""
         folder = Path(tempfile.mkdtemp(prefix="cs-", dir=self.root))
         self.git("worktree", "add", "--detach", "--no-checkout", str(folder), base)
         (folder / ".git").unlink()

@@ -72,7 +72,7 @@ class BundleChanges:
             return []
 
     async def answer(self, instance: Instance, kind: str, asked: Mapping[str, Any]) -> Any:
-        """Open or commit a changeset of an instance. Raises IpcRefused."""
+        """Open, commit or discard a changeset of an instance. Raises IpcRefused."""
         editor, fault = self.editor_of(instance), "this runtime has no changesets, or this agent may change no file"
         try:
             match editor, kind, asked:
@@ -80,6 +80,8 @@ class BundleChanges:
                     return await editor.open(self._user.give)
                 case BundleEditor(), "swarmBundle.commitChangeset", {"changesetId": str(), "toolCallId": str(call)}:
                     return await editor.commit(asked, call)
+                case BundleEditor(), "swarmBundle.discardChangeset", {"changesetId": str(changeset)}:
+                    return await editor.discard(changeset)
         except (ChangesetRefused, *FAILURES) as error:
             fault = type(error).__name__ if isinstance(error, OSError) else str(error)
         raise IpcRefused(REFUSED, fault)

@@ -87,7 +87,8 @@ def entry(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def loaded(entry: Path) -> Any:
     spec = importlib.util.spec_from_file_location("ends_of_handlers", entry)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
