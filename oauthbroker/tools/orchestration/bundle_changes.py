@@ -46,7 +46,8 @@ class BundleChanges:
         if self._activation is None:
             return False
         names = instance.swarm, instance.agent
-        return failed.crashes == 1 or await self._activation.go_back(names, revision, failed.message)
+        reason = self._broker.scrub(failed.message)
+        return failed.crashes == 1 or await self._activation.go_back(names, revision, reason)
 
     def blocks_of(self, instance: Instance) -> list[dict[str, str]]:
         """Return what an instance that may change the bundle is told of its newest revision."""
