@@ -1,4 +1,4 @@
-"""Arguments of base tools. A Tool resource of one's own may declare no `parameters`, so that nothing has checked them."""
+"""Arguments of base tools. A Tool resource of one's own may declare no `parameters`, so that nothing checks them."""
 
 from __future__ import annotations
 

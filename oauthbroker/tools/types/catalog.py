@@ -70,8 +70,8 @@ class Catalog:
 
     def add(self, item: ToolCatalogItem) -> None:
         """Show a tool, in place of the item of its name if there is one. Its source stays the registered one, and
-        arguments are checked against the parameters that were registered. Raises UnknownTool for a tool that the registry
-        does not have, and CatalogFrozen."""
+        arguments are checked against the parameters that were registered. Raises UnknownTool for a tool that is not
+        registered, and CatalogFrozen."""
         self._check_open()
         if (registered := self._registered(item.name)) is None:
             raise UnknownTool(f"no tool of the name {item.name!r} is registered: register it with api.tools first")
