@@ -32,7 +32,7 @@ OPEN: Final = ToolCatalogItem(
 )
 COMMIT: Final = ToolCatalogItem(
     name=str(ToolName(SWARM_BUNDLE, "commitChangeset")),
-    description="Commit a changeset. The step under way keeps its files. If it is rejected, correct it and commit again.",
+    description="Commit a changeset. The step under way keeps its files. Correct a rejected one and commit again.",
     parameters={
         "type": "object",
         "properties": {

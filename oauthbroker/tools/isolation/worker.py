@@ -89,7 +89,7 @@ async def _awaited(handler: Any, context: SimpleNamespace, call: dict[str, Any])
 
 def _failed(error: BaseException) -> dict[str, Any]:
     """Return the answer for an exception: that of the result which it carries, or an error."""
-    cause = cause_of(error)
+    cause: Any = cause_of(error)
     with suppress(BaseException):  # code of the tool
         if _is(cause, "oauthbroker.injection.errors", "InjectionError"):
             return _end(cause.result)
