@@ -102,13 +102,13 @@ async def test_a_turn_of_a_swarm_that_the_runtime_does_not_run_has_an_outcome_an
 @pytest.mark.rule("turns.ours-29")
 async def test_a_turn_of_an_agent_that_its_swarm_does_not_have_is_refused_at_once(world):
     """No agent reads that queue."""
-    events = [await world.say(text, turn_of(agent="nobody")) for text in ("hello", "again")]
+    events = [await world.say(text, turn_of(agent="editor")) for text in ("hello", "again")]
     for event_id in events:
         outcome = await world.outcome(event_id)
         assert "E_TURN_REFUSED" == outcome["error"]["code"]
-        assert "Swarm/default has no agent 'nobody', its agents are planner, writer" in outcome["answer"]
+        assert "Swarm/default has no agent 'editor', its agents are planner, writer" in outcome["answer"]
     await _settled(world)
-    assert [] == await world.broker.events.dead("nobody")
+    assert [] == await world.broker.events.dead("editor")
 
 
 async def test_the_queue_of_another_runtime_keeps_its_events(world, caplog):

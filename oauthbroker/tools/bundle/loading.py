@@ -32,9 +32,7 @@ def register_tools(
         handlers = _handlers_of(name, spec, folder, isolate)
         for export in spec.exports or ():
             if (handler := handlers.get(export.name)) is None:
-                raise RegistrationRefused(
-                    f"Tool/{name} cannot be registered: its module has no handler {export.name!r}"
-                )
+                raise RegistrationRefused(f"Tool/{name} cannot register {export.name}: its module has no such handler")
             registry.register(
                 _item(name, export),
                 handler,

@@ -2,7 +2,7 @@
 
 Arguments: the descriptor of a socket. One line of JSON comes in, `{entry, export, context, args, changesets,
 processes?, oauth?}`, and one goes out: `{output}`, `{handle}`, `{consent}` with a request for consent, `{refused}` with
-what is wrong with the output, or `{error: {name, message, code?, suggestion?, helpUrl?}}`.
+the problem of the output, or `{error: {name, message, code?, suggestion?, helpUrl?}}`.
 """
 
 from __future__ import annotations

@@ -26,12 +26,17 @@ def one_line(text: str) -> str:
 
 
 def _place(error: BaseException, file: Path | None) -> str:
-    if issubclass(type(error), SyntaxError) and (line := getattr(error, "lineno", None)):
-        return f"{Path(str(getattr(error, 'filename', None))).name}:{line}"
-    place, traceback = "", error.__traceback__
-    while traceback is not None:
-        found = traceback.tb_frame.f_code.co_filename
-        if file is None or found == str(file):
-            place = f"{Path(found).name}:{traceback.tb_lineno}"
-        traceback = traceback.tb_next
+    """Return the place of an exception; empty if it has none."""
+    try:
+        if issubclass(type(error), SyntaxError):
+            name, line = (SyntaxError.__dict__[each].__get__(error) for each in ("filename", "lineno"))
+            return f"{Path(one_line(str.__str__(name))).name}:{int(line)}"
+        place, traceback = "", BaseException.__dict__["__traceback__"].__get__(error)
+        while traceback is not None:
+            found = traceback.tb_frame.f_code.co_filename
+            if file is None or found == str(file):
+                place = f"{Path(found).name}:{traceback.tb_lineno}"
+            traceback = traceback.tb_next
+    except BaseException:  # noqa: BLE001  (members that the code of the bundle has set)
+        return ""
     return place

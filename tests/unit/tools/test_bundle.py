@@ -334,7 +334,7 @@ IMPORTS = {
     "a key that is no text": ('handlers = {"hit": print, 7: print}', "no such handler"),
     "handlers that are none": ("handlers = None", "it has no usable `handlers`"),
     "handlers that a function returns": ("def handlers():\n    return {}\n", "it has no usable `handlers`"),
-    "a handler is missing": ("handlers = dict(hit=print)", "no handler 'hold'"),
+    "a handler is missing": ("handlers = dict(hit=print)", "cannot register hold: its module has no such handler"),
     "no mapping": ("handlers = list()", "it has no usable `handlers`"),
     "its import fails": ("handlers = {}[1]", r"its import raised KeyError: 1 \(hammer\.py:1\)"),
     "its import ends the process": ("handlers = exit(3)", r"its import raised SystemExit: 3 \(hammer\.py:1\)"),

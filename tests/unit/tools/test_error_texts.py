@@ -1,0 +1,54 @@
+"""What is told of an exception of a bundle's code is one bounded line with its place, whatever the exception does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oauthbroker.tools.types.error_texts import described
+
+
+class Hidden(ValueError):
+    def __getattribute__(self, name: str) -> Any:
+        raise SystemExit(9)
+
+
+class Odd(SyntaxError):
+    def __init__(self) -> None:
+        super().__init__("odd")
+        self.filename, self.lineno = 5, "x"  # type: ignore[assignment]
+
+
+def raised(error: BaseException) -> str:
+    try:
+        raise error
+    except BaseException as caught:  # noqa: BLE001
+        return described(caught)
+
+
+@pytest.mark.parametrize(
+    ("error", "begins"),
+    [
+        (ValueError("wrong"), "ValueError: wrong (test_error_texts.py:"),
+        (ValueError("two\nlines\x1b[31m\u202e"), "ValueError: two lines [31m (test_error_texts.py:"),
+        (ValueError(), "ValueError (test_error_texts.py:"),
+        (Odd(), "Odd: odd"),
+        (Hidden("x"), "Hidden"),
+    ],
+)
+def test_an_exception_is_told_in_one_line_with_its_place(error: BaseException, begins: str):
+    told = raised(error)
+    assert told.startswith(begins), told
+    assert told.isprintable()
+
+
+def test_a_long_text_is_cut():
+    assert len(raised(ValueError("word " * 1_000_000))) < 400
+
+
+def test_the_place_of_a_syntax_error_is_that_of_its_file(tmp_path: Path):
+    with pytest.raises(SyntaxError) as failed:
+        compile("x = 1\ndef (:\n", str(tmp_path / "notes.py"), "exec")
+    assert described(failed.value).endswith("(notes.py:2)")
