@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from oauthbroker.tools.types.error_texts import described
 
 class Hidden(ValueError):
     def __getattribute__(self, name: str) -> Any:
-        raise SystemExit(9)
+        raise RuntimeError
 
 
 class Odd(SyntaxError):
@@ -21,31 +22,30 @@ class Odd(SyntaxError):
         self.filename, self.lineno = 5, "x"  # type: ignore[assignment]
 
 
-def raised(error: BaseException) -> str:
-    try:
-        raise error
-    except BaseException as caught:  # noqa: BLE001
-        return described(caught)
+def raised(make: Callable[[], BaseException]) -> str:
+    with pytest.raises(BaseException) as failed:
+        raise make()
+    return described(failed.value)
 
 
 @pytest.mark.parametrize(
-    ("error", "begins"),
+    ("make", "begins"),
     [
-        (ValueError("wrong"), "ValueError: wrong (test_error_texts.py:"),
-        (ValueError("two\nlines\x1b[31m\u202e"), "ValueError: two lines [31m (test_error_texts.py:"),
-        (ValueError(), "ValueError (test_error_texts.py:"),
-        (Odd(), "Odd: odd"),
-        (Hidden("x"), "Hidden"),
+        (lambda: ValueError("wrong"), "ValueError: wrong (test_error_texts.py:"),
+        (lambda: ValueError("two\nlines\x1b[31m\u202e"), "ValueError: two lines [31m (test_error_texts.py:"),
+        (ValueError, "ValueError (test_error_texts.py:"),
+        (Odd, "Odd: odd"),
+        (lambda: Hidden("x"), "Hidden"),
     ],
 )
-def test_an_exception_is_told_in_one_line_with_its_place(error: BaseException, begins: str):
-    told = raised(error)
+def test_an_exception_is_told_in_one_line_with_its_place(make: Callable[[], BaseException], begins: str):
+    told = raised(make)
     assert told.startswith(begins), told
     assert told.isprintable()
 
 
 def test_a_long_text_is_cut():
-    assert len(raised(ValueError("word " * 1_000_000))) < 400
+    assert len(raised(lambda: ValueError("word " * 1_000_000))) < 400
 
 
 def test_the_place_of_a_syntax_error_is_that_of_its_file(tmp_path: Path):
