@@ -128,9 +128,6 @@ def _end(value: Any) -> dict[str, Any]:
         return {"error": {"name": value.code.value, "message": text_of(value.message)}}
     if _is(value, _ENDS, "Submitted"):
         return {"handle": plain_json(value.handle, VALUE)}
-    if _is(value, _ENDS, "GoesOn"):
-        value.work.close()
-        return {"error": {"name": "Error", "message": "The work of an isolated tool ends with its call."}}
     return {"output": plain_json(value, VALUE)}
 
 

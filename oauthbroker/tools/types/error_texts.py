@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from oauthbroker import type_name
+from oauthbroker.plugins import type_name
 from oauthbroker.tools.types.foreign_values import text_of
 from oauthbroker.tools.types.results import truncated
 
