@@ -1,4 +1,4 @@
-"""What is told of an exception of a bundle's code is one bounded line with its place, whatever the exception does."""
+"""Tell an exception of the code of a bundle in one bounded line with its place, also one that hides its members."""
 
 from __future__ import annotations
 
