@@ -22,6 +22,7 @@ from tests.story.agent_world import AgentWorld, agent_world, turn_of
 from tests.unit.config.bundles import HEAD
 
 OPEN, COMMIT, WRITE = "swarmBundle__openChangeset", "swarmBundle__commitChangeset", "file-system__write"
+DISCARD = "swarmBundle__discardChangeset"
 SEES_BLOCKS = MODEL.replace("json.dumps(ends))", "json.dumps([*ends, *request.blocks]))")
 FREE = LISTS.replace("allow: [agents.yaml]", "allow: ['*']").replace("allow: ['*.yaml']", "allow: ['*']")
 BUNDLE = {**FILES, "agents.yaml": FREE, "base.yaml": BASE, "model.py": SEES_BLOCKS}
@@ -80,6 +81,16 @@ async def test_a_changeset_that_would_end_its_agents_is_rejected_and_all_agents_
     )
     assert mended["written"]
     assert "ok" == (await world.called(COMMIT, {"changesetId": changeset}))["status"], "it stayed open"
+
+
+async def test_a_model_that_has_opened_too_many_changesets_is_told_them_and_discards_one(world):
+    opened = [(await world.called(OPEN, {}))["changesetId"] for _ in range(8)]
+    assert "E_CHANGESET" == await world.called(OPEN, {})
+    told = (await world.history()).rpartition("8 changesets are open")[2]
+    assert all(each in told for each in opened)
+    assert {"status": "discarded"} == await world.called(DISCARD, {"changesetId": opened[0]})
+    assert "E_CHANGESET" == await world.called(DISCARD, {"changesetId": opened[0]})
+    assert (await world.called(OPEN, {}))["changesetId"] not in opened
 
 
 def workdir_of(world: AgentWorld, changeset: str) -> Path:

@@ -89,14 +89,43 @@ async def test_a_turn_whose_process_cannot_start_has_an_outcome(tmp_path, tool):
 
 
 @pytest.mark.rule("turns.ours-29")
-@pytest.mark.parametrize("of", [replace(turn_of(), swarm_ref="Swarm/gone"), turn_of(agent="writer")])
-async def test_a_turn_of_an_agent_that_no_swarm_defines_has_an_outcome_and_no_event(world, of, monkeypatch):
-    monkeypatch.setattr(world.orchestrator, "_plans", {})
+async def test_a_turn_of_a_swarm_that_the_runtime_does_not_run_has_an_outcome_and_no_event(world):
+    """Another runtime may take it from the queue of the agent meanwhile."""
+    of = replace(turn_of(), swarm_ref="Swarm/gone")
     event_id = await world.say("hello", of)
-    assert "the event is for an agent that no swarm defines" in await _failure(world, event_id)
+    assert "the event is for Swarm/gone, which this runtime does not run" in await _failure(world, event_id)
     await _settled(world)
     assert [event_id] == [each["eventId"] for each in await world.broker.events.dead(of.agent_name)]
     assert [event_id] == await world.instances.turns(Instance.of(of))
+
+
+@pytest.mark.rule("turns.ours-29")
+async def test_a_turn_of_an_agent_that_its_swarm_does_not_have_is_refused_at_once(world):
+    """No agent reads that queue."""
+    events = [await world.say(text, turn_of(agent="editor")) for text in ("hello", "again")]
+    for event_id in events:
+        outcome = await world.outcome(event_id)
+        assert "E_TURN_REFUSED" == outcome["error"]["code"]
+        assert "Swarm/default has no agent 'editor', its agents are planner, writer" in outcome["answer"]
+    await _settled(world)
+    assert [] == await world.broker.events.dead("editor")
+
+
+async def test_the_queue_of_another_runtime_keeps_its_events(world, caplog):
+    of = replace(turn_of(agent="foreign"), swarm_ref="Swarm/other")
+    events = [
+        await world.say("one", of),
+        await world.broker.events.enqueue("foreign", "order.made", {}, turn=turn_of()),
+    ]
+    refused = await world.say("hello", turn_of("thread-2", agent="foreign"))
+    assert "E_TURN_REFUSED" == (await world.outcome(refused))["error"]["code"]
+    async with asyncio.timeout(20):
+        while "wait for 'foreign', which is no agent of this bundle" not in caplog.text:
+            await asyncio.sleep(0.05)
+    for event_id in events:
+        delivery = await world.broker.events.lease("foreign", wait=20)
+        assert (event_id, 1) == (delivery.event.id, delivery.attempt)
+        assert await delivery.ack()
 
 
 @pytest.mark.rule("turns.ours-29")

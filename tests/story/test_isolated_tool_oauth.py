@@ -55,9 +55,10 @@ async def test_ctx_oauth_answers_as_in_the_agents_process(tool, served, tmp_path
     assert answer["digest"] in tokens
 
 
-async def test_a_refusal_is_an_output(tool, tmp_path):
-    answer = await tool.call("careless", context(workdir=tmp_path), {"app": "files"})
-    assert ("error", "appForbidden") == (answer["status"], answer["error"]["code"])
+async def test_a_refusal_is_an_error_with_its_code(tool, tmp_path):
+    with pytest.raises(ToolFailure) as failed:
+        await tool.call("careless", context(workdir=tmp_path), {"app": "files"})
+    assert "appForbidden" == failed.value.error.name
 
 
 async def test_an_object_with_a_token_is_no_output(tool, tmp_path):

@@ -15,11 +15,11 @@ import pytest
 from oauthbroker import open_broker
 from oauthbroker.cli import run
 from oauthbroker.tools import Instances
-from tests.kit.agent_bundle import AGENTS, EDITABLE, FILES, LISTS, USER, plan, written
+from tests.kit.agent_bundle import AGENTS, EDITABLE, FILES, LISTS, NOTES, USER, plan, written
 from tests.kit.cli import environment
 from tests.kit.forms import is_long
 from tests.story.agent_world import turn_of
-from tests.unit.tools.changesets.repositories import bare_repository
+from tests.unit.tools.changesets.repositories import bare_repository, git
 
 pytestmark = pytest.mark.slow
 AS_USER = [] if USER is None else ["--user", str(USER)]
@@ -90,16 +90,18 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @asynccontextmanager
-async def agents(*words: str, cwd: Path | None = None) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run the command, and end it as an operator does."""
+async def agents(
+    *words: str, cwd: Path | None = None, ended: signal.Signals = signal.SIGTERM
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run the command, and end it as an operator does, or as a crash does."""
     command = [sys.executable, "-m", "oauthbroker", "tools", "run", *AS_USER, *words]
     process = await asyncio.create_subprocess_exec(
         *command, env=environment() | {"MAIL_SECRET": "secret"}, cwd=cwd, stderr=asyncio.subprocess.DEVNULL
     )
     try:
         yield process
-        process.send_signal(signal.SIGTERM)
-        assert 0 == await asyncio.wait_for(process.wait(), 60)
+        process.send_signal(ended)
+        assert await asyncio.wait_for(process.wait(), 60) == (0 if ended is signal.SIGTERM else -ended)
     finally:
         if process.returncode is None:
             process.kill()
@@ -141,7 +143,7 @@ async def test_an_isolated_tool_reaches_the_broker_with_its_turn_token_and_not_w
     async with agents("--config", str(config), "--workspaces", str(tmp_path / "agents")):
         called = plan(("contained__read", {}), ("contained__knock", {}))
         required, knocked = json.loads(await answer(config, called))
-        assert "authorization_required" == required["status"]
+        assert "E_AUTHORIZATION_REQUIRED" == required
         assert " 401 " in knocked
 
 
@@ -162,7 +164,7 @@ async def test_a_relative_configuration_and_relative_workspaces_work_together(co
     async with agents("--config", "config", "--workspaces", "agents", cwd=tmp_path):
         called = plan(("notes__add", {"text": "x"}), ("contained__read", {}))
         noted, required = json.loads(await answer(config, called))
-        assert ("x", "authorization_required") == (noted, required["status"])
+        assert ("x", "E_AUTHORIZATION_REQUIRED") == (noted, required)
     assert list(tmp_path.glob("agents/planner/*/notes"))
 
 
@@ -198,6 +200,19 @@ async def test_a_commit_reaches_all_orchestrators_of_a_repository_and_each_turn_
         noted = plan(("notes__add", {"text": "once"}))
         assert ['["once"]'] * THREADS == await answers(config, noted, threads)
     assert THREADS == sum(len(path.read_text().splitlines()) for path in tmp_path.glob("agents/planner/*/notes"))
+
+
+async def test_a_restart_with_a_revision_that_does_not_start_runs_the_turns_with_the_one_before(config, tmp_path):
+    """The folder of the one before is made anew by each start, and agents of another user read it."""
+    words, work = repository_of(config, tmp_path, EDITABLE), tmp_path / "git" / "work"
+    async with agents(*words):
+        assert "planner: hello" == await answer(config, "hello")
+    (work / "notes.py").write_text(NOTES + "if 'agents' in os.getcwd():\n    raise OSError('only in an agent')\n")
+    git(work, "commit", "-qam", "broken")
+    git(work, "push", "-q", str(tmp_path / "git" / "bundle.git"), "main")
+    for ended in (signal.SIGKILL, signal.SIGTERM):
+        async with agents(*words, ended=ended):
+            assert ["planner: hello"] * 2 == await answers(config, "hello", ["thread-1", "thread-2"])
 
 
 @pytest.mark.parametrize(

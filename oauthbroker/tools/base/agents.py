@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oauthbroker.tools.base.given_arguments import needs
 from oauthbroker.tools.calling.context import REQUEST_SECONDS, AgentRuntime, Json, ToolContext
 from oauthbroker.tools.types.failures import ToolFailure
 
@@ -37,4 +38,10 @@ def _runtime(ctx: ToolContext) -> AgentRuntime:
     return ctx.runtime
 
 
-handlers = {"request": request, "send": send, "spawn": spawn, "list": list_instances, "catalog": catalog}
+handlers = {
+    "request": needs(request, "target", "input"),
+    "send": needs(send, "target", "input"),
+    "spawn": needs(spawn, "target"),
+    "list": list_instances,
+    "catalog": catalog,
+}

@@ -14,6 +14,7 @@ from typing import Final
 
 from oauthbroker.tools.base.answer_texts import cut_to_output, decoded
 from oauthbroker.tools.base.confined_files import confined, opened_file
+from oauthbroker.tools.base.given_arguments import needs
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.isolation.containment import MIB, CallLimits, Containment
 from oauthbroker.tools.types.failures import ToolCode, ToolFailure
@@ -78,4 +79,4 @@ def _script(ctx: ToolContext, path: str) -> str:
 
 
 _RUNNER: Final = CommandRunner(LIMITS)
-handlers = {"exec": _RUNNER.exec, "script": _RUNNER.script}
+handlers = {"exec": needs(_RUNNER.exec, "command"), "script": needs(_RUNNER.script, "path")}

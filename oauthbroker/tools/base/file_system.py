@@ -6,6 +6,7 @@ from typing import Final
 
 from oauthbroker.tools.base.answer_texts import cut_to_output, decoded
 from oauthbroker.tools.base.confined_files import Confined, confined, opened_file, replace_file
+from oauthbroker.tools.base.given_arguments import needs
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.types.failures import ToolFailure
 from oauthbroker.tools.types.output_limits import VALUE
@@ -53,4 +54,4 @@ def _failed(place: Confined, error: OSError) -> ToolFailure:
     return ToolFailure(f"{reason}: {place.path}", name=type(error).__name__)
 
 
-handlers = {"read": read, "write": write}
+handlers = {"read": needs(read, "path"), "write": needs(write, "path", "content")}

@@ -13,6 +13,7 @@ from typing import Any, Final
 from oauthbroker import BrokerError, Code
 from oauthbroker.plugins import PublicWeb
 from oauthbroker.tools.base.answer_texts import cut_to_output, decoded
+from oauthbroker.tools.base.given_arguments import needs
 from oauthbroker.tools.calling.context import Json, ToolContext
 from oauthbroker.tools.types.failures import ToolFailure
 
@@ -93,4 +94,4 @@ def _refused(error: BrokerError) -> ToolFailure:
 
 
 _FETCH: Final = HttpFetch()
-handlers = {"get": _FETCH.get, "post": _FETCH.post}
+handlers = {"get": needs(_FETCH.get, "url"), "post": needs(_FETCH.post, "url")}

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from oauthbroker.tools.types.error_texts import described, one_line
 from oauthbroker.tools.types.names import is_resource_name
 
 MOST_BYTES: Final = 1024 * 1024
@@ -27,7 +28,7 @@ Flaw = tuple[str, str]  # what, and the remedy
 
 
 class EntryRefused(ValueError):
-    """An entry cannot be used. The text says why and quotes nothing of the file."""
+    """An entry cannot be used. The text says why."""
 
 
 def entry_file(entry: str, folder: Path) -> Path:
@@ -40,8 +41,10 @@ def entry_file(entry: str, folder: Path) -> Path:
     try:
         root = folder.resolve(strict=True)
         file = (root / entry).resolve(strict=True)
-    except (OSError, RuntimeError):
+    except (FileNotFoundError, NotADirectoryError):
         raise EntryRefused("there is no such file") from None
+    except (OSError, RuntimeError) as error:
+        raise EntryRefused(f"its path cannot be followed: {type(error).__name__}") from None
     if not file.is_relative_to(root):
         raise EntryRefused("outside the folder of the bundle")
     if not file.is_file() or file.suffix != ".py":
@@ -59,17 +62,20 @@ def _base_file(name: str) -> Path:
 def entry_flaw(entry: str, folder: Path, handlers: Iterable[str] | None) -> Flaw | None:
     """Return why an entry cannot be used, without running it. `handlers` are the exports of a tool; None for an
     extension, which has a function `register`."""
+    remedy = "name a Python file below the folder of the bundle, as in ./tools/bash.py"
     try:
-        tree = _parsed(entry_file(entry, folder))
+        file = entry_file(entry, folder)
+        remedy = "correct the file"
+        tree = _parsed(file)
     except EntryRefused as error:
-        return str(error), "name a Python file below the folder of the bundle, as in ./tools/bash.py"
+        return str(error), remedy
     name = REGISTER if handlers is None else HANDLERS
     bound, value = _binding(tree, name)
     if not bound:
         return f"a module without `{name}`", f"define `{name}` in it"
     missing = sorted(set(handlers or ()) - keys) if (keys := _keys(value)) is not None else []
     if missing:
-        return "a module whose `handlers` lacks an export", "add a handler for each export"
+        return f"a module whose `handlers` lacks {', '.join(missing)}", "add a handler for each export"
     return None
 
 
@@ -90,7 +96,7 @@ def imported(entry: str, folder: Path) -> ModuleType:
         del sys.modules[name]
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise EntryRefused(f"its import raised {type(error).__name__}") from None
+        raise EntryRefused(f"its import raised {described(error, file)}") from None
     return module
 
 
@@ -119,8 +125,11 @@ def _parsed(file: Path) -> ast.Module:
         raise EntryRefused("too large")
     try:
         return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise EntryRefused("not readable as Python") from None
+    except SyntaxError as error:
+        place = ":".join(str(each) for each in (file.name, error.lineno, error.offset) if each is not None)
+        raise EntryRefused(f"not readable as Python, {place}: {one_line(error.msg)}") from None
+    except (ValueError, RecursionError, MemoryError):
+        raise EntryRefused(f"not readable as Python, {file.name}") from None
 
 
 def _binding(tree: ast.Module, name: str) -> tuple[bool, ast.expr | None]:

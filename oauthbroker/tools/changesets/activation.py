@@ -17,6 +17,7 @@ from oauthbroker.tools.changesets.changesets import FAILURES, Changesets, check_
 from oauthbroker.tools.changesets.revisions import Revision
 
 OpensBroker = Callable[[Path], AbstractAsyncContextManager[Broker]]
+Shows = Callable[[Path], object]  # lets the user of agents read a folder
 _LOG: Final = logging.getLogger("oauthbroker.tools.changesets")
 _MEND: Final = "The newest revision of the bundle is not used. Open a changeset, correct it and commit."
 
@@ -41,6 +42,7 @@ class Activation:
         check_apart(changesets.root, map(Path, broker.bundle.secret_places))
         self._broker, self.changesets = broker, changesets
         self._active, self._before, self._refused = active, active, refused
+        self._show: Shows = lambda _folder: None
         self._ran: dict[tuple[str, ...], str] = {}
         self._one_at_a_time = asyncio.Lock()
 
@@ -54,6 +56,12 @@ class Activation:
         if self._refused is None:
             return None
         return {"type": "bundle.refused", **self._refused._asdict(), "active": self.active, "message": _MEND}
+
+    def show_by(self, show: Shows) -> None:
+        """Call `show` with the folder of the active revision now, and with that of each other one before it becomes
+        active: git writes a folder for the runtime alone."""
+        show(self._active.folder)
+        self._show = show
 
     async def at_step_config(self) -> bool:
         """Return whether a newer revision has become active. Call it before a step reads its configuration. A revision
@@ -105,6 +113,7 @@ class Activation:
             return True
 
     async def _activate(self, revision: Revision) -> None:
+        await asyncio.to_thread(self._show, revision.folder)
         self._broker.audit(BundleActivated(revision=revision.ref))
         await self._broker.reload(revision.folder)
         self._active = revision

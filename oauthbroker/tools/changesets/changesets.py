@@ -14,7 +14,7 @@ from oauthbroker.tools.changesets.differences import Changes, ambiguous, changes
 from oauthbroker.tools.changesets.files import Folder, Rejected, read_folder, shown, unfit_name
 from oauthbroker.tools.changesets.git import Busy, Git, GitFailed
 from oauthbroker.tools.changesets.revisions import Revision, Revisions, files_at
-from oauthbroker.tools.changesets.worktrees import Worktree, Worktrees
+from oauthbroker.tools.changesets.worktrees import Gives, Worktree, Worktrees, keep
 from oauthbroker.tools.isolation.containment import detect_containment
 
 MOST_OPEN: Final = 8  # changesets of one owner
@@ -55,21 +55,30 @@ class Changesets:
     worktrees: Worktrees
     check: ChecksBundle
 
-    def open(self, owner: str) -> Worktree:
-        """Open a changeset on the newest revision. Raises ChangesetRefused, and one of FAILURES."""
+    def open(self, owner: str, give: Gives = keep) -> Worktree:
+        """Open a changeset on the newest revision, whose folder `give` hands to its owner. Raises ChangesetRefused, and
+        one of FAILURES."""
         with self._git.locked():
-            if sum(each.owner == owner for each in self.worktrees.all()) >= MOST_OPEN:
-                raise ChangesetRefused(f"{MOST_OPEN} changesets are open: commit one of them")
-            return self.worktrees.open(self.revisions.newest(), owner)
+            if len(mine := self._open(owner)) >= MOST_OPEN:
+                ids = ", ".join(each.id for each in mine)
+                raise ChangesetRefused(f"{MOST_OPEN} changesets are open: commit or discard one of them: {ids}")
+            return self.worktrees.open(self.revisions.newest(), owner, give)
 
     def folders(self, owner: str) -> list[Path]:
         """Return the folders of the changesets that an owner has open."""
-        return [each.folder for each in self._open() if each.owner == owner]
+        with self._git.locked():
+            return [each.folder for each in self._open(owner)]
+
+    def discard(self, changeset: str, owner: str) -> None:
+        """Close a changeset, and drop its changes. Raises as `commit`."""
+        with self._git.locked():
+            self.worktrees.close(self._found(changeset, owner))
 
     def commit(self, changeset: str, owner: str, allowed: AllowedFiles, message: str) -> Commit:
         """Make a revision of a changeset, and close it. A changeset that is rejected or has failed stays open, for
         another try. Raises ChangesetRefused and, before anything is done, one of FAILURES."""
-        worktree = self._found(changeset, owner)
+        with self._git.locked():
+            worktree = self._found(changeset, owner)
         reason = "other changesets were committed meanwhile, again and again: commit it again"
         try:
             for _ in range(MOST_TRIES):
@@ -112,16 +121,17 @@ class Changesets:
     def _git(self) -> Git:
         return self.revisions.git
 
-    def _open(self) -> list[Worktree]:
-        """Return the open changesets. Under the lock, because git writes its list in several steps."""
-        with self._git.locked():
-            return self.worktrees.all()
+    def _open(self, owner: str) -> list[Worktree]:
+        """Return the changesets that an owner has open. Under the lock, because git writes its list in several
+        steps."""
+        return [each for each in self.worktrees.all() if each.owner == owner]
 
     def _found(self, changeset: str, owner: str) -> Worktree:
-        for each in self._open():
-            if (each.id, each.owner) == (changeset, owner):
-                return each
-        raise ChangesetRefused("no changeset of this agent has this id: it was committed, or never opened")
+        by_id = {each.id: each for each in self._open(owner)}
+        if (found := by_id.get(changeset)) is not None:
+            return found
+        text = "no changeset of this agent has this id: it was committed or discarded, or never opened"
+        raise ChangesetRefused(f"{text}; open are {', '.join(by_id) or 'none'}")
 
     def _revision(self, commit: str) -> Revision:
         return Revision(ref(commit), self.revisions.folder(commit))

@@ -39,7 +39,7 @@ def changes(before: Files, after: Files) -> Changes:
 
 def conflicts(paths: Iterable[str], base: Files, ours: Files, tip: Files) -> list[Rejected]:
     """Return the files that the newest revision has changed too, in another way."""
-    reason = "changed by another changeset meanwhile: open a new one"
+    reason = "changed by another changeset meanwhile: discard this one, and make the change in a new one"
     return [Rejected(shown(it), reason) for it in paths if tip.get(it) not in (base.get(it), ours.get(it))]
 
 

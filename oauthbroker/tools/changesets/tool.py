@@ -1,4 +1,4 @@
-"""The tool `swarmBundle`: `openChangeset` and `commitChangeset` (004 section 12.4)."""
+"""The tool `swarmBundle`: `openChangeset` and `commitChangeset` (004 section 12.4), and our `discardChangeset`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from oauthbroker.tools.calling.context import Json, ToolContext, ToolHandler
 from oauthbroker.tools.calling.registry import Registry
 from oauthbroker.tools.changesets.allowed import AllowedFiles
 from oauthbroker.tools.changesets.changesets import Changesets, ref
+from oauthbroker.tools.changesets.worktrees import Gives, keep
 from oauthbroker.tools.types.catalog import ToolCatalogItem, ToolSource
 from oauthbroker.tools.types.names import SWARM_BUNDLE, ToolName
 
@@ -31,7 +32,7 @@ OPEN: Final = ToolCatalogItem(
 )
 COMMIT: Final = ToolCatalogItem(
     name=str(ToolName(SWARM_BUNDLE, "commitChangeset")),
-    description="Commit a changeset. The step under way keeps its files. If it is rejected, mend it and commit again.",
+    description="Commit a changeset. The step under way keeps its files. Correct a rejected one and commit again.",
     parameters={
         "type": "object",
         "properties": {
@@ -43,12 +44,23 @@ COMMIT: Final = ToolCatalogItem(
     },
     source=_SOURCE,
 )
+DISCARD: Final = ToolCatalogItem(
+    name=str(ToolName(SWARM_BUNDLE, "discardChangeset")),
+    description="Close a changeset without a commit. Its changes are lost.",
+    parameters={
+        "type": "object",
+        "properties": {"changesetId": {"type": "string"}},
+        "required": ["changesetId"],
+        "additionalProperties": False,
+    },
+    source=_SOURCE,
+)
 
 
-def register_exports(registry: Registry, opens: ToolHandler, commits: ToolHandler) -> None:
-    """Register both exports. Raises RegistrationRefused if an extension has taken a name."""
-    registry.register(OPEN, opens, owner="the runtime", seconds=CHANGESET_SECONDS)
-    registry.register(COMMIT, commits, owner="the runtime", seconds=CHANGESET_SECONDS)
+def register_exports(registry: Registry, opens: ToolHandler, commits: ToolHandler, discards: ToolHandler) -> None:
+    """Register the exports. Raises RegistrationRefused if an extension has taken a name."""
+    for item, handler in ((OPEN, opens), (COMMIT, commits), (DISCARD, discards)):
+        registry.register(item, handler, owner="the runtime", seconds=CHANGESET_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +80,9 @@ class BundleEditor:
         """Return the folders of the changesets that it has open."""
         return await asyncio.to_thread(self.changesets.folders, self.owner)
 
-    async def open(self) -> Json:
-        """Answer `{changesetId, baseRef, workdir, hint}`."""
-        opened = await asyncio.to_thread(self.changesets.open, self.owner)
+    async def open(self, give: Gives = keep) -> Json:
+        """Answer `{changesetId, baseRef, workdir, hint}`. `give` lets the agent write in the folder."""
+        opened = await asyncio.to_thread(self.changesets.open, self.owner, give)
         hint = {"bundleRootInWorkdir": ".", "allowedFiles": asdict(self.allowed)}
         return {"changesetId": opened.id, "baseRef": ref(opened.base), "workdir": str(opened.folder), "hint": hint}
 
@@ -86,6 +98,11 @@ class BundleEditor:
             _LOG.warning("a changeset of %s is %s: %s", self.names[0], commit.status, "; ".join(facts[:MOST_LOGGED]))
         return commit.to_json()
 
+    async def discard(self, changeset: str) -> Json:
+        """Answer `{status}`."""
+        await asyncio.to_thread(self.changesets.discard, changeset, self.owner)
+        return {"status": "discarded"}
+
 
 @dataclass(frozen=True, slots=True)
 class SwarmBundleTool:
@@ -96,8 +113,8 @@ class SwarmBundleTool:
     allowed_of: Callable[[str], AllowedFiles]
 
     def register(self, registry: Registry) -> None:
-        """Register both exports. They are in every catalog that is made from then on."""
-        register_exports(registry, self.open_changeset, self.commit_changeset)
+        """Register the exports. They are in every catalog that is made from then on."""
+        register_exports(registry, self.open_changeset, self.commit_changeset, self.discard_changeset)
 
     def folders(self, ctx: ToolContext) -> Sequence[Path]:
         """Return the folders of the changesets that the agent of a call has open. Blocks."""
@@ -108,6 +125,9 @@ class SwarmBundleTool:
 
     async def commit_changeset(self, ctx: ToolContext, given: Mapping[str, Json]) -> Json:
         return await self._editor(ctx).commit(given, ctx.tool_call_id)
+
+    async def discard_changeset(self, ctx: ToolContext, given: Mapping[str, Json]) -> Json:
+        return await self._editor(ctx).discard(given["changesetId"])
 
     def _editor(self, ctx: ToolContext) -> BundleEditor:
         return BundleEditor(self.changesets, (ctx.agent_name, ctx.instance_key), self.allowed_of(ctx.agent_name))

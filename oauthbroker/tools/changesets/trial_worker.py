@@ -90,7 +90,7 @@ class LoadingProblems:
             isolate=self._isolate,
         )
         if spec.changesets is not None:
-            register_exports(loaded.registry, _refused, _refused)
+            register_exports(loaded.registry, _refused, _refused, _refused)
 
     def _model(self, spec: Any) -> Model:
         """Return a model, or a stand-in where the library of its provider is not installed here."""

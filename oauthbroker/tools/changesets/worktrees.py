@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from oauthbroker.tools.changesets.files import write_folder
 from oauthbroker.tools.changesets.git import Git
 from oauthbroker.tools.changesets.revisions import files_at
 
+Gives = Callable[[Path], object]  # hands a folder to the user of agents
 _ID: Final = re.compile(r"cs-[a-z0-9_]{8}")
 
 
@@ -38,12 +40,14 @@ class Worktrees:
     git: Git
     root: Path
 
-    def open(self, base: str, owner: str) -> Worktree:
-        """Make a worktree with the files of the revision `base`."""
+    def open(self, base: str, owner: str, give: Gives) -> Worktree:
+        """Make a worktree with the files of the revision `base`. It counts after `give`, so that its owner can write
+        each one that is open."""
         folder = Path(tempfile.mkdtemp(prefix="cs-", dir=self.root))
         self.git("worktree", "add", "--detach", "--no-checkout", str(folder), base)
         (folder / ".git").unlink()
         write_folder(folder, files_at(self.git, base))
+        give(folder)
         self.git("worktree", "lock", "--reason", json.dumps(owner), str(folder))
         return Worktree(id=folder.name, base=base, owner=owner, folder=folder)
 
@@ -76,6 +80,10 @@ class Worktrees:
             return []
         owner = _owner(about["locked"])
         return [Worktree(id=folder.name, base=about["HEAD"], owner=owner, folder=folder)]
+
+
+def keep(_folder: Path) -> None:
+    """Keep a folder: the runtime and its agents have one user."""
 
 
 def _owner(reason: str) -> str:

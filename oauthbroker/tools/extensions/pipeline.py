@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, TypeVar, get_args
@@ -15,6 +16,7 @@ from typing import Any, ClassVar, Final, Literal, TypeVar, get_args
 from oauthbroker.plugins import type_name
 from oauthbroker.tools.types.agent_event import UnifiedEvent
 from oauthbroker.tools.types.catalog import Catalog
+from oauthbroker.tools.types.error_texts import described
 from oauthbroker.tools.types.failures import ToolFailure, is_cancellation
 from oauthbroker.tools.types.messages import Message
 from oauthbroker.tools.types.results import ToolCallResult, ToolError
@@ -107,6 +109,7 @@ class ToolCallContext(PipelineContext):
 
 Middleware = Callable[[Any], Any]
 C = TypeVar("C", bound=PipelineContext)
+_LOG: Final = logging.getLogger("oauthbroker.tools.extension")
 TYPES: Final = get_args(MiddlewareType)
 
 
@@ -176,6 +179,8 @@ class _Layer:
             if error is self._from_inside or is_cancellation(error):
                 raise
             fault = f"failed with {type_name(error)}"
+            owner = self._registered.owner
+            _LOG.warning("%s: its %s middleware failed with %s", owner, self._kind, described(error))
         raise self._broken(fault)
 
     def _view(self, inner: Callable[[], Awaitable[Any]]) -> PipelineContext:

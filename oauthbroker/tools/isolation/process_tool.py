@@ -12,16 +12,18 @@ import socket
 import sys
 from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
+from oauthbroker import AuthorizationRequired
 from oauthbroker.plugins import ValueCounter
 from oauthbroker.tools.calling.context import Json, ToolContext, changeset_folders
 from oauthbroker.tools.isolation.containment import Access, CallLimits, Containment
 from oauthbroker.tools.types.failures import ToolCode, ToolFailure, timed_out
 from oauthbroker.tools.types.output_limits import VALUE
+from oauthbroker.tools.types.results import Submitted
 
 _UNIX: Final = "unix:"
 WORKER: Final = Path(__file__).with_name("worker.py")
@@ -68,7 +70,7 @@ class ProcessTool:
             access = Access(readable=[entry.parent], writable=folders, sockets=sockets, network=self.network)
             try:
                 async with asyncio.timeout(self.limits.seconds):
-                    return _output(await self._answer(call, context.workdir, access))
+                    return _end(await self._answer(call, context.workdir, access), may_ask=lent is not None)
             except TimeoutError:
                 raise ToolFailure.of(timed_out(self.limits.seconds)) from None
 
@@ -131,8 +133,9 @@ async def _how(process: Process) -> str:
         return "it closed the connection"
 
 
-def _output(line: bytes) -> Json:
-    """Return the output of an answer. It comes from the tool, so its form is checked."""
+def _end(line: bytes, *, may_ask: bool) -> Any:
+    """Return the value that an answer stands for. It comes from the tool, so its form is checked. `may_ask`: the tool
+    had a token, so that it may show the user a link."""
     try:
         answer: Any = json.loads(line, parse_constant=_refuse) if ValueCounter(VALUE.values).feed(line) else None
     except (ValueError, RecursionError):
@@ -140,6 +143,11 @@ def _output(line: bytes) -> Json:
     match answer:
         case {"output": output}:
             return output
+        case {"handle": handle}:
+            return Submitted(handle)
+        case {"consent": dict(asked)} if may_ask:
+            with suppress(ValueError):
+                return AuthorizationRequired.from_json(asked)
         case {"refused": str(problem)}:
             raise ToolFailure(f"The output is refused: {problem}.", name="OutputError", code=ToolCode.OUTPUT)
         case {"error": {"name": str(name), "message": str(message)} as error}:

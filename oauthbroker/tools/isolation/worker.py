@@ -1,8 +1,8 @@
 """The process of one isolated call: read the call, run the handler, write its result. It holds no key of the store.
 
 Arguments: the descriptor of a socket. One line of JSON comes in, `{entry, export, context, args, changesets,
-processes?, oauth?}`, and one goes out: `{output}`, `{refused}` with what is wrong with the output, or `{error: {name,
-message, code?, suggestion?, helpUrl?}}`.
+processes?, oauth?}`, and one goes out: `{output}`, `{handle}`, `{consent}` with a request for consent, `{refused}` with
+the problem of the output, or `{error: {name, message, code?, suggestion?, helpUrl?}}`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from oauthbroker.plugins import NotPlainJson, plain_json, type_name
 from oauthbroker.tools.types.foreign_values import cause_of, ended_at_space, text_of
 from oauthbroker.tools.types.messages import Message
 from oauthbroker.tools.types.output_limits import READ_BESIDE, VALUE
+
+_RESULTS: Final = "oauthbroker.model.token_results"
+_ENDS: Final = "oauthbroker.tools.types.results"
 
 
 def main() -> NoReturn:
@@ -33,11 +36,11 @@ def main() -> NoReturn:
     if "processes" in call:  # in a user namespace of our own the kernel counts ours alone
         resource.setrlimit(resource.RLIMIT_NPROC, (call["processes"],) * 2)
     try:
-        answer = {"output": plain_json(_output(_result(call)), VALUE)}
+        answer = _end(_result(call))
     except NotPlainJson as problem:
         answer = {"refused": str(problem)}
     except BaseException as error:  # noqa: BLE001 - SystemExit, too, is a result
-        answer = {"error": _error(error)}
+        answer = _failed(error)
     channel.sendall(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
     os._exit(0)  # threads that the tool left behind do not hold up the end
 
@@ -84,9 +87,19 @@ async def _awaited(handler: Any, context: SimpleNamespace, call: dict[str, Any])
         return await handler(context, call["args"])
 
 
-def _error(error: BaseException) -> dict[str, Any]:
+def _failed(error: BaseException) -> dict[str, Any]:
+    """Return the answer for an exception: that of the result which it carries, or an error."""
+    cause: Any = cause_of(error)
+    with suppress(BaseException):  # code of the tool
+        if _is(cause, "oauthbroker.injection.errors", "InjectionError"):
+            return _end(cause.result)
+        if _is(cause, "oauthbroker.core.errors", "BrokerError"):
+            return {"error": {"name": cause.code.value, "message": cause.message()}}
+    return {"error": _error(cause)}
+
+
+def _error(cause: Any) -> dict[str, Any]:
     """Return an exception as JSON. A ToolFailure has members of its own."""
-    cause = cause_of(error)
     told = {"name": type_name(cause), "message": text_of(cause)}
     with suppress(BaseException):  # of another exception, or of code of the tool
         members: Any = cause
@@ -107,11 +120,20 @@ def _module(entry: str) -> ModuleType:
     return module
 
 
-def _output(value: Any) -> Any:
-    """Return a value, and a request for consent or an answer without a token as JSON: a handler may return them."""
-    if not hasattr(type(value), "to_json"):
-        return value
-    return value.to_json() if getattr(value, "status", None) in {"authorization_required", "error"} else value
+def _end(value: Any) -> dict[str, Any]:
+    """Return the answer for the value of a handler, which may be more than an output. Raises NotPlainJson."""
+    if _is(value, _RESULTS, "AuthorizationRequired"):
+        return {"consent": plain_json(value.to_json(), VALUE)}
+    if _is(value, _RESULTS, "Failed"):
+        return {"error": {"name": value.code.value, "message": text_of(value.message)}}
+    if _is(value, _ENDS, "Submitted"):
+        return {"handle": plain_json(value.handle, VALUE)}
+    return {"output": plain_json(value, VALUE)}
+
+
+def _is(value: object, module: str, name: str) -> bool:
+    """Tell whether a value is of a class. Only code that has loaded the module made one: this process loads little."""
+    return (found := sys.modules.get(module)) is not None and issubclass(type(value), getattr(found, name))
 
 
 if __name__ == "__main__":

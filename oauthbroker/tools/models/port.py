@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -10,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from oauthbroker.plugins import NotPlainJson, plain_json
 from oauthbroker.tools.types.catalog import ToolCatalogItem
+from oauthbroker.tools.types.error_texts import described
 from oauthbroker.tools.types.failures import too_many, unusable_arguments
 from oauthbroker.tools.types.messages import Message
 from oauthbroker.tools.types.names import shown_name
@@ -17,6 +19,7 @@ from oauthbroker.tools.types.output_limits import VALUE
 from oauthbroker.tools.types.parameters import plain_object
 from oauthbroker.tools.types.results import ToolCall
 
+_LOG: Final = logging.getLogger("oauthbroker.tools.model")
 MOST_CALLS: Final = 64  # performed of one answer
 MOST_TOLD: Final = 256  # of one answer that the conversation keeps
 
@@ -86,6 +89,7 @@ async def asked(model: Model, request: ModelRequest) -> ModelAnswer:
         raise
     except Exception as error:  # noqa: BLE001  (a library's own; its text may hold the prompt)
         fault = type(error).__name__
+        _LOG.warning("the model failed with %s", described(error))
     raise ModelFailed(f"the model failed with {fault}")
 
 

@@ -3,9 +3,8 @@ bundle (specification 004, section 12.4)."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
-from pathlib import Path
+from functools import partial
 from typing import Any, Final
 
 from oauthbroker import Broker
@@ -25,19 +24,11 @@ class BundleChanges:
 
     def __init__(self, broker: Broker, activation: Activation | None, user: AgentUser) -> None:
         self._broker, self._activation, self._user = broker, activation, user
-        self._show_revision()
+        if activation is not None:
+            activation.show_by(partial(user.show, entered=activation.changesets.worktrees.root))
 
     async def have_been_activated(self) -> bool:
-        if self._activation is None or not await self._activation.at_step_config():
-            return False
-        await asyncio.to_thread(self._show_revision)
-        return True
-
-    def _show_revision(self) -> None:
-        """Let agents read the revision in use, and enter worktrees, which the runtime has made for itself."""
-        folder = self._broker.bundle.plugins["tools"].folder
-        if self._activation is not None and folder is not None:
-            self._user.show(folder, entered=self._activation.changesets.worktrees.root)
+        return self._activation is not None and await self._activation.at_step_config()
 
     @property
     def active(self) -> str:
@@ -55,7 +46,8 @@ class BundleChanges:
         if self._activation is None:
             return False
         names = instance.swarm, instance.agent
-        return failed.crashes == 1 or await self._activation.go_back(names, revision, failed.message)
+        reason = self._broker.scrub(failed.message)
+        return failed.crashes == 1 or await self._activation.go_back(names, revision, reason)
 
     def blocks_of(self, instance: Instance) -> list[dict[str, str]]:
         """Return what an instance that may change the bundle is told of its newest revision."""
@@ -81,16 +73,16 @@ class BundleChanges:
             return []
 
     async def answer(self, instance: Instance, kind: str, asked: Mapping[str, Any]) -> Any:
-        """Open or commit a changeset of an instance. Raises IpcRefused."""
+        """Open, commit or discard a changeset of an instance. Raises IpcRefused."""
         editor, fault = self.editor_of(instance), "this runtime has no changesets, or this agent may change no file"
         try:
             match editor, kind, asked:
                 case BundleEditor(), "swarmBundle.openChangeset", _:
-                    found = await editor.open()
-                    await asyncio.to_thread(self._user.give, Path(found["workdir"]))
-                    return found
+                    return await editor.open(self._user.give)
                 case BundleEditor(), "swarmBundle.commitChangeset", {"changesetId": str(), "toolCallId": str(call)}:
                     return await editor.commit(asked, call)
+                case BundleEditor(), "swarmBundle.discardChangeset", {"changesetId": str(changeset)}:
+                    return await editor.discard(changeset)
         except (ChangesetRefused, *FAILURES) as error:
             fault = type(error).__name__ if isinstance(error, OSError) else str(error)
         raise IpcRefused(REFUSED, fault)

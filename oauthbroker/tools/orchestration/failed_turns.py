@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from oauthbroker import Broker, BrokerError
+from oauthbroker import Broker, BrokerError, Turn
 from oauthbroker.tools.orchestration.agent_calls import addressed
 from oauthbroker.tools.orchestration.instances import Instance, Instances, Outcome
 from oauthbroker.tools.types.agent_event import FAILED, MESSAGE, REQUEST, UnifiedEvent, normalised
@@ -75,9 +75,20 @@ class FailedTurns:
         """Forget an event that is delivered: an operator may have retried it."""
         self._known.get(queued["agentName"], set()).discard(queued["eventId"])
 
+    def has_agent(self, turn: Turn) -> bool:
+        """Return whether the swarm of a turn has its agent. An unknown swarm may be that of another runtime."""
+        return (agents := self._agents_of(turn)) is None or turn.agent_name in agents
+
+    def _agents_of(self, turn: Turn) -> list[str] | None:
+        swarm = self._broker.bundle.plugins["tools"].of("Swarm").get(turn.swarm_ref.removeprefix("Swarm/"))
+        return None if swarm is None else [each.name for each in swarm.spec.agents]
+
     async def addressed(self, event: UnifiedEvent) -> Instance | None:
         """Return the instance of an event. End the turn of one that must not reach its instance, and return None."""
         try:
+            if not self.has_agent(turn := event.turn):
+                has = ", ".join(self._agents_of(turn) or ())
+                raise ValueError(f"{turn.swarm_ref} has no agent {turn.agent_name!r}, its agents are {has}")  # noqa: TRY301
             return addressed(event)
         except ValueError as refused:
             text = f"The event is refused: {refused}."

@@ -32,7 +32,8 @@ class TurnLost(Exception):
 @dataclass(frozen=True, slots=True)
 class Instance:
     """The address of an agent instance: the one that takes the events of a conversation, or with `spawned` one that an
-    agent of the conversation has named. Raises ValueError for a conversation whose key has the form of a named one."""
+    agent of the conversation has named. `swarm` is written `Swarm/name`, as in a Turn. Raises ValueError for another
+    swarm, and for a conversation whose key has the form of a named one."""
 
     swarm: str
     agent: str
@@ -41,6 +42,8 @@ class Instance:
     spawned: str | None = None
 
     def __post_init__(self) -> None:
+        if self.swarm.count("/") != 1:
+            raise ValueError(f"a swarm is written Kind/name, as in a Turn: Swarm/{self.swarm}")
         if self.conversation.startswith(NAMED):
             raise ValueError(f"an instanceKey must not begin with {NAMED}: choose another key for the conversation")
 

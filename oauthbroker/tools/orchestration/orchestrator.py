@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,8 +23,10 @@ from oauthbroker.tools.orchestration.bundle_changes import BundleChanges
 from oauthbroker.tools.orchestration.failed_turns import FailedTurns, QueuedEvent, is_final
 from oauthbroker.tools.orchestration.instances import Instance, Instances, TurnLost
 from oauthbroker.tools.orchestration.ipc import OUTDATED, IpcRefused, PeerGone
+from oauthbroker.tools.orchestration.journal_calls import journaled, with_output
 from oauthbroker.tools.orchestration.plan import SwarmPlan, plans_from
 from oauthbroker.tools.orchestration.processes import Processes, ProcessSlot, StartFailed
+from oauthbroker.tools.orchestration.unserved import UnservedQueues
 from oauthbroker.tools.types.agent_event import UnifiedEvent, normalised
 from oauthbroker.tools.types.failures import ToolFailure
 
@@ -72,6 +73,7 @@ class Orchestrator:
         self._processes = Processes(agent_user, LOG, broker.scrub)
         self._turns: set[asyncio.Task[None]] = set()
         self._is_ending = False
+        self._unserved = UnservedQueues(broker, is_ours=lambda swarm: swarm in self._plans, take=self._take)
 
     def follow(self, plans: Mapping[str, SwarmPlan]) -> None:
         """Use a new configuration from each instance's next step on."""
@@ -87,6 +89,8 @@ class Orchestrator:
                 for agent in consumers:
                     with suppress(BrokerError):
                         await self._failed.look(agent)
+                with suppress(BrokerError):
+                    await self._unserved.look(consumers)
                 await asyncio.sleep(1)
         finally:
             self._is_ending = True
@@ -109,11 +113,14 @@ class Orchestrator:
                 await asyncio.sleep(1)
                 continue
             if delivery is not None:
-                task = asyncio.create_task(self._handle(delivery))
-                self._turns.add(task)
-                task.add_done_callback(self._turns.discard)
+                self._take(delivery)
             elif self._broker.life.stopping:
                 return
+
+    def _take(self, delivery: QueuedEvent) -> None:
+        task = asyncio.create_task(self._handle(delivery))
+        self._turns.add(task)
+        task.add_done_callback(self._turns.discard)
 
     async def _handle(self, delivery: QueuedEvent) -> None:
         """Run the turn of an event and settle it. After a failure the event comes again, a few times at most. One whose
@@ -160,12 +167,14 @@ class Orchestrator:
                 lost = not await delivery.extend()
 
     async def _turn(self, event: UnifiedEvent) -> None:
+        if not self._failed.has_agent(event.turn):
+            await self._take_newest()  # which may have it
         if (instance := await self._failed.addressed(event)) is None:
             return
         self._plan_of(instance)
         journal = DurableJournal(self._broker, event.turn)
         if not is_final(await self._instances.outcome(event.id)):
-            outcome = await self._ran(instance, await _with_output(event, journal))
+            outcome = await self._ran(instance, await with_output(event, journal))
             await self._instances.end(event.id, self._broker.scrubber.json(outcome), event.turn)
             await journal.forget(await self._instances.call_ids(event.id))  # the conversation has their results
         if event.type == COMPLETED:
@@ -174,14 +183,17 @@ class Orchestrator:
     def _plan_of(self, instance: Instance) -> SwarmPlan:
         plan = self._plans.get(instance.swarm)
         if plan is None or instance.agent not in plan.agents:
-            raise IpcRefused("E_AGENT_UNKNOWN", "the event is for an agent that no swarm defines")
+            raise IpcRefused("E_AGENT_UNKNOWN", f"the event is for {instance.swarm}, which this runtime does not run")
         return plan
 
     async def _newest_plan(self, instance: Instance) -> SwarmPlan:
         """Take the newest revision of the bundle, and return the plan of an instance's swarm. Raises IpcRefused."""
+        await self._take_newest()
+        return self._plan_of(instance)
+
+    async def _take_newest(self) -> None:
         if await self._changes.have_been_activated():
             self.follow(plans_from(self._broker))
-        return self._plan_of(instance)
 
     async def _ran(self, instance: Instance, event: UnifiedEvent) -> dict[str, Any]:
         """Run a turn: in one process, or in several one after another if its configuration changes meanwhile."""
@@ -252,7 +264,7 @@ class Orchestrator:
                 return await self._kept(self._instances.put_value(instance, owner, value, event.turn))
         if kind.startswith("journal."):
             journal = DurableJournal(self._broker, event.turn)
-            return await self._kept(_journaled(journal, kind, self._broker.scrubber.json(asked)))
+            return await self._kept(journaled(journal, kind, self._broker.scrubber.json(asked)))
         if kind.startswith("swarmBundle."):
             return await self._changes.answer(instance, kind, asked)
         return await self._calls.answer(caller, kind, asked)
@@ -268,28 +280,6 @@ class Orchestrator:
         except BrokerError as error:
             fault = error.code.value
         raise IpcRefused("E_NOT_KEPT", fault)
-
-
-async def _with_output(event: UnifiedEvent, journal: DurableJournal) -> UnifiedEvent:
-    """Return an event with the output of work that has ended, where that was too large for the queue."""
-    handle = str(event.payload.get("handle"))
-    found = await journal.look(handle) if event.type == COMPLETED else None
-    if found is None or "toolName" not in found:
-        return event
-    return replace(event, payload={"handle": handle, **found})
-
-
-async def _journaled(journal: DurableJournal, kind: str, asked: Mapping[str, Any]) -> Any:
-    match kind, asked:
-        case "journal.begin", {"call": str(call)}:
-            return await journal.begin(call)
-        case "journal.end", {"call": str(call), "result": dict(result)}:
-            return await journal.end(call, result)
-        case "journal.submit", {"handle": str(handle), "call": dict(facts)}:
-            return await journal.submit(handle, facts)
-        case "journal.complete", {"handle": str(handle), "result": dict(result)}:
-            return await journal.complete(handle, result)
-    raise IpcRefused("E_IPC", "the journal does not know this call")
 
 
 async def _ended(tasks: Any) -> None:

@@ -31,6 +31,9 @@ class SwarmPlan:
 
 def plans_from(broker: Broker) -> dict[str, SwarmPlan]:
     """Return the plans of a broker's swarms by `Swarm/name`."""
+    for model in broker.bundle.plugins["tools"].of("Model").values():
+        for key in model.secrets.values():
+            broker.scrubber.remember(key)  # a library may put it into the text of an exception, which is logged
     plans = [_plan(swarm, broker) for swarm in broker.bundle.plugins["tools"].of("Swarm").values()]
     return {plan.ref: plan for plan in plans}
 

@@ -97,7 +97,7 @@ def register_swarm_bundle(registry: Registry, peer: Peer) -> None:
 
         return handler
 
-    register_exports(registry, asks("openChangeset"), asks("commitChangeset"))
+    register_exports(registry, *map(asks, ("openChangeset", "commitChangeset", "discardChangeset")))
 
 
 async def _tool_asks(peer: Peer, kind: str, asked: Mapping[str, Json], name: str) -> Json:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from oauthbroker import Turn
 
+CHAT: Final = "chat.message"  # of a channel
 MESSAGE: Final = "agent.message"  # `agents__send`: no `replyTo`
 REQUEST: Final = "agent.request"  # `agents__request`: `replyTo` says where the answer goes
 ANSWER: Final = "agent.answer"

@@ -45,6 +45,10 @@ class CatalogFrozen(RuntimeError):
     """The model was asked with this catalog already."""
 
 
+class UnknownTool(LookupError):
+    """The registry has no tool of this name."""
+
+
 class Catalog:
     """Tools by name, in the order in which the model sees them. A step's middleware may change it until `freeze`."""
 
@@ -66,11 +70,11 @@ class Catalog:
 
     def add(self, item: ToolCatalogItem) -> None:
         """Show a tool, in place of the item of its name if there is one. Its source stays the registered one, and
-        arguments are checked against the parameters that were registered. Raises KeyError for a tool that the registry
-        does not have, and CatalogFrozen."""
+        arguments are checked against the parameters that were registered. Raises UnknownTool for a tool that is not
+        registered, and CatalogFrozen."""
         self._check_open()
         if (registered := self._registered(item.name)) is None:
-            raise KeyError(item.name)
+            raise UnknownTool(f"no tool of the name {item.name!r} is registered: register it with api.tools first")
         self._items[item.name] = replace(item, source=registered.source)
 
     def remove(self, name: str) -> None:

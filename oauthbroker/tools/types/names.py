@@ -48,4 +48,4 @@ def _is_part(name: str) -> bool:
     return _PART.fullmatch(name) is not None and SEPARATOR not in name
 
 
-_SWARM_EXPORTS: Final = frozenset({"openChangeset", "commitChangeset"})
+_SWARM_EXPORTS: Final = frozenset({"openChangeset", "commitChangeset", "discardChangeset"})

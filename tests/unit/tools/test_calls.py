@@ -413,6 +413,7 @@ async def test_an_output_that_is_no_json_is_an_error(output: Any, told: str):
     result = await performed(lambda ctx, args: output)
     assert result.error is not None
     assert ("E_TOOL_OUTPUT", True) == (result.error.code, told in result.error.message)
+    assert "If the output is too large, ask for less. Else the tool is at fault" in (result.error.suggestion or "")
 
 
 @pytest.mark.rule("002-10.2-1", "004-12.3-1")

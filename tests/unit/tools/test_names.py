@@ -41,6 +41,7 @@ def test_a_full_name_parsed_at_its_first_separator_comes_back_as_it_was(resource
         ("_begins", True, False),
         ("swarmBundle", True, False),
         ("openChangeset", False, True),
+        ("discardChangeset", False, True),
         ("commitChangeset", False, True),
         ("Bash", False, False),
         ("é", False, False),

@@ -11,7 +11,7 @@ import pytest
 from oauthbroker.tools.calling.calls import ToolCalls
 from oauthbroker.tools.calling.context import ToolContext
 from oauthbroker.tools.calling.registry import RegistrationRefused, Registry
-from oauthbroker.tools.types.catalog import CatalogFrozen, ToolCatalogItem, ToolSource
+from oauthbroker.tools.types.catalog import CatalogFrozen, ToolCatalogItem, ToolSource, UnknownTool
 from oauthbroker.tools.types.failures import ToolFailure
 from oauthbroker.tools.types.results import ToolCall
 from tests.unit.tools.kit import CITY, scope_of, scrub
@@ -94,7 +94,7 @@ def test_a_catalog_may_be_changed_until_the_model_is_asked():
     catalog.add(item("weather__get", description="Tomorrow's weather"))
     assert ["weather__get", "github__create_issue"] == [each.name for each in catalog]
     assert "Tomorrow's weather" == next(iter(catalog)).description
-    with pytest.raises(KeyError):
+    with pytest.raises(UnknownTool, match="no tool of the name 'unknown__action' is registered: register it"):
         catalog.add(item("unknown__action"))
     catalog.freeze()
     with pytest.raises(CatalogFrozen):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -410,7 +411,7 @@ async def test_a_middleware_that_swallows_a_failing_model_does_not_turn_for_ever
 
 
 @pytest.mark.rule("turns.ours-10")
-async def test_a_failing_model_fails_the_turn_without_its_text():
+async def test_a_failing_model_fails_the_turn_without_its_text_which_the_log_has(caplog):
     def broken(_request: Any) -> ModelAnswer:
         raise RuntimeError("s3cret prompt")
 
@@ -419,6 +420,8 @@ async def test_a_failing_model_fails_the_turn_without_its_text():
         await world.run()
     assert "the model failed with RuntimeError" == str(failed.value)
     assert failed.value.__context__ is None
+    (line,) = caplog.messages
+    assert re.fullmatch(r"the model failed with RuntimeError: s3cret prompt \(test_turn_loop\.py:\d+\)", line)
 
 
 HOSTILE = {

@@ -90,11 +90,23 @@ def test_a_changeset_belongs_to_the_instance_that_opened_it(desk):
 
 
 def test_an_owner_has_a_bounded_number_of_changesets(desk):
-    for _ in range(MOST_OPEN):
+    opened = [desk.changesets.open(OWNER) for _ in range(MOST_OPEN)]
+    with pytest.raises(ChangesetRefused, match="8 changesets are open: commit or discard one of them") as refused:
         desk.changesets.open(OWNER)
-    with pytest.raises(ChangesetRefused):
-        desk.changesets.open(OWNER)
-    desk.changesets.open("another/thread")
+    assert all(each.id in str(refused.value) for each in opened)
+    assert desk.changesets.open("another/thread").id not in str(refused.value)
+
+
+def test_a_changeset_that_is_discarded_makes_space_and_changes_nothing(desk):
+    tip, (first, *_) = desk.tip(), [desk.changesets.open(OWNER) for _ in range(MOST_OPEN)]
+    (first.folder / "prompts/planner.md").write_text("Never.\n")
+    with pytest.raises(ChangesetRefused, match="no changeset of this agent has this id"):
+        desk.changesets.discard(first.id, "another/thread")
+    desk.changesets.discard(first.id, OWNER)
+    assert (False, tip) == (first.folder.exists(), desk.tip())
+    again = desk.changesets.open(OWNER)
+    with pytest.raises(ChangesetRefused, match=f"open are .*{again.id}"):
+        desk.changesets.discard(first.id, OWNER)
 
 
 @pytest.mark.rule("004-6.4-3")
